@@ -110,7 +110,7 @@ fuzz:
 	$(say)
 	scripts/fuzz --seconds $(SECONDS) $(TARGETS)
 
-# The unit tests of the rooms with `unsafe` under AddressSanitizer, on the stable toolchain.
+# The unit tests of the crates with `unsafe` under AddressSanitizer, on the stable toolchain.
 ASAN = RUSTC_BOOTSTRAP=1 RUSTFLAGS=-Zsanitizer=address ASAN_OPTIONS=quarantine_size_mb=64 cargo
 ASAN_ARGS = --target $(HOST) --target-dir $(TARGET)/asan
 HOST = $(shell rustc -vV | sed -n 's/^host: //p')

@@ -99,7 +99,7 @@ class Cluster:
             # Another test may have taken a port in the meantime.
             if until(lambda: self._is_ready() or self.process.poll() is not None, "ready") and self._is_ready():
                 return
-            if "cannot be had" not in self.text():
+            if "cannot reserve port" not in self.text():
                 break
         self.stop()
         raise AssertionError(f"dev did not become ready:\n{self.text()}")

@@ -1,10 +1,10 @@
 //! Puts the identity of the code into the binary. The commit lets a seed be replayed on the code that failed. A hash of
-//! the rooms that the protocol consists of lets seeds of different commits be counted together.
+//! the crates that the protocol consists of lets seeds of different commits be counted together.
 
 use std::path::{Path, PathBuf};
 
-/// The rooms under test in the simulator: the machines, and the rooms that they import.
-const ROOMS: [&str; 6] = ["base", "code", "paritylog", "protocol", "store", "wire"];
+/// The crates under test in the simulator: the machines, and the crates that they import.
+const CRATES: [&str; 6] = ["base", "code", "paritylog", "protocol", "store", "wire"];
 
 fn main() {
     let output = std::process::Command::new("git")
@@ -29,8 +29,8 @@ fn main() {
 /// FNV-1a hash of all sources except tests, in the order of their names.
 fn protocol() -> u64 {
     let mut files = Vec::new();
-    for room in ROOMS {
-        let sources = Path::new("..").join(room).join("src");
+    for name in CRATES {
+        let sources = Path::new("..").join(name).join("src");
         println!("cargo::rerun-if-changed={}", sources.display());
         collect(&sources, &mut files);
     }

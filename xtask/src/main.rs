@@ -7,8 +7,8 @@ use std::process::ExitCode;
 
 const USAGE: &str = "usage: cargo xtask <task>
   verify   fmt --check, tidy, clippy and rustdoc with warnings denied; changes nothing
-  tidy     the walls between rooms, licences, names, documents and citations of the protocol; changes nothing
-  fix      let rustfmt and clippy mend what they can";
+  tidy     the walls between crates, licences, names, documents and citations of the protocol; changes nothing
+  fix      let rustfmt and clippy repair what they can";
 
 fn main() -> ExitCode {
     let tasks: Vec<String> = std::env::args().skip(1).collect();

@@ -65,7 +65,7 @@ pub(crate) fn run() -> Result<(), String> {
             continue;
         };
         let ending = Path::new(path).extension().and_then(|extension| extension.to_str());
-        // The check's own tests cite what is not there.
+        // The tests of the check itself cite rules that do not exist.
         if matches!(ending, Some("rs" | "md" | "py")) && !path.starts_with("xtask/") {
             problems.extend(contract::check_citations(path, &text, &ids));
         }
@@ -78,7 +78,7 @@ pub(crate) fn run() -> Result<(), String> {
             code.push(text);
         }
     }
-    let read = |path: &str| files.read(path).or_else(|| files.read(&documents::in_room(path)?));
+    let read = |path: &str| files.read(path).or_else(|| files.read(&documents::in_crate(path)?));
     problems.extend(contract::check_trace(&page(contract::TRACE), &ids, &read, &code));
 
     if problems.is_empty() {

@@ -1,4 +1,4 @@
-//! Room `base`: plain values that every other room uses. No policy, no clock, no globals.
+//! Crate `base`: plain values that every other crate uses. No policy, no clock, no globals.
 
 pub mod configuration;
 pub mod hash_slots;

@@ -1,4 +1,4 @@
-//! Time as a value: rooms below `io` are given the time as an argument.
+//! Time as a value: the crates below `io` receive the time as an argument.
 
 use core::ops::{Add, Sub};
 

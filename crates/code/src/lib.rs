@@ -1,4 +1,4 @@
-//! Room `code`: the erasure code and the linear chunk sum, as functions over bytes.
+//! Crate `code`: the erasure code and the linear chunk sum, as functions over bytes.
 //!
 //! [`Scheme`] is the number of data and parity positions of a stripe. [`Code`] encodes and decodes for one scheme.
 //! [`mul_add`] folds a delta into a parity chunk; writes use no other part of the code. [`sum`] is the 32-bit sum of a

@@ -1,4 +1,4 @@
-//! What is Redis' own: its commands, its texts, and how parts of a command travel between nodes.
+//! The parts that are specific to Redis: its commands, its texts, and the form of partial commands between nodes.
 
 mod cluster;
 pub(crate) mod commands;

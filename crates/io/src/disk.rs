@@ -4,8 +4,8 @@
 //! the loop, which takes it with [`Disk::next_done`]. The queues have no limit of their own, because no request may be
 //! dropped and the loop may not wait. The log limits what is in them: writes of at most its `buffer_max_bytes`; one
 //! part of 8 MiB of its log area that is being drained, with the writes that this causes; chunks being rewritten, of
-//! half its `buffer_max_bytes` or four of them; and reads of chunks that somebody asked for. [`DiskFigures`] shows how
-//! much is in the queues.
+//! half its `buffer_max_bytes` or four of them; and reads of chunks that another node asked for. [`DiskFigures`] shows
+//! how much is in the queues.
 //!
 //! There are two threads. The system reorders their requests anyway, and so a write of many megabytes does not delay a
 //! read. No order has to be kept: a log never begins a request that must come after another one that is under way.

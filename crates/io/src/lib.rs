@@ -1,6 +1,6 @@
-//! Room `io`: the only one that calls the operating system. One [`Shard`] is one thread with an epoll loop. It turns
-//! sockets and timers into events of a machine, and writes the machine's output with one `write` for each connection
-//! and turn.
+//! Crate `io`: sockets, disks, clocks and other calls of the operating system. One [`Shard`] is one thread with an
+//! epoll loop. It turns sockets and timers into events of a machine, and writes the machine's output with one `write`
+//! for each connection and turn.
 //!
 //! ```text
 //!   other threads ──Mailbox──▶ ┌────────────── Shard::run ──────────────┐ ──Proposal──▶ agent thread

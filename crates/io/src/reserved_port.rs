@@ -6,10 +6,10 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, getsockname, soc
 use std::io;
 use std::net::SocketAddr;
 
-/// A port that is bound, and on which nobody listens yet. As long as this value exists, the system gives the port to no
-/// process that asks for any free port, and to no outgoing connection. A process that asks for this very port, with
-/// `SO_REUSEADDR` as `std` and `mio` set it, can listen on it. Until then connections to it are refused. This is how
-/// Linux does it (`inet_csk_get_port`).
+/// A port that is bound, and on which no process listens yet. As long as this value exists, the system gives the port
+/// to no process that asks for any free port, and to no outgoing connection. A process that asks for exactly this port,
+/// with `SO_REUSEADDR` as `std` and `mio` set it, can listen on it. Until then connections to it are refused. Linux
+/// guarantees this (`inet_csk_get_port`).
 #[derive(Debug)]
 pub struct ReservedPort {
     address: SocketAddr,
@@ -17,7 +17,7 @@ pub struct ReservedPort {
 }
 
 impl ReservedPort {
-    /// Reserves the port of this address. Port 0 stands for one that the system chooses.
+    /// Reserves the port of this address. With port 0, the system chooses one.
     ///
     /// # Errors
     /// If another process uses it, or this one may not.

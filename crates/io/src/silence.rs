@@ -1,6 +1,6 @@
-//! A host that vanishes sends no end of stream. The options here make the system end a connection that shows no sign of
-//! incarnation. The machine then receives `LinkDown` for a link, dials again and resends what was not acknowledged. A
-//! client or a control line no longer takes a descriptor and memory.
+//! A host that vanishes sends no end of stream. The options here make the system end a connection whose other end no
+//! longer answers. For a link, the machine then receives `LinkDown`, dials again and resends what was not acknowledged.
+//! A client's connection or a control line no longer takes a descriptor and memory.
 
 use paritas_base::Span;
 use std::io;

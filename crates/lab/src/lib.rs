@@ -1,4 +1,4 @@
-//! Room `lab`: reproduces the papers' figures and tables. Each experiment is a file that names the figure, the paper's
+//! Crate `lab`: reproduces the papers' figures and tables. Each experiment is a file that names the figure, the paper's
 //! claim, and the band within which a result counts as reproduced.
 
 pub mod baselines;

@@ -1,4 +1,4 @@
-//! Room `node`: the composition root. It reads settings, builds the machines, starts their threads, and connects them
+//! Crate `node`: the composition root. It reads settings, builds the machines, starts their threads, and connects them
 //! with queues. It makes no decisions itself.
 //!
 //! ```text

@@ -162,7 +162,7 @@ pub(crate) fn check_alone(settings: &NodeSettings) -> Result<(), Failure> {
         if settings.spare == Some(true) {
             return fail(
                 "spare and log_dir: a spare holds positions in memory, a log node on disk; leave one of them out. A \
-                 log node beyond the planned ones is one to spare"
+                 log node beyond the planned ones serves as a spare anyway"
                     .into(),
             );
         }

@@ -1,7 +1,7 @@
-//! What quick_cache, a cache library, finds of a trace: a yardstick for `scripts/bench/hits.py`, which runs it.
+//! Hit rate of quick_cache, a cache library, on a trace. `scripts/bench/hits.py` runs it for comparison.
 //!
-//! Reads lines `key bytes` from standard input; its argument is how many bytes it may hold. Prints the part of the
-//! second half of the requests that found something.
+//! Reads lines `key bytes` from standard input. The argument is the capacity in bytes. Prints the hit rate of the
+//! second half of the requests.
 
 use quick_cache::Weighter;
 use quick_cache::unsync::Cache;

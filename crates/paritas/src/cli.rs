@@ -11,7 +11,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// A key-value store in memory that survives the loss of machines without keeping whole copies. Any Redis client works.
+/// A key-value store in memory. It survives the loss of machines without whole copies of the data. Any Redis client
+/// works.
 #[derive(Parser, Debug)]
 #[command(name = "paritas", version)]
 pub(crate) struct Cli {
@@ -27,32 +28,32 @@ enum Task {
     Node(NodeTask),
     /// Run the coordinator of a cluster
     Coordinator(CoordinatorTask),
-    /// Say how a cluster is
+    /// Show the status of a cluster
     Status(StatusTask),
-    /// Move everything away from a node, a few lists at a time, and wait until it holds nothing
+    /// Move everything away from a node, a few lists at a time, and wait until the node holds nothing
     Drain(DutyTask),
-    /// Move everything away from a node that does harm, at once: a few commands may have to be sent again
+    /// Move everything away from a faulty node at once. Clients may have to repeat a few commands
     Shun(DutyTask),
-    /// Move slots, and their keys, to another stream or node, while clients go on
+    /// Move hash slots, with their keys, to another stream or node. Clients can work meanwhile
     MoveSlots(SlotsTask),
-    /// Write every key into a file, while clients go on; Redis and Valkey read it too
+    /// Write every key to a file, which Redis and Valkey can read too. Clients can work meanwhile
     Snapshot(SnapshotTask),
     /// Set every key of a snapshot, or of a dump.rdb of Redis or Valkey
     Restore(RestoreTask),
-    /// Begin lost lists again, empty; says what would go, and does it with --yes
+    /// Let lost lists begin again empty. Without --yes, only show what would be lost
     ResetList(ResetTask),
-    /// Say that the machines of nodes are off: their processes count as ended. Says what would be lost, and does it
-    /// with --yes
+    /// Declare that the machines of nodes are off, so that their processes count as ended. Without --yes, only show
+    /// what would be lost
     Fence(FenceTask),
-    /// Change settings of a cluster while it lives: suspicion_ms, lost_policy; without any, show them
+    /// Change settings of a running cluster: suspicion_ms, lost_policy. Without arguments, show them
     Set(SetTask),
-    /// The papers' figures and tables, made again
+    /// Reproduce the figures and tables of the papers
     Lab(LabTask),
 }
 
 #[derive(Args, Debug)]
 struct NodeTask {
-    /// TOML file with settings; flags are stronger
+    /// TOML file with settings; flags take precedence
     #[arg(long)]
     config: Option<PathBuf>,
     #[command(flatten)]
@@ -63,22 +64,22 @@ struct NodeTask {
 
 #[derive(Args, Debug)]
 struct CoordinatorTask {
-    /// TOML file with settings; flags are stronger
+    /// TOML file with settings; flags take precedence
     #[arg(long)]
     config: Option<PathBuf>,
-    /// Make a new cluster in the store, which must be empty, and end
+    /// Create a new cluster in the store, which must be empty or missing, and exit
     #[arg(long)]
     create: bool,
-    /// The store was lost, or is an old copy: ask the nodes for what was in it, then run
+    /// Restore a store that was lost or is an old copy: ask the nodes for its contents, then run
     #[arg(long, conflicts_with = "create")]
     adopt: bool,
     /// Nodes whose machines are off for good, so that --adopt does not wait for them: 3 or 3,4
     #[arg(long, requires = "adopt", value_delimiter = ',')]
     without: Vec<NodeNumber>,
-    /// With --adopt: go on without those nodes; without, only what that would lose is said
+    /// With --adopt: continue without those nodes. If not given, only show what would be lost
     #[arg(long, requires = "adopt")]
     yes: bool,
-    /// End when standard input closes
+    /// Exit when standard input closes
     #[arg(long)]
     supervised: bool,
     #[command(flatten)]
@@ -90,7 +91,7 @@ impl CoordinatorTask {
         let settings = self.settings.with_file(self.config.as_deref())?;
         if self.create {
             coordinator::create(&settings)?;
-            return print("a new cluster is made; now start the coordinator without --create");
+            return print("the new cluster is created; now start the coordinator without --create");
         }
         let start = match self.adopt {
             true => coordinator::Start::Adopt {
@@ -107,10 +108,10 @@ impl CoordinatorTask {
 struct StatusTask {
     #[command(flatten)]
     whom: Whom,
-    /// As JSON, for scripts
+    /// Print JSON, for scripts
     #[arg(long)]
     json: bool,
-    /// Ask the coordinator itself, at this address, in place of a node
+    /// Ask the coordinator at this address instead of a node
     #[arg(long, conflicts_with_all = ["port", "host"])]
     coordinator: Option<SocketAddr>,
 }
@@ -129,15 +130,15 @@ impl StatusTask {
     }
 }
 
-/// To whom orders go that can lose data.
+/// The receiver of an order that can lose data.
 #[derive(Args, Debug)]
 struct ToWhom {
     #[command(flatten)]
     node: Whom,
-    /// Address of the coordinator itself, for when no node answers. Such orders are taken on its own machine only
+    /// Address of the coordinator, to be used if no node answers. It accepts such orders only from its own machine
     #[arg(long, conflicts_with_all = ["port", "host"])]
     coordinator: Option<SocketAddr>,
-    /// Do it; without, only what it would lose is said
+    /// Do it. If not given, only show what would be lost
     #[arg(long)]
     yes: bool,
 }
@@ -153,13 +154,13 @@ impl ToWhom {
 
 #[derive(Args, Debug)]
 struct ResetTask {
-    /// Which lists, by their numbers in `paritas status`
+    /// Numbers of the lists, as in `paritas status`
     #[arg(required_unless_present = "lost")]
     lists: Vec<u16>,
-    /// All that are lost
+    /// All lost lists
     #[arg(long, conflicts_with = "lists")]
     lost: bool,
-    /// Don't wait until it is done
+    /// Do not wait until the lists have begun again
     #[arg(long)]
     no_wait: bool,
     #[command(flatten)]
@@ -180,7 +181,7 @@ impl ResetTask {
 
 #[derive(Args, Debug)]
 struct FenceTask {
-    /// The nodes, as `paritas status` numbers them: 3 or n3
+    /// Numbers of the nodes, as in `paritas status`: 3 or n3
     #[arg(required = true)]
     nodes: Vec<NodeNumber>,
     #[command(flatten)]
@@ -211,7 +212,7 @@ impl SetTask {
 
 #[derive(Args, Debug)]
 struct Whom {
-    /// Port of any node; of a cluster of `paritas dev`, its --port
+    /// Port of any node; for a cluster of `paritas dev`, the --port of that command
     #[arg(long, default_value_t = DEFAULT_PORT)]
     port: u16,
     /// Address of that node
@@ -227,21 +228,22 @@ impl Whom {
 
 #[derive(Args, Debug)]
 struct SlotsTask {
-    /// Which slots: FIRST-LAST, or one
+    /// The hash slots: FIRST-LAST, or the number of one slot
     #[arg(required_unless_present = "stop")]
     slots: Option<Slots>,
-    /// Where to: LIST/POSITION, or a node, of whose streams the one with the fewest slots gets them
+    /// The destination: LIST/POSITION, or the number of a node. Of the node's streams, the one with the fewest slots
+    /// gets them
     #[arg(long, required_unless_present = "stop")]
     to: Option<Target>,
-    /// Stop what is under way: slots that have moved stay where they are
+    /// Cancel the current move. Slots that have already moved stay where they are
     #[arg(long, conflicts_with_all = ["slots", "to"])]
     stop: bool,
-    /// Don't wait until it is done; to interrupt the wait does not stop it either
+    /// Do not wait until the move is done. Interrupting the wait does not cancel the move either
     #[arg(long)]
     no_wait: bool,
     #[command(flatten)]
     whom: Whom,
-    /// Progress as lines of JSON, for scripts
+    /// Print the progress as lines of JSON, for scripts
     #[arg(long)]
     json: bool,
 }
@@ -262,17 +264,17 @@ impl SlotsTask {
 
 #[derive(Args, Debug)]
 struct DutyTask {
-    /// The node, as `paritas status` numbers it: 3 or n3
+    /// Number of the node, as in `paritas status`: 3 or n3
     node: NodeNumber,
-    /// Let it serve again: what it holds by plan comes back to it
+    /// Let the node serve again: its planned positions move back to it
     #[arg(long)]
     undo: bool,
-    /// Don't wait until it is done; to interrupt the wait does not stop it either
+    /// Do not wait until it is done. Interrupting the wait does not cancel the order either
     #[arg(long)]
     no_wait: bool,
     #[command(flatten)]
     whom: Whom,
-    /// Progress as lines of JSON, for scripts
+    /// Print the progress as lines of JSON, for scripts
     #[arg(long)]
     json: bool,
 }
@@ -294,7 +296,7 @@ impl DutyTask {
 
 #[derive(Args, Debug)]
 struct SnapshotTask {
-    /// Where to: one that is there is replaced once the new one is whole
+    /// File to write. An existing file is replaced only when the new one is complete
     file: PathBuf,
     #[command(flatten)]
     whom: Whom,
@@ -310,7 +312,7 @@ impl SnapshotTask {
 struct RestoreTask {
     /// The snapshot
     file: PathBuf,
-    /// Leave keys that are there as they are; otherwise they are overwritten
+    /// Keep existing keys; otherwise they are overwritten
     #[arg(long)]
     keep: bool,
     #[command(flatten)]
@@ -324,20 +326,20 @@ impl RestoreTask {
     }
 }
 
-/// Does it, and says how much it was and how long it took.
+/// Runs a snapshot or a restore, and prints the number of keys and the duration.
 fn timed(work: impl FnOnce() -> Result<snapshot::Count, Failure>) -> Result<(), Failure> {
     let began = Instant::now();
     let count = work()?;
     print(format_args!("{count}, in {:.1} s", began.elapsed().as_secs_f32()))
 }
 
-/// Progress, beside what scripts read.
+/// Prints progress to standard error, because scripts read standard output.
 fn tell(count: &snapshot::Count) {
     eprintln!("{count} so far");
 }
 
 const STATUS_TIMEOUT: Duration = Duration::from_secs(5);
-/// A snapshot or restore fails if a takeover lasts longer.
+/// A snapshot, a restore or the wait for a reset fails after this time, for example during a long takeover.
 const SNAPSHOT_TIMEOUT: Duration = Duration::from_secs(30);
 
 pub(crate) fn run(cli: Cli) -> Result<(), Failure> {

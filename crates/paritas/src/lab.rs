@@ -17,22 +17,23 @@ pub(crate) struct LabTask {
 
 #[derive(Subcommand, Debug)]
 enum What {
-    /// Name each experiment, its figure, and what the paper says
+    /// List the experiments, each with its figure and the paper's claim
     List,
-    /// Do one, or all, and say what is reproduced. Most start memcached processes, which end with them
+    /// Run one experiment or all of them, and print which claims are reproduced. Most start memcached processes, and
+    /// stop them at the end
     Run(Run),
-    /// How long a stripe lasts, by LogECMem's model (Table 2), for a cluster of your own
+    /// Compute the mean time to data loss of a stripe by LogECMem's model (Table 2), for a cluster of your choice
     Mttdl(Mttdl),
 }
 
 #[derive(Args, Debug)]
 struct Run {
-    /// As `list` names it, or all
+    /// Name of an experiment, as in `paritas lab list`, or all
     name: String,
     /// Directory for NAME.csv and NAME.png
     #[arg(long)]
     out: Option<PathBuf>,
-    /// Seconds instead of minutes: whether everything works. Times mean nothing then
+    /// Run for seconds instead of minutes, to check that everything works. The measured times mean nothing then
     #[arg(long)]
     quick: bool,
 }
@@ -45,13 +46,13 @@ struct Mttdl {
     /// Mean time until a node fails, in years
     #[arg(long, default_value_t = 4.0)]
     mttf: f64,
-    /// What a node holds
+    /// Bytes that a node holds
     #[arg(long, default_value = "64gb")]
     node: ByteCount,
-    /// For the repair of a single node, in Gb/s
+    /// Bandwidth for the repair of a single node, in Gb/s
     #[arg(long, default_value_t = 10.0)]
     bandwidth: f64,
-    /// Until several failures are noticed and repaired, in seconds
+    /// Time until several failures are detected and repaired, in seconds
     #[arg(long, default_value_t = 2.0)]
     detection: f64,
 }
@@ -82,7 +83,10 @@ impl Run {
             None => {
                 let names: Vec<&str> = EXPERIMENTS.iter().map(|experiment| experiment.name).collect();
                 let names = names.join(", ");
-                return Err(Failure(format!("{}: no such experiment: there are {names}", self.name)));
+                return Err(Failure(format!(
+                    "{}: no such experiment; choose one of {names}",
+                    self.name
+                )));
             }
         };
         let stage = Stage {
@@ -111,7 +115,7 @@ impl Run {
     }
 }
 
-/// The rows as CSV, and drawn.
+/// Writes the rows of a report as CSV files, and draws them.
 fn write(experiment: &Experiment, report: &Report, directory: &Path) -> Result<(), Failure> {
     let failed = |path: &Path, error: std::io::Error| Failure(format!("{}: {error}", path.display()));
     std::fs::create_dir_all(directory).map_err(|error| failed(directory, error))?;
@@ -138,14 +142,22 @@ fn write(experiment: &Experiment, report: &Report, directory: &Path) -> Result<(
         .args(arguments)
         .stdin(Stdio::piped())
         .spawn()
-        .map_err(|error| Failure(format!("python3: {error}; it draws {}", png.display())))?;
+        .map_err(|error| {
+            Failure(format!(
+                "python3 is needed to draw {}, and cannot be started: {error}",
+                png.display()
+            ))
+        })?;
     if let Some(mut input) = python.stdin.take() {
-        // If it has ended already its exit code says why.
+        // If the process has already ended, its exit code reports the failure.
         let _ = input.write_all(report.csv().as_bytes());
     }
     match python.wait() {
         Ok(status) if status.success() => print(png.display()),
-        Ok(_) => Err(Failure(format!("{} is not drawn", png.display()))),
+        Ok(status) => Err(Failure(format!(
+            "{} could not be drawn: python3 ended with {status}",
+            png.display()
+        ))),
         Err(error) => Err(Failure(format!("python3: {error}"))),
     }
 }
@@ -159,7 +171,7 @@ impl Mttdl {
             ("--node", self.node.0 as f64),
         ] {
             if !(value > 0.0 && value.is_finite()) {
-                return Err(Failure(format!("{name} {value}: give a number above 0")));
+                return Err(Failure(format!("{name} {value}: it must be a number above 0")));
             }
         }
         let model = Model {

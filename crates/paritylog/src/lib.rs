@@ -1,4 +1,4 @@
-//! Room `paritylog`: parity chunks that a log node keeps on disk and not in memory (LogECMem §4.3, §5; P11).
+//! Crate `paritylog`: parity chunks that a log node keeps on disk and not in memory (LogECMem §4.3, §5; P11).
 //!
 //! The code works on bytes, without files. A [`ParityLog`] says what to read and write; the driver does it and reports
 //! when it is done. All data here can be made again from the data nodes. A record that is torn, lost or stale is

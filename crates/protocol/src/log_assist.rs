@@ -1,13 +1,14 @@
-//! Which nodes a background rebuild asks for chunks and parities (LogECMem §5.3): nodes with memory, or log nodes,
-//! which have nothing else to do.
+//! Chooses the nodes that a background rebuild asks for chunks and parities (LogECMem §5.3): nodes with memory, or log
+//! nodes, which have little other work.
 //!
-//! Each node measures how fast the others answer: the time from the answer before, or from the question if none was
-//! outstanding; and how many answers are outstanding. It asks the nodes that are likely to answer first.
+//! Each node measures how fast the others answer: the time since the previous answer, or since the question if no other
+//! was outstanding. It also counts the outstanding questions. It asks the nodes that will probably answer first.
 
 use paritas_base::{Map, NodeId, Span, Time};
 use std::collections::VecDeque;
 
-/// After twice this many answers, both sums of a measure are halved: older answers count less.
+/// After twice this number of answers, the sum of times and the count of a node are halved, so that older answers count
+/// less.
 const ANSWERS: u64 = 32;
 /// The most unanswered questions remembered of each node.
 const ASKED_MAX: usize = 1024;
@@ -20,11 +21,11 @@ const FORGETS: u64 = 64;
 struct Supplier {
     /// Questions without an answer, oldest first.
     asked: VecDeque<(u64, Time)>,
-    /// When the last answer came.
+    /// When the last answer was received.
     answered_at: Time,
     /// The sum of the times of `answers` answers, in nanoseconds.
     took: u64,
-    /// Answers that the sum is of.
+    /// Number of answers in the sum.
     answers: u64,
 }
 
@@ -69,7 +70,7 @@ pub(crate) struct Suppliers {
 }
 
 impl Suppliers {
-    /// The indexes of the `count` nodes that are likely to answer first; of equal ones, the first.
+    /// The indexes of the `count` nodes that will probably answer first. Of equal nodes, the first in `nodes` is taken.
     pub(crate) fn choose(&mut self, nodes: &[NodeId], count: usize, now: Time, timeout: Span) -> Vec<usize> {
         let mut expected = Vec::with_capacity(nodes.len());
         for (at, node) in nodes.iter().enumerate() {
@@ -88,7 +89,7 @@ impl Suppliers {
         chosen
     }
 
-    /// This question was sent.
+    /// Records that this question was sent.
     pub(crate) fn asked(&mut self, node: NodeId, id: u64, now: Time, timeout: Span) {
         let supplier = self.nodes.entry(node).or_default();
         supplier.give_up(now, timeout);
@@ -98,8 +99,8 @@ impl Suppliers {
         supplier.asked.push_back((id, now));
     }
 
-    /// An answer was received, perhaps to one of these questions. A refusal counts as an answer that took `refused`:
-    /// the answers to the other questions for the same chunk are then of no use.
+    /// Records an answer, perhaps to one of these questions. A refusal counts as an answer that took `refused`, because
+    /// it makes the answers to the other questions for the same chunk useless.
     pub(crate) fn answered(&mut self, node: NodeId, id: u64, now: Time, refused: Option<Span>) {
         if let Some(supplier) = self.nodes.get_mut(&node)
             && let Some(at) = supplier.asked.iter().position(|(asked, _)| *asked == id)

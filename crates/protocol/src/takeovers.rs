@@ -1,4 +1,4 @@
-//! How long takeovers of this node took, from `Seal` to `Serve` (P5a). Only the status shows it.
+//! Durations of takeovers by this node, from `Seal` to `Serve` (P5a). They are only shown in the status.
 
 use core::fmt;
 use paritas_base::Span;
@@ -9,9 +9,9 @@ const RECENT_MAX: usize = 16;
 /// The takeovers of a node's present incarnation.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Takeovers {
-    /// Takeovers of this incarnation.
+    /// Number of takeovers.
     pub count: u64,
-    /// Durations of the newest, in microseconds, in a ring.
+    /// Durations of the newest takeovers in microseconds, as a ring.
     recent: [u64; RECENT_MAX],
 }
 

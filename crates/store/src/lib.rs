@@ -1,4 +1,4 @@
-//! Room `store`: the memory of one shard. Everything works on a plain `&mut self`: no threads, no sockets, no codes.
+//! Crate `store`: the memory of one shard. Everything works on a plain `&mut self`: no threads, no sockets, no codes.
 //!
 //! [`Arena`] hands out memory in units of one chunk, and its [`Budget`] decides to whom. [`Chunks`] holds one stream's
 //! chunks at its owner; it is the only place where an owner's bytes change, and it records every change in a [`Delta`].

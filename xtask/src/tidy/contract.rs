@@ -3,19 +3,19 @@
 use super::Problem;
 use std::collections::BTreeSet;
 
-/// Where rules and invariants are defined.
+/// The document that defines rules and invariants.
 pub(super) const PROTOCOL: &str = "docs/protocol.md";
-/// Where hazards are defined.
+/// The document that defines hazards.
 pub(super) const HAZARDS: &str = "docs/hazards.md";
-/// Where each rule has its functions and tests.
+/// The document that lists the functions and tests of each rule.
 pub(super) const TRACE: &str = "docs/protocol-trace.md";
 
-/// All that can be cited: `P3.7`, `H17`, `I9`.
+/// The ids that can be cited: `P3.7`, `H17`, `I9`.
 #[derive(Debug, Default)]
 pub(super) struct Ids(BTreeSet<String>);
 
 impl Ids {
-    /// Reads the definitions: a bold name at the beginning of a line or of an item, or a heading.
+    /// Reads the definitions. A definition is a bold id at the beginning of a line or of a list item, or a heading.
     pub(super) fn read(protocol: &str, hazards: &str) -> Self {
         let mut ids = BTreeSet::new();
         for line in protocol.lines().chain(hazards.lines()) {
@@ -48,15 +48,16 @@ pub(super) fn check_citations(path: &str, text: &str, ids: &Ids) -> Vec<Problem>
             problems.push(Problem::new(
                 path,
                 index + 1,
-                format!("{page} has no `{id}`: cite what it has"),
+                format!("{page} does not define `{id}`: cite an id that it defines"),
             ));
         }
     }
     problems
 }
 
-/// Checks the table: each rule has a row, each row's functions are declared in the file before them, and its tests are
-/// somewhere. `read` gives the text of a path as documents name it; `sources` are all files that may hold tests.
+/// Checks the table of rules. Each rule has a row. The functions of a row are declared in the file named before them.
+/// Its tests exist. `read` returns the text of a path as documents write it; `sources` are the texts of all files that
+/// may contain tests.
 pub(super) fn check_trace(
     trace: &str,
     ids: &Ids,
@@ -70,12 +71,12 @@ pub(super) fn check_trace(
         let mut problem = |what: String| problems.push(Problem::new(TRACE, index + 1, what));
         let cells: Vec<&str> = line.trim_matches('|').split(" | ").collect();
         let [rules, functions, shown] = cells[..] else {
-            problem("a row has three cells: rules, functions, what shows it".into());
+            problem("a row needs three cells: rules, functions, tests".into());
             continue;
         };
         for rule in words(rules) {
             if !ids.0.contains(rule) {
-                problem(format!("{PROTOCOL} has no `{rule}`"));
+                problem(format!("{PROTOCOL} does not define `{rule}`"));
             }
             traced.insert(rule.to_owned());
         }
@@ -86,12 +87,12 @@ pub(super) fn check_trace(
             } else if let Some((path, text)) = &file {
                 named = true;
                 if !declares(text, name) {
-                    problem(format!("`{path}` declares no `{name}`"));
+                    problem(format!("`{path}` does not declare `{name}`"));
                 }
             }
         }
         if !named {
-            problem("no function is named: write `path.rs` `function`".into());
+            problem("the row names no function: write `path.rs` `function`".into());
         }
         let tests: Vec<&str> = quoted(shown, '`').filter(|name| name.contains(['_', '/'])).collect();
         let functions = tests.iter().filter(|name| !name.contains('/'));
@@ -108,13 +109,13 @@ pub(super) fn check_trace(
         }
         let invariants: Vec<&str> = words(shown).filter(|id| is_invariant(id)).collect();
         for id in invariants.iter().filter(|id| !ids.0.contains(**id)) {
-            problem(format!("{PROTOCOL} has no `{id}`"));
+            problem(format!("{PROTOCOL} does not define `{id}`"));
         }
         let is_shown = [&tests, &mutants, &marks, &invariants]
             .iter()
             .any(|names| !names.is_empty());
         if !is_shown && !shown.contains("argued: ") {
-            problem("nothing shows it: name a test, or write `argued: ` and why".into());
+            problem("the row names no test: name one, or write `argued: ` and the reason".into());
         }
     }
     for rule in ids.rules().filter(|rule| !traced.contains(*rule)) {
@@ -124,12 +125,12 @@ pub(super) fn check_trace(
     problems
 }
 
-/// What stands between two of `mark`.
+/// The texts between pairs of `mark`.
 fn quoted(text: &str, mark: char) -> impl Iterator<Item = &str> {
     text.split(mark).skip(1).step_by(2)
 }
 
-/// Whether a function or a type of this name is declared.
+/// Whether a text declares a function or a type of this name.
 fn declares(text: &str, name: &str) -> bool {
     let declared = |rest: &str| {
         rest.strip_prefix(name)
@@ -148,13 +149,14 @@ fn is_invariant(id: &str) -> bool {
     id.starts_with(['I', 'F', 'L', 'D'])
 }
 
-/// The id that a definition begins with.
+/// The id at the beginning of a definition.
 fn first_id(text: &str) -> Option<String> {
     let id = words(text).next()?;
     text.starts_with(id).then(|| id.to_owned())
 }
 
-/// All words of the form of an id: a capital letter, a number, for rules a second number, and maybe a small letter.
+/// All words that have the form of an id: a capital letter, a number, for rules perhaps a second number after a point,
+/// and perhaps a small letter at the end.
 fn words(text: &str) -> impl Iterator<Item = &str> {
     let parts = text.split(|c: char| !(is_of_word(c) || c == '.'));
     parts.map(|part| part.trim_matches('.')).filter(|part| {
@@ -196,11 +198,11 @@ mod tests {
     fn a_citation_without_a_rule_is_named_with_its_line() {
         assert_eq!(
             cited("// P3.7, P3.8; H17\n// (P3.9)"),
-            ["crates/a/src/a.rs:2: docs/protocol.md has no `P3.9`: cite what it has"]
+            ["crates/a/src/a.rs:2: docs/protocol.md does not define `P3.9`: cite an id that it defines"]
         );
         assert_eq!(
             cited("//! H18."),
-            ["crates/a/src/a.rs:1: docs/hazards.md has no `H18`: cite what it has"]
+            ["crates/a/src/a.rs:1: docs/hazards.md does not define `H18`: cite an id that it defines"]
         );
         assert!(cited("P1 is a name, as is MP3.9, and XH18; P3.7–P3.8").is_empty());
     }
@@ -224,20 +226,20 @@ mod tests {
         assert_eq!(
             traced(&format!("{bad}{REST}")),
             [
-                "docs/protocol.md has no `P3.9`",
-                "`a/b.rs` declares no `gone`",
+                "docs/protocol.md does not define `P3.9`",
+                "`a/b.rs` does not declare `gone`",
                 "there is no test `it_stays`",
                 "there is no mutant `no-lease`",
                 "there is no mark \"never\"",
-                "docs/protocol.md has no `I7`",
+                "docs/protocol.md does not define `I7`",
             ]
         );
         let bare = "| P3.7 | `a/b.rs` | every run |\n";
         assert_eq!(
             traced(&format!("{bare}{REST}")),
             [
-                "no function is named: write `path.rs` `function`",
-                "nothing shows it: name a test, or write `argued: ` and why",
+                "the row names no function: write `path.rs` `function`",
+                "the row names no test: name one, or write `argued: ` and the reason",
             ]
         );
     }

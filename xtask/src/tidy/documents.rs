@@ -9,8 +9,8 @@ const ENDINGS: &[&str] = &["md", "rs", "toml", "py", "sh", "svg"];
 
 /// Checks the link targets and the paths in backticks of one Markdown document.
 ///
-/// A path is looked up from the root, from the document's own directory, and, as a short form, as `room/file.rs` for
-/// `crates/room/src/file.rs`.
+/// A path is looked up from the root, from the document's own directory, and as a short form: `store/arena.rs` stands
+/// for `crates/store/src/arena.rs`.
 pub(super) fn check(document: &str, text: &str, exists: &dyn Fn(&str) -> bool) -> Vec<Problem> {
     let directory = document.rsplit_once('/').map_or("", |(directory, _)| directory);
     let mut problems = Vec::new();
@@ -21,7 +21,7 @@ pub(super) fn check(document: &str, text: &str, exists: &dyn Fn(&str) -> bool) -
             let mut places = vec![join(directory, path)];
             if anywhere {
                 places.push(path.to_owned());
-                places.extend(in_room(path));
+                places.extend(in_crate(path));
             }
             if !places.iter().any(|place| exists(place)) {
                 let what = format!("`{path}` does not exist: name an existing file, or remove the name");
@@ -32,10 +32,10 @@ pub(super) fn check(document: &str, text: &str, exists: &dyn Fn(&str) -> bool) -
     problems
 }
 
-/// The file that `room/file.rs` means.
-pub(super) fn in_room(path: &str) -> Option<String> {
-    let (room, file) = path.split_once('/')?;
-    Some(format!("crates/{room}/src/{file}"))
+/// The path for which the short form `store/arena.rs` stands.
+pub(super) fn in_crate(path: &str) -> Option<String> {
+    let (name, file) = path.split_once('/')?;
+    Some(format!("crates/{name}/src/{file}"))
 }
 
 /// The targets in `](…)`.

@@ -5,8 +5,8 @@ use std::path::Path;
 
 const LINE_CHARACTERS_MAX: usize = 120;
 
-/// Texts that a pure room must not contain, and what to use instead. The `clippy.toml` of each room bans the calls that
-/// a type checker can see; this check also sees imports.
+/// Texts that a pure crate must not contain, and what to use instead. The `clippy.toml` of each crate bans the calls
+/// that a type checker can see. This check also finds imports.
 const BANNED: &[(&str, &str)] = &[
     (
         "Instant::now",
@@ -18,7 +18,7 @@ const BANNED: &[(&str, &str)] = &[
     ),
     (
         "std::thread",
-        "a machine never waits and never runs beside itself: return what is to be done",
+        "a machine never waits and has one thread: return the work to the caller",
     ),
     ("std::net", "sockets live in `io`: write bytes through `Out`"),
     (
@@ -35,14 +35,14 @@ const BANNED: &[(&str, &str)] = &[
     ),
 ];
 
-/// Checks that a file's name says what it holds.
+/// Checks that a file's name describes its contents.
 pub(super) fn check_name(path: &str) -> Option<Problem> {
     let stem = Path::new(path).file_stem()?.to_str()?;
     let says_nothing = matches!(stem, "util" | "utils" | "helper" | "helpers" | "misc");
-    says_nothing.then(|| Problem::new(path, 1, "the name says nothing: name the file after what it holds"))
+    says_nothing.then(|| Problem::new(path, 1, "the name says nothing: name the file after its contents"))
 }
 
-/// Checks line lengths in all files; and clock, threads, sockets and hash order in pure rooms, tests excepted.
+/// Checks line lengths in all files; and clock, threads, sockets and hash order in pure crates, tests excepted.
 pub(super) fn check_rust(path: &str, text: &str) -> Vec<Problem> {
     let mut problems = Vec::new();
     for (index, line) in text.lines().enumerate() {
@@ -77,7 +77,11 @@ pub(super) fn check_rust(path: &str, text: &str) -> Vec<Problem> {
         for (number, line) in production_lines(text) {
             for (banned, mend) in BANNED {
                 if mentions(line, banned) {
-                    problems.push(Problem::new(path, number, format!("`{banned}` in a pure room: {mend}")));
+                    problems.push(Problem::new(
+                        path,
+                        number,
+                        format!("`{banned}` in a pure crate: {mend}"),
+                    ));
                 }
             }
         }
@@ -95,7 +99,7 @@ fn writes_a_holder(line: &str) -> bool {
 }
 
 fn is_pure_production(path: &str) -> bool {
-    walls::room_of(path).is_some_and(|room| walls::PURE.contains(&room))
+    walls::crate_of(path).is_some_and(|name| walls::PURE.contains(&name))
         && path.contains("/src/")
         && !path.ends_with("/tests.rs")
         && !path.contains("/tests/")
@@ -188,7 +192,7 @@ mod tests {
         assert!(
             found[0]
                 .to_string()
-                .starts_with("crates/store/src/arena.rs:2: `Instant::now` in a pure room: ")
+                .starts_with("crates/store/src/arena.rs:2: `Instant::now` in a pure crate: ")
         );
         assert!(lines("crates/io/src/turn.rs", text).is_empty());
     }

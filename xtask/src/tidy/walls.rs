@@ -1,11 +1,11 @@
-//! Checks which room imports which (STYLE.md, "Walls"), from `cargo metadata`.
+//! Checks which crate imports which (STYLE.md, "Walls"), from `cargo metadata`.
 
 use super::Problem;
 use serde_json::Value;
 
-/// The rooms, lowest first, and what each may import in a normal or build dependency. A dev-dependency may name any
-/// room above it in this table, because tests do not ship.
-const ROOMS: &[(&str, &[&str])] = &[
+/// The crates, lowest first, and the crates that each may import in a normal or build dependency. A dev-dependency may
+/// name any crate above it in this table, because tests do not ship.
+const CRATES: &[(&str, &[&str])] = &[
     ("base", &[]),
     ("code", &["base"]),
     ("wire", &["base"]),
@@ -57,10 +57,10 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("xtask", &[]),
 ];
 
-/// Tests of a room that may use a room above it: what they test is driven from there.
+/// Exceptions: the tests of the first crate may use the second one, which is above it and drives the tested machine.
 const TESTS_FROM_ABOVE: &[(&str, &str)] = &[("protocol", "frontend")];
 
-/// Rooms without clock, entropy, threads and sockets, so that the simulator can replay them.
+/// Crates without clock, entropy, threads and sockets, so that the simulator can replay them.
 pub(super) const PURE: &[&str] = &[
     "base",
     "code",
@@ -94,8 +94,8 @@ const IMPURE: &[&str] = &[
 /// Crates for async code, which is allowed only on the adapters' own threads.
 const ASYNC: &[&str] = &["async-std", "futures", "smol", "tokio", "tonic"];
 
-/// The room of a path: `crates/store/…` is `store`, `crates/adapters/etcd/…` is `adapters`.
-pub(super) fn room_of(path: &str) -> Option<&str> {
+/// The crate of a path: `crates/store/…` is `store`, `crates/adapters/etcd/…` is `adapters`.
+pub(super) fn crate_of(path: &str) -> Option<&str> {
     let mut parts = path.split('/');
     match parts.next()? {
         "crates" => parts.next(),
@@ -105,31 +105,31 @@ pub(super) fn room_of(path: &str) -> Option<&str> {
     }
 }
 
-/// Checks every dependency between workspace members, and the external crates of the pure rooms.
+/// Checks every dependency between workspace members, and the external dependencies of the pure crates.
 pub(super) fn check(metadata: &Value, read: &dyn Fn(&str) -> Option<String>) -> Vec<Problem> {
     let root = format!("{}/", text(&metadata["workspace_root"]));
     let relative = |path: &Value| text(path).strip_prefix(&root).unwrap_or_else(|| text(path)).to_owned();
     let mut problems = Vec::new();
     for package in list(&metadata["packages"]) {
         let manifest = relative(&package["manifest_path"]);
-        let Some((rank, allowed)) = room_of(&manifest).and_then(find) else {
+        let Some((rank, allowed)) = crate_of(&manifest).and_then(find) else {
             problems.push(Problem::new(
                 &manifest,
                 1,
-                "lies in no room that the walls know: give it a row in ROOMS (xtask/src/tidy/walls.rs) and \
-                 in ARCHITECTURE.md, with the reason in docs/decisions",
+                "this crate has no row in the table of walls: give it one in CRATES (xtask/src/tidy/walls.rs) and \
+                 in STYLE.md, with the reason in docs/decisions",
             ));
             continue;
         };
-        let room = ROOMS[rank].0;
+        let importer = CRATES[rank].0;
         let manifest_text = read(&manifest).unwrap_or_default();
         for dependency in list(&package["dependencies"]) {
             let name = text(&dependency["name"]);
             let dev = dependency["kind"] == "dev";
             let wrong = if dependency["path"].is_string() {
-                wrong_edge(room, rank, allowed, room_of(&relative(&dependency["path"])), dev)
+                wrong_edge(importer, rank, allowed, crate_of(&relative(&dependency["path"])), dev)
             } else {
-                (!dev).then(|| wrong_outside(room, name)).flatten()
+                (!dev).then(|| wrong_outside(importer, name)).flatten()
             };
             if let Some(what) = wrong {
                 problems.push(Problem::new(
@@ -143,57 +143,57 @@ pub(super) fn check(metadata: &Value, read: &dyn Fn(&str) -> Option<String>) -> 
     problems
 }
 
-/// The nearest `clippy.toml` replaces the one of the root. So each pure room has its own copy, and all copies must be
+/// The nearest `clippy.toml` replaces the one of the root. So each pure crate has its own copy, and all copies must be
 /// equal.
 pub(super) fn check_clippy_files(read: &dyn Fn(&str) -> Option<String>) -> Vec<Problem> {
     let first = read("crates/base/clippy.toml").unwrap_or_default();
-    let rooms = PURE
+    let crates = PURE
         .iter()
-        .filter(|room| read(&format!("crates/{room}/Cargo.toml")).is_some());
-    rooms
-        .map(|room| format!("crates/{room}/clippy.toml"))
+        .filter(|name| read(&format!("crates/{name}/Cargo.toml")).is_some());
+    crates
+        .map(|name| format!("crates/{name}/clippy.toml"))
         .filter(|path| first.is_empty() || read(path).as_ref() != Some(&first))
         .map(|path| {
             Problem::new(
                 &path,
                 1,
-                "a pure room needs the same bans as crates/base/clippy.toml: copy it",
+                "a pure crate needs the same bans as crates/base/clippy.toml: copy it",
             )
         })
         .collect()
 }
 
-fn find(room: &str) -> Option<(usize, &'static [&'static str])> {
-    let rank = ROOMS.iter().position(|(name, _)| *name == room)?;
-    Some((rank, ROOMS[rank].1))
+fn find(name: &str) -> Option<(usize, &'static [&'static str])> {
+    let rank = CRATES.iter().position(|(row, _)| *row == name)?;
+    Some((rank, CRATES[rank].1))
 }
 
-fn wrong_edge(room: &str, rank: usize, allowed: &[&str], target: Option<&str>, dev: bool) -> Option<String> {
+fn wrong_edge(importer: &str, rank: usize, allowed: &[&str], target: Option<&str>, dev: bool) -> Option<String> {
     let target = target?;
     if dev {
         let below = find(target).is_some_and(|(target_rank, _)| target_rank < rank)
-            || TESTS_FROM_ABOVE.contains(&(room, target));
+            || TESTS_FROM_ABOVE.contains(&(importer, target));
         return (!below).then(|| {
-            format!("`{room}` may use only rooms below it in tests, which `{target}` is not: move the test up")
+            format!("tests of `{importer}` may use only crates below it, which `{target}` is not: move the test up")
         });
     }
     (!allowed.contains(&target)).then(|| {
         let may = if allowed.is_empty() {
-            "no room of ours".to_owned()
+            "no crate of ours".to_owned()
         } else {
             allowed.join(", ")
         };
-        format!("room `{room}` must not import `{target}` (it may import {may}): move the code, not the wall")
+        format!("crate `{importer}` must not import `{target}` (it may import {may}): move the code, not the wall")
     })
 }
 
-fn wrong_outside(room: &str, name: &str) -> Option<String> {
-    if (PURE.contains(&room) || room == "simulator") && IMPURE.contains(&name) {
+fn wrong_outside(importer: &str, name: &str) -> Option<String> {
+    if (PURE.contains(&importer) || importer == "simulator") && IMPURE.contains(&name) {
         return Some(format!(
-            "room `{room}` has no clock, entropy, threads or sockets: take them as arguments"
+            "crate `{importer}` has no clock, entropy, threads or sockets: take them as arguments"
         ));
     }
-    (room != "adapters" && ASYNC.contains(&name))
+    (importer != "adapters" && ASYNC.contains(&name))
         .then(|| "async code lives only in adapters, behind a bounded queue".to_owned())
 }
 

@@ -6,9 +6,10 @@ use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
-/// key → (revision, bytes).
+/// The records: key → (revision, bytes).
 const RECORDS: TableDefinition<'_, &str, (u64, &[u8])> = TableDefinition::new("records");
-/// One entry, `revision`: the last one given out, so that a deleted record's is not used again.
+/// One entry, `revision`: the newest revision of any record. It is kept so that the revision of a deleted record is not
+/// used again.
 const COUNTERS: TableDefinition<'_, &str, u64> = TableDefinition::new("counters");
 const REVISION: &str = "revision";
 
@@ -16,16 +17,16 @@ const REVISION: &str = "revision";
 #[derive(Debug)]
 pub struct EmbeddedStore {
     path: PathBuf,
-    /// `None` after the medium has failed: redb serves nothing from a file that failed once until it is opened again,
-    /// and a disk that was full may have room by the next call.
+    /// `None` after an error of the medium. After one failure, redb serves nothing from a file until it is opened
+    /// again. The next call opens it, because a full disk may have space again.
     database: RefCell<Option<Database>>,
 }
 
 impl EmbeddedStore {
-    /// Opens the store in `path`, made empty if there is no such file.
+    /// Opens the store in `path`. If the file does not exist, an empty store is created.
     ///
     /// # Errors
-    /// If the file cannot be made or read, is not such a store, or is open elsewhere.
+    /// If the file cannot be created or read, is not such a store, or is open in another process.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
         let store = Self {
             path: path.to_owned(),
@@ -35,7 +36,7 @@ impl EmbeddedStore {
         Ok(store)
     }
 
-    /// Does something with the file, opened if need be.
+    /// Runs `run` on the file, which is opened first if it is not open.
     fn with<T>(&self, run: impl FnOnce(&Database) -> Result<T, redb::Error>) -> Result<T, StoreError> {
         let failed = |error: redb::Error| StoreError::Medium(format!("{}: {error}", self.path.display()));
         let mut open = self.database.borrow_mut();
@@ -74,7 +75,8 @@ impl EmbeddedStore {
         Ok(records)
     }
 
-    /// `Ok(Err(key))` if that record is not as expected; dropping the transaction undoes it.
+    /// Makes all changes or none. `Ok(Err(key))`: the record of `key` does not have the expected revision. Dropping the
+    /// transaction undoes it.
     fn write(database: &Database, changes: &[Change]) -> Result<Result<Revision, String>, redb::Error> {
         let transaction = database.begin_write()?;
         let revision;

@@ -1,4 +1,5 @@
-//! CLUSTER: the lists in the words of Redis Cluster. Addresses are those of the strict port, on either port.
+//! CLUSTER: shows the stripe lists in the form of Redis Cluster. Addresses are those of the strict port, also for
+//! clients of the other port.
 
 use crate::router::{Dispatcher, lists_tenure};
 use paritas_base::configuration::{NodeRecord, NodeRole, NodeState};
@@ -8,7 +9,7 @@ use paritas_wire::command::{self, Command};
 use paritas_wire::resp::{ArgList, Proto, encode};
 use std::fmt::Write;
 
-/// Slots in a row with one owner.
+/// Consecutive hash slots with the same owner.
 #[derive(Clone, Copy, Debug)]
 struct Range {
     first: u16,
@@ -54,7 +55,7 @@ impl Dispatcher {
         }
     }
 
-    /// The slot map by the newest installed configurations.
+    /// The owners of all hash slots, by the newest configurations installed here.
     fn ranges<O: Out>(&self, cx: &Context<'_, O>, lists: &Lists) -> Vec<Range> {
         let mut ranges: Vec<Range> = Vec::new();
         let mut first = 0;
@@ -126,7 +127,7 @@ impl Dispatcher {
         }
     }
 
-    /// Redis' own flags only: spares are masters without slots.
+    /// The text of CLUSTER NODES. It has only flags that Redis knows: a spare node is shown as a master without slots.
     fn cluster_nodes<O: Out>(&self, cx: &Context<'_, O>, lists: &Lists) -> String {
         let ranges = self.ranges(cx, lists);
         let epoch = newest_epoch(lists);
@@ -138,7 +139,7 @@ impl Dispatcher {
                 NodeState::Down => (",fail", "disconnected"),
             };
             let (_, bus) = host_and_port(&node.peer_address);
-            // To a string, nothing fails.
+            // Writing to a string never fails.
             let _ = write!(
                 text,
                 "{} {}@{bus} {me}master{fail} - 0 0 {} {link}",

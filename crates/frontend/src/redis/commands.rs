@@ -1,7 +1,7 @@
-//! What the commands on keys do, at the owner of their stream.
+//! Commands on keys, run at the owner of their stream.
 //!
-//! A command looks at everything it needs before it changes anything, so that one that must wait has changed nothing
-//! and can be run again from its start.
+//! A command reads everything it needs before it changes anything. So a command that must wait has changed nothing and
+//! can be run again from its start.
 
 mod counters;
 mod decimal;
@@ -20,29 +20,29 @@ use paritas_wire::command::{Command, CommandSpec};
 use paritas_wire::peer::FRAME_BYTES_MAX;
 use paritas_wire::resp::{ArgList, Proto, encode, errors, parse_integer};
 
-/// The longest reply that commands of many keys make, so that a short one (`MGET k k k …`) does not fill the memory: as
-/// long as one that is forwarded may be, with room in its frame for the rest.
+/// The longest reply of a command with many keys, in bytes. Without a limit, a short command (`MGET k k k …`) could
+/// fill the memory with its reply. This length still fits in a frame to another node, beside the frame's other fields.
 pub(crate) const REPLY_BYTES_MAX: usize = FRAME_BYTES_MAX - 256;
 
 /// The result of running a command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Executed {
-    /// The reply is written.
+    /// It has run, and its reply is appended.
     Replied(Effect),
-    /// It cannot run yet. Nothing has changed, and nothing it wrote counts.
+    /// It cannot run yet. It has changed nothing and appended nothing.
     Stalled,
 }
 
 /// Why a command stops.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stop {
-    /// It must wait until something changes.
+    /// It must wait until the state of the stream changes.
     Wait,
-    /// It ends, refused.
+    /// It ends with a refusal.
     Refused(Refusal),
-    /// It ends with this error, in the words of Redis.
+    /// It ends with this error, in the form of Redis.
     Error(&'static str),
-    /// It ends; the error is written.
+    /// It ends with an error that is already appended to the reply.
     Written,
 }
 
@@ -65,16 +65,16 @@ pub(crate) struct Job<'a> {
     pub(crate) hash: Option<u64>,
 }
 
-/// One command at work on its stream.
+/// One command while it runs on its stream.
 struct Operation<'a, 'c, O: Out> {
     access: Access<'a, 'c, O>,
     job: Job<'a>,
     reply: &'a mut Vec<u8>,
-    /// Where in `reply` its own begins.
+    /// Offset in `reply` at which the reply of this command begins.
     start: usize,
 }
 
-/// Runs one command on keys of one stream. The owner serves.
+/// Runs one command on keys of one stream. The owner must be in the phase Serve.
 pub(crate) fn execute<O: Out>(
     cx: &mut Context<'_, O>,
     configuration: &Configuration,
@@ -95,7 +95,8 @@ pub(crate) fn execute<O: Out>(
         Err(Stop::Wait | Stop::Refused(Refusal::Write(WriteRefusal::NoMemory)))
     );
     if is_stuck && operation.access.has_begun() {
-        // Space was made sure of before; if it is gone all the same, nothing better can be said.
+        // Space was reserved before the first change. If it is missing all the same, part of the command has happened,
+        // so its result is uncertain.
         result = Err(Stop::Refused(Refusal::Write(WriteRefusal::Uncertain)));
     }
     let Operation { access, reply, .. } = operation;
@@ -117,7 +118,7 @@ pub(crate) fn execute<O: Out>(
     Executed::Replied(access.finish())
 }
 
-/// Whether looking at a key is a use of it, as Redis has it: not where only something about it is asked.
+/// Whether reading a key counts as a use of it. As in Redis, commands that only ask about a key are no use.
 #[inline]
 fn is_use(id: Command) -> bool {
     !matches!(
@@ -135,7 +136,7 @@ fn is_use(id: Command) -> bool {
     )
 }
 
-/// What a command needs to know of an object that it goes on to change.
+/// Facts about an existing object that a command needs when it changes the object.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     bytes: usize,
@@ -154,7 +155,7 @@ impl Seen {
         }
     }
 
-    /// Other bytes under the same expiry.
+    /// A string value of these bytes, with the expiry and flags of the object seen before, if any.
     fn with<'v>(seen: Option<&Self>, bytes: &'v [u8]) -> Value<'v> {
         Value {
             bytes,
@@ -222,7 +223,7 @@ impl<O: Out> Operation<'_, '_, O> {
         self.job.args.len()
     }
 
-    /// Whether an argument is this word, in either case. `word` is in lower case.
+    /// Whether an argument is this word, ignoring case. `word` is in lower case.
     fn is_word(&self, at: usize, word: &str) -> bool {
         self.job.args.arg(at).eq_ignore_ascii_case(word.as_bytes())
     }
@@ -236,7 +237,7 @@ impl<O: Out> Operation<'_, '_, O> {
         self.job.dialect.proto()
     }
 
-    /// Ends with an error that `write` writes.
+    /// Ends the command with the error that `write` appends.
     fn refuse(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> Stop {
         self.reply.truncate(self.start);
         write(self.reply);
@@ -253,7 +254,8 @@ impl<O: Out> Operation<'_, '_, O> {
 
     // --- looking -------------------------------------------------------------------------------------------------
 
-    /// Looks up the key in argument `at`. Gives what `then` makes of the object; it may write to the reply.
+    /// Looks up the key in argument `at` and returns the result of `then` for the object. `then` may append to the
+    /// reply.
     #[inline]
     fn look<T>(
         &mut self,
@@ -266,7 +268,7 @@ impl<O: Out> Operation<'_, '_, O> {
         access.look(hash, key, is_use, |object| then(object, reply))?
     }
 
-    /// As above, where strings only will do.
+    /// The same for commands on strings: any other object is an error.
     #[inline]
     fn look_string<T>(
         &mut self,
@@ -302,19 +304,20 @@ impl<O: Out> Operation<'_, '_, O> {
         Ok(self.access.put(hash, key, value)?)
     }
 
-    /// Removes the key in argument `at`: true if there was one.
+    /// Removes the key in argument `at`. True if it existed.
     fn remove(&mut self, at: usize) -> Result<bool, Stop> {
         let (key, hash) = (self.job.args.arg(at), self.hash_of(at));
         Ok(self.access.remove(hash, key)?)
     }
 
-    /// Sets when the key in argument `at` ends, in ms since 1970; `None`: never. False without the key.
+    /// Sets the expiry of the key in argument `at`, in ms since 1970; `None`: it never expires. False if the key does
+    /// not exist.
     fn set_expiry(&mut self, at: usize, expiry_ms: Option<u64>) -> Result<bool, Stop> {
         let (key, hash) = (self.job.args.arg(at), self.hash_of(at));
         Ok(self.access.set_expiry(hash, key, expiry_ms)?)
     }
 
-    /// Refuses the key in argument `at`, or a value of `value_bytes` bytes, if it is longer than the store takes.
+    /// Refuses the key in argument `at`, or a value of `value_bytes` bytes, if it is longer than the store allows.
     fn check_limits(&self, at: usize, value_bytes: usize) -> Result<(), Stop> {
         Ok(self.access.check_limits(self.job.args.arg(at).len(), value_bytes)?)
     }

@@ -1,4 +1,4 @@
-//! CONFIG: what a node is set to, and what of it can change while it runs.
+//! CONFIG: the settings of a node. Some of them can change while the node runs.
 
 use super::connection::is_word;
 use crate::router::client::Client;
@@ -7,13 +7,13 @@ use paritas_store::Policy;
 use paritas_wire::command::glob;
 use paritas_wire::resp::{ArgList, encode, errors};
 
-/// Below this a node has no room beside its rings and buffers.
+/// The least memory of a node in bytes. Less would leave no space for objects beside the rings and buffers.
 const MEMORY_MIN: u64 = 32 << 20;
-/// Below this a client's longest value would not fit.
+/// The least limit for clients' buffers in bytes. With less, the longest value of a client would not fit.
 const CLIENT_BYTES_MIN: u64 = 1 << 20;
 const CLIENTS_MAX: u64 = 1 << 20;
 
-/// A setting that CONFIG SET changes: its name, and its key in the node's file.
+/// A setting that CONFIG SET can change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Setting {
     Policy,
@@ -40,7 +40,7 @@ impl Setting {
         ("scrub-rate", "scrub_rate", Self::ScrubRate),
     ];
 
-    /// As CONFIG GET tells it.
+    /// Its value as CONFIG GET shows it.
     fn value(self, shared: &Shared) -> String {
         let clients = &shared.parameters.client_limits;
         match self {
@@ -59,7 +59,7 @@ impl Setting {
         }
     }
 
-    /// What a text means for it; the reason if nothing.
+    /// Parses and checks a new value. Returns the reason if the text is not valid for this setting.
     fn read(self, shared: &Shared, lists: &Lists, text: &[u8]) -> Result<Change, String> {
         let text = core::str::from_utf8(text).unwrap_or_default();
         if self == Self::Policy {
@@ -79,7 +79,8 @@ impl Setting {
             Self::Clients => "argument couldn't be parsed into an integer".to_owned(),
             _ => "argument must be a memory value".to_owned(),
         })?;
-        // Parity of others' keys is not evicted here: with less, all keys of this node would go, and none could come.
+        // Eviction here cannot free the parity of other nodes' keys. With a smaller limit, all keys of this node would
+        // be evicted, and none could be written.
         let parity_bytes = match self {
             Self::Memory if shared.parameters.policy.evicts() => lists.parity_bytes(&shared.arena),
             _ => 0,
@@ -96,8 +97,8 @@ impl Setting {
         };
         if !(least..=most).contains(&number) {
             let why = match self {
-                Self::Memory if number > most => ": more than at its start a node cannot have".to_owned(),
-                Self::Memory if parity_bytes > 0 => format!(": parity has {parity_bytes} bytes, and is not evicted"),
+                Self::Memory if number > most => ": a node cannot get more memory than at its start".to_owned(),
+                Self::Memory if parity_bytes > 0 => format!(": parity takes {parity_bytes} bytes and is not evicted"),
                 _ => String::new(),
             };
             return Err(format!("argument must be between {least} and {most} inclusive{why}"));
@@ -138,7 +139,7 @@ enum Change {
 }
 
 impl Change {
-    /// As a file has it.
+    /// The value in the form of the node's file.
     fn in_file(self) -> String {
         match self {
             Self::Policy(policy) => format!("\"{policy}\""),
@@ -148,7 +149,7 @@ impl Change {
     }
 }
 
-/// The settings that never change, as CONFIG GET tells them.
+/// The settings that cannot change while the node runs, as CONFIG GET shows them.
 fn fixed<O: Out>(cx: &Context<'_, O>, client: &Client) -> [(&'static str, String); 10] {
     let cluster = if client.port == Port::Cluster { "yes" } else { "no" };
     [
@@ -180,8 +181,8 @@ pub(crate) fn config_get<O: Out>(cx: &Context<'_, O>, client: &Client, out: &mut
     }
 }
 
-/// CONFIG SET name value [name value …], of this node: all or none. A value that is set already is accepted. `changed`
-/// gets the settings as the node's file would have them.
+/// CONFIG SET name value [name value …], for this node. Either all settings are changed or none. A fixed setting may
+/// be set to the value that it has. Adds the changed settings to `changed`, in the form of the node's file.
 pub(crate) fn config_set<O: Out>(
     cx: &mut Context<'_, O>,
     lists: &mut Lists,
@@ -224,7 +225,8 @@ pub(crate) fn config_set<O: Out>(
     encode::ok(out);
 }
 
-/// CONFIG SET flip-bit "LIST POSITION KIND NUMBER BIT", KIND data or index, in builds for tests: memory goes bad.
+/// CONFIG SET flip-bit "LIST POSITION KIND NUMBER BIT", where KIND is data or index. Only in builds for tests: it
+/// simulates a memory error.
 #[cfg(feature = "mutants")]
 fn flip_bit<O: Out>(cx: &mut Context<'_, O>, lists: &Lists, out: &mut Vec<u8>, what: &[u8]) {
     use paritas_base::{ListId, Position, Stripe};
@@ -250,7 +252,7 @@ fn flip_bit<O: Out>(cx: &mut Context<'_, O>, lists: &Lists, out: &mut Vec<u8>, w
     }
 }
 
-/// As Redis says it.
+/// The error of Redis for a setting with a fixed choice of values.
 fn one_of(names: &[&str]) -> String {
     format!("argument(s) must be one of the following: {}", names.join(", "))
 }
@@ -261,7 +263,7 @@ fn part(text: &str, whole: u64) -> Option<u64> {
     (1..=100).contains(&percent).then_some(whole / 100 * percent)
 }
 
-/// A size with a binary unit, as files have it.
+/// Parses a size with a binary unit, as in the node's file.
 fn bytes(text: &str) -> Option<u64> {
     let lower = text.to_ascii_lowercase();
     let digits = lower.trim_end_matches(|c: char| c.is_ascii_alphabetic());

@@ -1,4 +1,4 @@
-//! Commands that name no key: which they are, and those about the connection itself.
+//! Commands that name no key, and those about the connection itself.
 
 use crate::dialect::Dialect;
 use crate::redis::commands::Job;
@@ -13,10 +13,10 @@ use paritas_protocol::{Context, Ends, Lists, Out, Port, Proposal};
 use paritas_wire::command::{self, Command, CommandSpec};
 use paritas_wire::resp::{ArgList, Proto, encode, errors, parse_integer};
 
-/// Which Redis we answer as: clients choose by it what they may use.
+/// The version of Redis that a node reports. Clients choose the commands that they use by it.
 pub(crate) const REDIS_VERSION: &str = "7.0.15";
 
-/// Whether an argument is this word, in either case. `word` is in lower case.
+/// Whether an argument is this word, ignoring case. `word` is in lower case.
 pub(crate) fn is_word(args: ArgList<'_>, at: usize, word: &str) -> bool {
     args.arg(at).eq_ignore_ascii_case(word.as_bytes())
 }
@@ -159,7 +159,7 @@ impl Dispatcher {
     }
 }
 
-/// PARITAS.SLOTS first last list/position|node, or stop.
+/// Parses PARITAS.SLOTS first last list/position|node, or stop.
 fn slot_order(args: ArgList<'_>) -> Option<SlotOrder> {
     if args.len() == 2 && args.arg(1).eq_ignore_ascii_case(b"stop") {
         return Some(SlotOrder::GiveUp);
@@ -181,7 +181,7 @@ fn slot_order(args: ArgList<'_>) -> Option<SlotOrder> {
     })
 }
 
-/// PARITAS.DUTY node drain|shun|serve.
+/// Parses PARITAS.DUTY node drain|shun|serve.
 fn duty(args: ArgList<'_>) -> Option<(NodeId, Duty)> {
     let node = parse_integer(args.arg(1)).and_then(|id| u16::try_from(id).ok())?;
     let duty = match args.arg(2).to_ascii_lowercase().as_slice() {
@@ -248,7 +248,7 @@ fn hello(client: &mut Client, out: &mut Vec<u8>, args: ArgList<'_>) {
     encode::array_header(out, 0);
 }
 
-/// There is one user, `default`, without a password: any password is right for it.
+/// AUTH. The only user is `default`, which has no password: any password is accepted.
 fn auth(out: &mut Vec<u8>, args: ArgList<'_>) {
     match args.len() {
         2 => encode::error(out, errors::AUTH_WITHOUT_PASSWORD),
@@ -302,8 +302,8 @@ fn switch(place: &mut bool, out: &mut Vec<u8>, args: ArgList<'_>) {
 }
 
 impl Client {
-    /// Its line of CLIENT LIST. `unread` counts reply bytes that wait for it; sockets, and what lies in them, are the
-    /// driver's.
+    /// Its line of CLIENT LIST. `unread` is the number of reply bytes that wait here. Bytes in the socket belong to the
+    /// driver and are not counted.
     fn describe(&self, now: Time, unread: usize) -> String {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let seconds = |since: Time| (now - since).0 / 1_000_000_000;
@@ -334,11 +334,11 @@ impl Client {
     }
 }
 
-/// Which clients CLIENT LIST and CLIENT KILL mean.
+/// The clients that CLIENT LIST or CLIENT KILL selects.
 #[derive(Default)]
 struct Filter<'a> {
     ids: Option<Vec<u64>>,
-    /// Nobody is of another type than normal.
+    /// No client matches: the filter asks for a type other than normal, and all clients here are normal.
     nobody: bool,
     spare_me: bool,
     address: Option<&'a [u8]>,
@@ -361,7 +361,7 @@ impl Filter<'_> {
 }
 
 impl Router {
-    /// CLIENT LIST and CLIENT KILL. Gives the reply, and whether the asking client itself ends.
+    /// Runs CLIENT LIST or CLIENT KILL. Returns the reply, and whether the asking client itself is closed.
     pub(crate) fn about_clients<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,
@@ -422,7 +422,7 @@ fn client_id(text: &[u8]) -> Option<u64> {
     parse_integer(text).filter(|id| *id > 0).map(|id| id as u64)
 }
 
-/// Whether a client type is known, and is that of all clients here.
+/// Adds a client type to the filter; an error if the type is unknown.
 fn type_filter(filter: &mut Filter<'_>, text: &[u8]) -> Result<(), String> {
     let name = text.to_ascii_lowercase();
     match name.as_slice() {
@@ -448,7 +448,7 @@ fn list_filter(args: ArgList<'_>) -> Result<Filter<'_>, String> {
     Ok(filter)
 }
 
-/// The old form names an address, the new one pairs of a word and a value.
+/// Parses the arguments of CLIENT KILL: one address (old form), or pairs of a filter's name and a value.
 fn kill_filter(args: ArgList<'_>) -> Result<Filter<'_>, String> {
     let mut filter = Filter {
         spare_me: args.len() > 3,

@@ -1,4 +1,4 @@
-//! INFO, and what is counted for it.
+//! INFO, and the counters that it shows.
 
 use super::connection::{REDIS_VERSION, is_word};
 use crate::router::Dispatcher;
@@ -9,7 +9,7 @@ use paritas_wire::command::{Command, Refusal};
 use paritas_wire::resp::{ArgList, encode};
 use std::fmt::Write;
 
-/// What a node counts of its own clients' commands.
+/// Counters of the commands of a node's own clients.
 #[derive(Debug)]
 pub(crate) struct Counters {
     started_at: Option<Time>,
@@ -53,7 +53,7 @@ impl Counters {
         self.errors += u64::from(failed);
     }
 
-    /// A reply that is to no command of the table, or to one that was not looked at.
+    /// Counts the reply to a command that is not in the table, or that did not run.
     pub(crate) fn count_error(&mut self, is_error: bool) {
         self.errors += u64::from(is_error);
     }
@@ -68,7 +68,7 @@ impl Counters {
     }
 }
 
-/// Sections, in order, and whether INFO without an argument has them.
+/// The sections in order. `true`: INFO without an argument shows the section.
 const SECTIONS: [(&str, bool); 13] = [
     ("Server", true),
     ("Clients", true),
@@ -128,7 +128,7 @@ impl Dispatcher {
 
     fn section<O: Out>(&self, cx: &Context<'_, O>, lists: &Lists, client: &Client, section: &str, text: &mut String) {
         let mut line = |name: &str, value: &dyn std::fmt::Display| {
-            // To a string, nothing fails.
+            // Writing to a string never fails.
             let _ = write!(text, "{name}:{value}\r\n");
         };
         let cluster_port = client.port == Port::Cluster;
@@ -211,7 +211,7 @@ impl Dispatcher {
                         continue;
                     };
                     if counts.calls + counts.rejected > 0 {
-                        // Machines have no clock of their own: times are not measured.
+                        // This crate has no clock, so the times of commands are not measured.
                         let value = format!(
                             "calls={},usec=0,usec_per_call=0.00,rejected_calls={},failed_calls={}",
                             counts.calls, counts.rejected, counts.failed

@@ -1,5 +1,5 @@
-//! Commands and replies between the nodes of a cluster: parts of a command over several streams are commands of Redis,
-//! and their replies are taken apart here to be made one.
+//! Commands and replies between the nodes of a cluster. The parts of a command over several streams are commands of
+//! Redis. This module takes their replies apart, so that they can be combined.
 
 use paritas_wire::resp::encode::{array_header, bulk};
 use paritas_wire::resp::{ArgList, parse_integer};
@@ -21,7 +21,7 @@ pub(crate) fn word_count(command: &[u8]) -> usize {
     usize::try_from(head(command).0).unwrap_or(0)
 }
 
-/// The number in a reply's first line, and what follows the line.
+/// The number in a reply's first line, and the bytes after that line.
 pub(crate) fn head(reply: &[u8]) -> (i64, &[u8]) {
     let end = reply
         .iter()
@@ -32,7 +32,7 @@ pub(crate) fn head(reply: &[u8]) -> (i64, &[u8]) {
     (number.unwrap_or(0), rest)
 }
 
-/// Whether a reply is that there is no value.
+/// Whether a reply says that there is no value.
 pub(crate) fn is_nothing(reply: &[u8]) -> bool {
     matches!(reply, [b'_', ..] | [b'$', b'-', ..])
 }

@@ -1,11 +1,11 @@
-//! The texts of refusals. Clients fall back on exact prefixes, so each is a contract.
+//! The texts of refusals. Clients match their exact prefixes, so the texts must not change.
 
 use crate::dialect::Refusal;
 use paritas_protocol::WriteRefusal;
 use paritas_wire::resp::encode::error;
 use paritas_wire::resp::errors;
 
-/// What a node answers to one that forwarded a command for a stream of which it is not the owner any more.
+/// Answer to a peer that forwarded a command for a stream which this node no longer owns.
 const NOT_OWNER: &str = "MOVED this node no longer owns the stream";
 
 /// Appends a refusal as an error reply.
@@ -53,7 +53,7 @@ fn write(out: &mut Vec<u8>, refusal: WriteRefusal) {
     }
 }
 
-/// Appends a refusal of the coordinator or the process, in its words.
+/// Appends a refusal of the coordinator or the process; `why` is its own text.
 pub(crate) fn other(out: &mut Vec<u8>, why: &str) {
     error(out, &format!("ERR {why}"));
 }

@@ -1,16 +1,17 @@
-//! Transactions, which this version refuses: what follows a refused `MULTI` must not be done either. A client sends the
-//! commands of a transaction without waiting for the answer to `MULTI`, and repeats all of them when it failed.
+//! Transactions, which this version refuses. The commands after a refused `MULTI` must not run either: a client sends
+//! them without waiting for the answer to `MULTI`, and sends all of them again if the transaction failed.
 
 use crate::router::client::{Caller, Client};
 use paritas_wire::command::{Command, CommandSpec};
 use paritas_wire::resp::{ArgList, encode, errors};
 
-/// What a command between a refused `MULTI` and its `EXEC` is answered.
+/// The reply to a command between a refused `MULTI` and its `EXEC`.
 const NOT_DONE: &str = "ERR not executed: transactions are not supported, and the MULTI before it was refused. \
                         Send EXEC or DISCARD, then commands one by one";
 
 impl Client {
-    /// Answers `MULTI`, `EXEC` and `DISCARD`, and refuses what comes between. `false`: the command is none of these.
+    /// Answers `MULTI`, `EXEC` and `DISCARD`, and refuses the commands between them. `false`: the command is not one of
+    /// these and may run.
     pub(crate) fn refuses_transaction(
         &mut self,
         out: &mut Vec<u8>,

@@ -1,9 +1,9 @@
-//! Commands for a stream of another node, and the way of their answers (docs/commands.md).
+//! Commands for a stream of another node, and their replies (docs/commands.md).
 //!
-//! Order: what goes straight to an owner arrives in order. A command that cannot, or that comes back because its
-//! owner is none any more, is a *detour*, and its client starts nothing new until it is answered. Every forwarded
-//! command carries the epoch under which its sender saw the owner; an owner of a later term refuses it, so that of two
-//! commands on their way the second can never pass the first.
+//! Order: commands sent directly to an owner arrive in order. A command that cannot be sent at once, or that comes back
+//! because the receiver is no longer the owner, is a *detour*: its client starts no new command until it is answered.
+//! Every forwarded command carries the epoch at which its sender knew the owner. An owner of a later term refuses it.
+//! So of two commands on their way, the second never overtakes the first.
 
 use super::client::{Caller, Client, Forwarded, Segment, Wait};
 use super::replies::earliest;
@@ -40,14 +40,14 @@ pub(crate) enum Loopback {
     },
 }
 
-/// Bytes of a frame reserved for everything but the command or reply.
+/// Bytes of a frame reserved for everything other than the command or reply.
 const FRAME_REST_BYTES: usize = 256;
-/// Buffers kept for the next forwarded commands, at most, and their size.
+/// The most spare buffers kept for forwarded commands, and the largest capacity in bytes of one that is kept.
 const SPARE_MAX: usize = 256;
 const SPARE_BYTES_MAX: usize = 4 << 10;
 
 impl Dispatcher {
-    /// The command's stream is another node's: forwarded, or the client is told where to go.
+    /// Runs a command whose stream belongs to another node: forwards it, or redirects the client on the strict port.
     #[allow(clippy::too_many_arguments)] // One command's whole surroundings.
     pub(crate) fn run_elsewhere<O: Out>(
         &mut self,
@@ -90,10 +90,10 @@ impl Dispatcher {
         }
         let list = lists.get(stream.list);
         if list.is_some_and(|list| is_lost(&list.configuration, stream.x)) {
-            // To wait helps nothing.
+            // Waiting would not help: the position will not be restored.
             return self.reply_refusal(cx, lists, client, turn, Refusal::NoOwner);
         }
-        // One that cannot leave now stays in the client's input, in its place.
+        // A command that cannot be sent now stays in the client's input, so that it keeps its place.
         let Some((owner, epoch)) = owner_at(lists, stream) else {
             return self.stall_on(cx, lists, client, turn, spec, stream);
         };
@@ -120,8 +120,8 @@ impl Dispatcher {
         Ran::Done
     }
 
-    /// Starts a part of a gathered command on its way; if it cannot leave now, or an earlier part of its stream could
-    /// not (`behind`), it will.
+    /// Sends a part of a gathered command to its owner. If it cannot be sent now, or an earlier part for its stream
+    /// could not (`behind`), it becomes a detour and is sent later.
     #[allow(clippy::too_many_arguments)] // One command's whole surroundings.
     pub(crate) fn forward<O: Out>(
         &mut self,
@@ -161,20 +161,20 @@ impl Dispatcher {
         Wait::Forwarded(forwarded)
     }
 
-    /// A command is to be sent, not straight.
+    /// Makes a command a detour that is still to be sent.
     pub(crate) fn detour(detours: &mut usize, forwarded: &mut Forwarded) {
         forwarded.target = None;
         Self::go_behind(detours, forwarded);
     }
 
-    /// Nothing new of its client may start before it is answered.
+    /// Marks a command as a detour: its client starts no new command before it is answered.
     pub(crate) fn go_behind(detours: &mut usize, forwarded: &mut Forwarded) {
         if !core::mem::replace(&mut forwarded.detour, true) {
             *detours += 1;
         }
     }
 
-    /// A forwarded command is answered.
+    /// Releases the charge and the buffer of a forwarded command that is answered.
     pub(crate) fn forget(&mut self, client: &mut Client, forwarded: Forwarded) {
         client.discharge(&forwarded);
         if forwarded.detour {
@@ -192,7 +192,7 @@ impl Dispatcher {
         }
     }
 
-    /// A reply to a peer's client may be seen: it leaves for that peer.
+    /// Sends a reply that a peer's client may see to that peer.
     pub(crate) fn answer<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,
@@ -231,8 +231,8 @@ impl Dispatcher {
     }
 }
 
-/// The stream that a forwarded command is for by the present slot map. `None`: its keys are of several now, or it
-/// looked at all keys of a stream while some went to another, so that a part of them would be looked at twice or not
+/// The stream of a forwarded command by the current slot map. `None`: its keys now belong to several streams, or it
+/// reads all keys of a stream and some of them have moved to another stream, so that it would visit them twice or not
 /// at all.
 pub(crate) fn stream_now<O: Out>(cx: &Context<'_, O>, forwarded: &Forwarded, args: &mut Args) -> Option<StreamId> {
     let slots = &cx.shared.slots;
@@ -253,7 +253,7 @@ pub(crate) fn stream_now<O: Out>(cx: &Context<'_, O>, forwarded: &Forwarded, arg
     streams.all(|stream| stream == first).then_some(first)
 }
 
-/// Who owns a stream, and the epoch that says so.
+/// The tenure that owns a stream, and the epoch of the configuration that says so.
 pub(crate) fn owner_at(lists: &Lists, stream: StreamId) -> Option<(Tenure, Epoch)> {
     let configuration = &lists.get(stream.list)?.configuration;
     Some((configuration.tenure(stream.x)?, configuration.epoch))
@@ -272,7 +272,7 @@ fn send_forward<O: Out>(
         return false;
     };
     if (owner.node, owner.incarnation) == (cx.shared.node, cx.shared.incarnation) {
-        // The role has halted, and its successor is not named yet: to send it here would be a circle.
+        // The role here has halted, and no successor is named yet: sending the command to this node would loop.
         return false;
     }
     let message = Message::Forward {
@@ -285,7 +285,7 @@ fn send_forward<O: Out>(
 }
 
 impl Router {
-    /// An owner's answer to a forwarded command.
+    /// Handles an owner's reply to a forwarded command.
     pub(crate) fn on_reply<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,
@@ -309,7 +309,7 @@ impl Router {
             return;
         }
         if is_not_owner(bytes) {
-            // Nothing was done: it goes to the next owner when that is known.
+            // The command has changed nothing: it is sent to the next owner once that is known.
             let stream = forwarded.stream;
             if lists_tenure(lists, stream) == forwarded.target {
                 self.dispatcher.wait_for(cx, lists, stream, cx.mono());
@@ -328,7 +328,7 @@ impl Router {
         self.fill(cx, conn, n, bytes);
     }
 
-    /// Puts the bytes of a reply that was waited for in their place.
+    /// Inserts the bytes of an awaited reply at their place in the client's reply buffer.
     pub(crate) fn fill<O: Out>(&mut self, cx: &mut Context<'_, O>, conn: ConnId, n: u64, bytes: &[u8]) {
         let Some(client) = self.clients.get_mut(&conn) else {
             return;
@@ -383,7 +383,7 @@ impl Router {
                 buffer.bytes.splice(at..at, bytes.iter().copied());
             }
         }
-        // What is ready at the front needs no look at the lists.
+        // Segments at the front that are ready are released here: that needs no stripe lists.
         while let Some(Segment {
             wait: Wait::Ready,
             length,
@@ -402,7 +402,7 @@ impl Router {
         self.dispatcher.wake |= client.full;
     }
 
-    /// Puts a refusal in the place of a reply that was waited for.
+    /// Inserts a refusal in place of an awaited reply.
     pub(crate) fn fill_refusal<O: Out>(&mut self, cx: &mut Context<'_, O>, conn: ConnId, n: u64, refusal: Refusal) {
         let Some(client) = self.clients.get(&conn) else { return };
         let mut reply = Vec::new();

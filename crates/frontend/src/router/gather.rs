@@ -1,8 +1,10 @@
-//! Commands over several streams: one part a stream, and how the parts' answers become one (docs/commands.md).
+//! Commands over several streams: a command is split into parts, and the replies of the parts are combined
+//! (docs/commands.md).
 //!
-//! The parts are not atomic together. Each runs as a command of its own, here or at its owner. What is too large for
-//! one delta of a stream is several parts, in order. What looks at every key is a *walk*: one SCAN after the other at
-//! each stream, since a turn must be short (P10.2b).
+//! Each part runs as a command of its own on one stream, here or at the stream's owner. The parts together are not
+//! atomic. If the keys of one stream are too many or too large for one delta, they become several parts, in order. A
+//! command that looks at every key is a *walk*: it sends one SCAN after the other to each stream, because a turn must
+//! be short (P10.2b).
 
 mod walk;
 
@@ -20,57 +22,58 @@ use paritas_wire::peer::FRAME_BYTES_MAX;
 use paritas_wire::resp::{self, ArgList, Decoded, Limits, encode, parse_integer};
 use walk::{Find, Walk};
 
-/// Which bits of SCAN's cursor are the stream's own.
+/// Low bits of SCAN's cursor that hold the cursor within one stream. The bits above hold the stream's number.
 const CURSOR_BITS: u32 = 48;
 
 /// A command over several streams.
 #[derive(Debug)]
 pub(crate) struct Gather {
+    /// How the replies of the parts become one reply.
     how: How,
     dialect: Dialect,
     pub(crate) parts: Vec<Part>,
-    /// Bytes of the answers that it has.
+    /// Bytes of the replies received so far.
     pub(crate) reply_bytes: usize,
 }
 
-/// What one stream does of it.
+/// The part of a gathered command that runs on one stream.
 #[derive(Debug)]
 pub(crate) struct Part {
     pub(crate) reply: Vec<u8>,
     pub(crate) wait: Wait,
 }
 
-/// How answers become one.
+/// How the replies of the parts become one reply.
 #[derive(Debug)]
 enum How {
-    /// Their sum.
+    /// The sum of the numbers.
     Sum,
-    /// OK, if all are.
+    /// OK, if every part replied OK.
     AllOk,
-    /// Values in the order of the keys: which part each is in.
+    /// An array of values in the order of the command's keys. Holds for each key the index of the part with its value.
     InOrder(Vec<u32>),
-    /// Any that is not nothing.
+    /// One of the replies that hold a value; `pick` is the random number that selects it.
     Any { pick: u64 },
-    /// SCAN: the next cursor is that of the stream, or the next stream's.
+    /// SCAN of stream number `stream`. At that stream's end, the cursor goes on to the stream numbered `next`.
     Cursor { stream: usize, next: Option<usize> },
-    /// What all steps have found.
+    /// The keys that all steps of the walk have found.
     Walked(Walk),
 }
 
-/// How far a gathered command is.
+/// The state of a gathered command that waits for replies.
 #[derive(Default)]
 pub(crate) struct Progress {
-    /// The reply, if every part may be seen.
+    /// The combined reply, once the client may see every part of it.
     pub(crate) reply: Option<Vec<u8>>,
     /// Deadline for sending what this turn read.
     pub(crate) deadline: Option<Time>,
-    /// What is to be sent next: for which part, to which stream.
+    /// Commands to send next: index of the part, stream, command.
     pub(crate) steps: Vec<(usize, StreamId, Vec<u8>)>,
-    /// Bytes of answers that are held no more.
+    /// Bytes of replies that were freed.
     pub(crate) freed_bytes: usize,
 }
 
-/// Commands whose keys may be told apart by stream.
+/// Whether a command may be split into one part for each stream of its keys.
 fn splits(id: Command) -> bool {
     matches!(
         id,
@@ -78,7 +81,7 @@ fn splits(id: Command) -> bool {
     )
 }
 
-/// Commands that name no key and yet run on streams.
+/// Whether a command names no key but runs on streams.
 pub(crate) fn runs_on_streams(id: Command) -> bool {
     matches!(
         id,
@@ -93,14 +96,15 @@ pub(crate) fn runs_on_streams(id: Command) -> bool {
     )
 }
 
-/// Commands that remove all keys.
+/// Whether a command removes all keys.
 fn empties(id: Command) -> bool {
     matches!(id, Command::Flushall | Command::Flushdb)
 }
 
 impl Dispatcher {
-    /// A peer's command on keys of a stream that it does not name, which must mean the same keys to both nodes: under
-    /// an older map than the other's, either would miss those that came or go twice over those that went (P10.8).
+    /// Checks a peer's command on all keys of a stream, such as SCAN. Both nodes must mean the same keys (P10.8). If
+    /// one of them has an older slot map, the command would miss keys that moved to the stream, or would visit keys
+    /// that moved away twice.
     pub(crate) fn check_all_keys<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,
@@ -132,7 +136,7 @@ impl Dispatcher {
         Some(self.reply_refusal(cx, lists, client, turn, refusal))
     }
 
-    /// Keys in several slots.
+    /// Runs a command whose keys are in several hash slots. `stream`: the stream of all these slots, if it is one.
     #[allow(clippy::too_many_arguments)] // One command's whole surroundings.
     pub(crate) fn run_over_slots<O: Out>(
         &mut self,
@@ -148,7 +152,7 @@ impl Dispatcher {
         let refused = client.port == Port::Cluster || !splits(spec.id);
         let local = matches!(client.caller, Caller::Local(_));
         match stream {
-            // A peer's command is a part already.
+            // The command of a peer is a part already: it is never split again.
             Some(stream) if !refused && (!local || fits(cx, spec, args.len(), raw.len())) => {
                 let job = Job {
                     spec,
@@ -182,7 +186,8 @@ impl Dispatcher {
             let refusal = Refusal::WrongArity { name: spec.name };
             return self.reply_refusal(cx, lists, client, turn, refusal);
         }
-        // What goes to each part: how many keys, and their bytes. The newest part of each stream takes what still fits.
+        // For each part: stream, number of keys, bytes of its arguments. A key goes to the newest part of its stream if
+        // it still fits there.
         let mut parts: Vec<(StreamId, usize, usize)> = Vec::new();
         let mut newest: Vec<usize> = Vec::new();
         let mut part_of: Vec<u32> = Vec::with_capacity(args.len() / step);
@@ -224,7 +229,7 @@ impl Dispatcher {
         self.gather(cx, lists, client, turn, spec, how, commands)
     }
 
-    /// Commands over all streams: of the cluster, or of this node on the strict port.
+    /// Runs a command over all streams: those of the cluster, or only those of this node on the strict port.
     pub(crate) fn run_over_streams<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,
@@ -259,7 +264,7 @@ impl Dispatcher {
                 let streams = all.into_iter().map(|(_, stream)| stream).collect();
                 return self.walk(cx, lists, client, turn, Find::All, &options, streams);
             }
-            // As a walk (P10.8): the only key may be in a slot that nobody holds by what is known here.
+            // As for a walk (P10.8): by this node's slot map, some slot has no owner, and the only key may be in it.
             Command::Randomkey if !cx.shared.slots.is_whole() => return self.stall(cx, lists, client, turn, spec),
             Command::Randomkey => How::Any {
                 pick: cx.shared.prng.next_u64(),
@@ -288,7 +293,8 @@ impl Dispatcher {
                 return self.walk(cx, lists, client, turn, find, &options, vec![stream]);
             }
         };
-        // Inline commands are sent on as arrays like any other: what follows the words may not be there yet.
+        // Sent as an array even if the client sent it inline: of an inline command, bytes behind the words may not have
+        // arrived yet.
         let mut bytes = Vec::new();
         parts::append_command(&mut bytes, args);
         let parts = all.into_iter().map(|(_, stream)| (stream, bytes.clone())).collect();
@@ -320,7 +326,8 @@ impl Dispatcher {
                 parts::append_scanned(out, 0, encode::EMPTY_ARRAY);
             });
         };
-        // A stream that has gone elsewhere since the last step: the next one, from its start.
+        // If the stream of the cursor has left this scope since the last step, the scan goes on at the start of the
+        // next stream.
         let own = if number == wanted { own } else { 0 };
         let mut bytes = Vec::new();
         encode::array_header(&mut bytes, args.len());
@@ -352,7 +359,7 @@ impl Dispatcher {
             parts: Vec::with_capacity(commands_by_stream.len()),
             reply_bytes: 0,
         };
-        // Streams of which a part is still to be sent: what follows must not overtake it.
+        // Streams with a part that could not be sent yet: later parts for them must not overtake it.
         let mut waiting: Vec<StreamId> = Vec::new();
         for (at, (stream, command)) in commands_by_stream.into_iter().enumerate() {
             let behind = waiting.contains(&stream);
@@ -404,10 +411,10 @@ impl Dispatcher {
     }
 }
 
-/// Whether `count` keys, or words, of `bytes` bytes in sum are one part.
+/// Whether `count` keys whose arguments have `bytes` bytes in sum fit in one part.
 fn fits<O: Out>(cx: &Context<'_, O>, spec: &CommandSpec, count: usize, bytes: usize) -> bool {
     if spec.is(flag::WRITE) {
-        // One pair alone always is.
+        // A single pair cannot be split: its size is checked where it runs.
         count == 1 || paritas_protocol::fits_one_delta(&cx.shared.parameters, count, bytes)
     } else {
         bytes <= FRAME_BYTES_MAX / 4
@@ -415,8 +422,8 @@ fn fits<O: Out>(cx: &Context<'_, O>, spec: &CommandSpec, count: usize, bytes: us
 }
 
 impl Gather {
-    /// The answer of part `at` has come: gives its bytes. Where all answers of an MGET together are too long for one
-    /// reply, an error takes its place.
+    /// Counts the reply of part `at`, which has arrived, and returns its length in bytes. If the replies of an MGET
+    /// together are too long for one reply, an error replaces this one.
     pub(crate) fn add(&mut self, at: usize) -> usize {
         let Some(part) = self.parts.get_mut(at) else { return 0 };
         if matches!(self.how, How::InOrder(_)) && self.reply_bytes + part.reply.len() > REPLY_BYTES_MAX {
@@ -429,7 +436,7 @@ impl Gather {
         part.reply.len()
     }
 
-    /// Memory of it.
+    /// Bytes of memory that it occupies.
     pub(crate) fn held_bytes(&self) -> usize {
         let parts = self.parts.iter();
         let parts = parts.map(|part| size_of_val(part) + part.reply.capacity() + part.wait.held_bytes());
@@ -441,7 +448,7 @@ impl Gather {
         size_of::<Self>() + parts.sum::<usize>() + how
     }
 
-    /// Looks at what has come.
+    /// Checks which parts are complete, and returns the combined reply or the next steps.
     pub(crate) fn go_on<O: Out>(&mut self, cx: &Context<'_, O>, lists: &Lists) -> Progress {
         let mut progress = Progress::default();
         let mut whole = true;
@@ -453,7 +460,7 @@ impl Gather {
                 }
                 Verdict::Ready(until) => {
                     progress.deadline = earliest(progress.deadline, until);
-                    // A step of a walk was true while the command ran: it is not looked at again.
+                    // A step of a walk was valid while the command ran. It is not checked again later.
                     if until.is_none() || matches!(self.how, How::Walked(_)) {
                         part.wait = Wait::Ready;
                     }
@@ -477,7 +484,8 @@ impl Gather {
         }
         let mut reply = Vec::new();
         let errors = || self.parts.iter().map(|p| &p.reply).filter(|reply| is_error(reply));
-        // Not to know is worse than to be refused.
+        // If the result of one part is unknown, the client must learn that. Other errors only say that a part was
+        // refused.
         let uncertain = errors().find(|reply| is_uncertain(reply));
         if let Some(error) = uncertain.or_else(|| errors().next()) {
             reply.extend_from_slice(error);
@@ -505,7 +513,7 @@ impl Gather {
         progress
     }
 
-    /// Makes one reply of the answers of all parts.
+    /// Appends the reply that combines the replies of all parts.
     fn combine(&self, out: &mut Vec<u8>) {
         let replies = || self.parts.iter().map(|part| part.reply.as_slice());
         match &self.how {

@@ -1,4 +1,4 @@
-//! What clients send: commands are read ahead, and run in order, each client up to its share of a turn.
+//! Input of clients: commands are decoded ahead and run in order, for each client up to its limits for one turn.
 
 use super::prefetch::Input;
 use super::{Ran, Router, Turn};
@@ -6,17 +6,18 @@ use paritas_base::ConnId;
 use paritas_protocol::{Context, Lists, Out};
 use paritas_wire::resp::Args;
 
-/// Commands looked at before the first of them runs, so that the memory they need is on its way.
+/// Commands decoded before the first of them runs, so that the memory they need is prefetched.
 pub(crate) const AHEAD_MAX: usize = 16;
-/// A command that is incomplete after this many bytes is decoded on from where the decoder stopped.
+/// If a command is still incomplete after this number of bytes, the decoder's state is kept, and decoding goes on where
+/// it stopped. A shorter one is decoded again from its start.
 const PARTIAL_BYTES_MIN: usize = 16 << 10;
-/// What one client may have in one turn: commands started, and reply bytes waiting for it. The rest of its input waits
-/// for the next turn, so that one long pipeline neither starves the others nor fills the memory with replies.
+/// Limits of one client in one turn: commands started, and bytes of replies that wait to be sent. The rest of its input
+/// waits for the next turn, so that a long pipeline neither starves other clients nor fills the memory with replies.
 const TURN_COMMANDS_MAX: usize = 1024;
 const REPLY_BYTES_SOFT_MAX: usize = 1 << 20;
 
 impl Router {
-    /// Runs as many of a client's commands as can run now, up to its share of a turn.
+    /// Runs the commands in a client's input until one must wait or a limit of the turn is reached.
     pub(crate) fn on_client<O: Out>(&mut self, cx: &mut Context<'_, O>, lists: &mut Lists, conn: ConnId, input: &[u8]) {
         let Some(mut client) = self.clients.get_mut(&conn) else {
             return;
@@ -66,7 +67,7 @@ impl Router {
                 };
                 if ran == Ran::AboutClients {
                     let (reply, ends) = self.about_clients(cx, conn, list);
-                    // It removes none: the client is still there.
+                    // `about_clients` removes no client, so this one still exists.
                     let Some(again) = self.clients.get_mut(&conn) else {
                         return;
                     };

@@ -1,5 +1,6 @@
-//! Looking ahead: the commands of a pipeline are decoded and hashed before the first of them runs, and the memory
-//! that they will touch is asked for, the index first, then the objects. Two cold misses are much of a GET's cost.
+//! Prefetching: the commands of a pipeline are decoded and their keys hashed before the first of them runs. Then the
+//! memory that they will touch is prefetched, first the index, then the objects. A GET has two cache misses there, and
+//! they are a large part of its cost.
 
 use super::intake::AHEAD_MAX;
 use super::{Dispatcher, Router};
@@ -11,25 +12,25 @@ use paritas_wire::command::{self, CommandSpec, Refusal};
 use paritas_wire::peer::{self, Message, kind};
 use paritas_wire::resp::{ArgList, Args, Decoded, Limits, ProtocolError, argument, decode, decode_more};
 
-/// Frames looked at together.
+/// The most frames whose keys are prefetched together.
 const FORWARDS_AHEAD_MAX: usize = 16;
 
-/// A command as it was looked at.
+/// A command that was decoded ahead.
 #[derive(Debug)]
 pub(crate) struct Ahead {
-    /// Where it is in the input.
+    /// Its bytes in the input.
     pub(crate) range: Range<usize>,
     pub(crate) spec: Result<&'static CommandSpec, Refusal>,
     pub(crate) place: Target,
 }
 
-/// What to look at.
+/// A client's input, and where decoding begins in it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Input<'a> {
     pub(crate) input: &'a [u8],
-    /// Where the next command begins.
+    /// Offset of the next command in bytes.
     pub(crate) from: usize,
-    /// The first arguments hold how far it was read before.
+    /// The first command was decoded in part before; the first of `args` holds the decoder's state.
     pub(crate) resume: bool,
 }
 
@@ -38,16 +39,17 @@ pub(crate) struct Input<'a> {
 pub(crate) enum Target {
     /// It names no key.
     Keyless,
-    /// Its keys are in one slot, of this stream; the first one's hash, if the stream is here.
+    /// Its keys are in one slot. Holds the slot's stream, and the hash of the first key if this node owns the stream.
     One(StreamId, Option<u64>),
-    /// Its keys are in several slots: of one stream, or of several.
+    /// Its keys are in several slots. Holds the stream, if all of them belong to the same one.
     Slots(Option<StreamId>),
-    /// A slot of it is a stream's of this node, which does not serve that slot now (P10.8); the first key's stream.
+    /// One of its slots belongs to a stream of this node that does not serve the slot now (P10.8). Holds the stream of
+    /// the first key.
     Unserved(StreamId),
 }
 
 impl Dispatcher {
-    /// Looks at the next commands. True if there may be more of them behind.
+    /// Decodes the next commands and prefetches their keys. True if more commands may follow in the input.
     pub(crate) fn decode_ahead<O: Out>(
         &self,
         cx: &Context<'_, O>,
@@ -95,7 +97,7 @@ impl Dispatcher {
         end
     }
 
-    /// Looks at one command.
+    /// Finds the table entry and the target of one command.
     pub(crate) fn look_ahead<O: Out>(
         &self,
         cx: &Context<'_, O>,
@@ -113,7 +115,7 @@ impl Dispatcher {
 }
 
 impl Router {
-    /// The keys of commands that peers forward: as above, in two stages.
+    /// Prefetches the first keys of commands that peers forward, in two stages as above.
     pub(crate) fn look_ahead(&self, arena: &Arena, lists: &Lists, frames: &[&[u8]]) {
         let mut places = [None; FORWARDS_AHEAD_MAX];
         for (place, frame) in places.iter_mut().zip(frames) {

@@ -10,17 +10,19 @@ use paritas_wire::command::flag;
 use paritas_wire::peer::Message;
 use paritas_wire::resp::{self, Decoded, Limits};
 
-/// Bytes of commands that wait here for a takeover (docs/commands.md).
+/// The most bytes of peers' commands that wait here for a takeover (docs/commands.md).
 const PARKED_BYTES_MAX: usize = 64 << 20;
-/// Bytes on their way to a peer above which no more of the commands that it forwards are started: replies must not
-/// fill the memory, nor hold up deltas and acks. How soon it is tried again.
+/// While more than this number of bytes waits to be sent to a peer, no command that it forwards is started: replies
+/// must not fill the memory, nor delay deltas and acks.
 const PEER_BYTES_SOFT_MAX: usize = 4 << 20;
+/// Time until such a command is tried again.
 const CONGESTED_RETRY: Span = Span::from_ms(1);
-/// Peers' clients that are kept without anything to do, so that the next command finds their buffers.
+/// Above this number of peers' clients, the idle ones are dropped. Below it they are kept for their buffers.
 const IDLE_MAX: usize = 4096;
 
 impl Router {
-    /// A peer forwards a client's command, taking this node for the owner of `stream` at `epoch` (docs/commands.md).
+    /// Handles a client's command that a peer forwards. The peer takes this node for the owner of `stream` at `epoch`
+    /// (docs/commands.md).
     #[allow(clippy::too_many_arguments)] // The fields of one frame.
     pub(crate) fn on_forward<O: Out>(
         &mut self,
@@ -46,7 +48,8 @@ impl Router {
         };
         let client = self.remotes.entry(key).or_insert_with(fresh);
         if client.remote.incarnation != from.1 {
-            // Connection ids begin anew with each incarnation of the peer: what the last one asked is nobody's now.
+            // Each incarnation of a peer numbers its connections from the start: the commands under this number belong
+            // to a connection that no longer exists.
             self.forget_remote(key);
             self.remotes.insert(key, fresh());
         }
@@ -76,7 +79,7 @@ impl Router {
         self.note_remote(cx, key, true);
     }
 
-    /// Too much waits here already: this command is answered without having started.
+    /// Refuses a command that has not started, because too many bytes of commands wait here already.
     fn refuse_parked<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,
@@ -105,7 +108,7 @@ impl Router {
         }
     }
 
-    /// Forgets a peer's client and what it waits for.
+    /// Forgets a peer's client and its waiting commands.
     pub(crate) fn forget_remote(&mut self, key: (NodeId, ConnId)) {
         if let Some(client) = self.remotes.remove(&key) {
             self.dispatcher.parked_bytes -= client.remote.parked.iter().map(|p| p.command.len()).sum::<usize>();
@@ -157,13 +160,13 @@ impl Router {
         client.remote.replies = bytes;
         self.dispatcher.part_args = args;
         if ran != Ran::Stalled {
-            // The next wait is another one, with a time of its own.
+            // If the next command stalls too, its timeout starts anew.
             client.stalled_since = None;
         }
         ran
     }
 
-    /// Runs the commands of a peer's client that wait here, in order, until one cannot start.
+    /// Runs the waiting commands of a peer's client in order, until one cannot start.
     pub(crate) fn run_parked<O: Out>(&mut self, cx: &mut Context<'_, O>, lists: &mut Lists, key: (NodeId, ConnId)) {
         let mut stalled = false;
         if let Some(client) = self.remotes.get_mut(&key) {
@@ -191,8 +194,8 @@ impl Router {
 }
 
 impl Dispatcher {
-    /// A peer's command must be for slots of the stream that the peer took them to be of. If not, either of the two
-    /// nodes has an old map.
+    /// Checks that the slots of a peer's command belong to the stream that the peer names. If not, one of the two nodes
+    /// has an old slot map.
     pub(crate) fn check_direction<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,
@@ -226,7 +229,7 @@ impl Dispatcher {
 }
 
 impl Dispatcher {
-    /// Sends a peer whose map is old the configuration of this stream: it may have no other way to hear of it.
+    /// Sends the configuration of this stream to a peer whose slot map is old. The peer may not learn it otherwise.
     pub(crate) fn tell<O: Out>(&self, cx: &mut Context<'_, O>, lists: &Lists, client: &Client, of: StreamId) {
         if let (Some(list), Caller::Remote(node, _)) = (lists.get(of.list), client.caller) {
             let configuration = Box::new(list.configuration.clone());
@@ -237,19 +240,19 @@ impl Dispatcher {
     }
 }
 
-/// What a forwarded command is to this node.
+/// Whether this node is the owner for which a forwarded command is meant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Standing {
-    /// The sender means the tenure that this node has.
+    /// It is: the sender means the current tenure of this node.
     Owner,
-    /// The sender knows a configuration that has not come here yet.
+    /// Not known yet: the sender has a newer configuration than this node.
     Early,
-    /// This node is not, or no longer, or only since then, the owner.
+    /// It is not: this node does not own the stream, or its tenure began after the sender's epoch.
     Stranger,
 }
 
 impl Dispatcher {
-    /// What this node is to the command at hand of a peer's client.
+    /// Whether this node is the owner for which the current command of a peer's client is meant.
     pub(crate) fn standing<O: Out>(&self, cx: &mut Context<'_, O>, lists: &Lists, client: &Client) -> Standing {
         let (stream, epoch) = (client.remote.stream, client.remote.epoch);
         let installed = lists.get(stream.list).map(|list| list.configuration.epoch);

@@ -1,4 +1,4 @@
-//! Forwarded commands whose owner has changed or answers no more: they are settled, or sent again.
+//! Forwarded commands whose owner has changed or no longer answers: they are refused, or sent again.
 
 use super::client::Caller;
 use super::forward::{Loopback, owner_at, stream_now};
@@ -11,19 +11,19 @@ use paritas_base::{ConnId, Incarnation, NodeId, StreamId};
 use paritas_protocol::{Channel, Context, Lists, Out, Parameters};
 use paritas_wire::peer::Message;
 
-/// What becomes of a forwarded command.
+/// Whether the node to which a command was forwarded will still answer it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Fate {
-    /// It stays with whom it was sent to.
+    /// The tenure goes on: the command stays with its owner.
     Kept,
-    /// The tenure is over, and its holder answers still: it will say what it has done.
+    /// The tenure is over, but its node is up: it will answer whether it has run the command.
     Over,
-    /// Nobody will answer.
+    /// No node will answer.
     Lost,
 }
 
 impl Router {
-    /// A peer is gone, or its link: what was forwarded to it will not be answered.
+    /// A peer or the link to it is gone: it will not answer the commands forwarded to it.
     pub(crate) fn on_session_down<O: Out>(&mut self, cx: &mut Context<'_, O>, node: NodeId, incarnation: Incarnation) {
         let theirs = |target: Tenure| target.node == node && target.incarnation == incarnation;
         self.settle_forwarded(cx, |_, target| if theirs(target) { Fate::Lost } else { Fate::Kept });
@@ -33,7 +33,8 @@ impl Router {
         }
     }
 
-    /// Configurations or nodes are new: of the streams that `of` names, what was forwarded under a tenure that is over.
+    /// Settles the commands that were forwarded under a tenure that is over, for the streams that `of` accepts. Called
+    /// when configurations or node records have changed.
     pub(crate) fn settle_lost_tenures<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,
@@ -57,8 +58,8 @@ impl Router {
         self.dispatcher.nodes = nodes;
     }
 
-    /// Commands forwarded to owners whose tenure is over: an unanswered read is asked again; an unanswered write is
-    /// uncertain, and never sent twice (P3.12), unless its owner can still say whether it has begun.
+    /// Settles forwarded commands according to `fate`. An unanswered read is sent again. An unanswered write is refused
+    /// as uncertain and never sent twice (P3.12), unless its owner can still say whether it has begun.
     pub(crate) fn settle_forwarded<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,
@@ -87,7 +88,7 @@ impl Router {
         }
     }
 
-    /// Forwarded commands that are not with any owner go out again; those without an answer for too long are given up.
+    /// Sends forwarded commands again that are not at any owner. Refuses those that were not answered in time.
     pub(crate) fn resend_forwarded<O: Out>(&mut self, cx: &mut Context<'_, O>, lists: &Lists) {
         self.dispatcher.resend_due = false;
         let (now, wait_max) = (cx.mono(), wait_max(cx));
@@ -112,8 +113,8 @@ impl Router {
             let mut blocked: Vec<StreamId> = Vec::new();
             for forwarded in client.forwards() {
                 let uncertain = forwarded.write && forwarded.target.is_some();
-                // An owner that lives may refuse the command itself after `wait_max`. That must come first: of a write
-                // it says that nothing has happened, which this node cannot know.
+                // A live owner may itself refuse the command after `wait_max`. Its refusal must come first: it can say
+                // of a write that nothing has happened, which this node cannot know.
                 let own_end = forwarded.since + wait_max + lease;
                 let end = match self.dispatcher.stuck.waited_since(forwarded.stream) {
                     Some(since) if uncertain => own_end.min(since + wait_max + lease),
@@ -190,7 +191,7 @@ impl Router {
         }
     }
 
-    /// Runs what this node sent to itself.
+    /// Handles the commands and replies that this node sent to itself.
     pub(crate) fn run_loopback<O: Out>(&mut self, cx: &mut Context<'_, O>, lists: &mut Lists) {
         if self.dispatcher.resend_due || cx.mono() >= self.dispatcher.check_at {
             self.resend_forwarded(cx, lists);
@@ -207,7 +208,7 @@ impl Router {
                     command,
                 } => {
                     self.on_forward(cx, lists, me, conn, n, dialect, &command, stream, epoch);
-                    // Its delta must not wait for whatever happens next.
+                    // Without another pass, the delta of this command would wait for the next event.
                     self.dispatcher.wake = true;
                 }
                 Loopback::Reply {

@@ -30,7 +30,7 @@ pub struct Difference {
 pub enum LogDirectoryProblem {
     /// The sizes in the settings are impossible; the text says why.
     Settings(String),
-    /// There is a file of this name.
+    /// A file has this name.
     NotADirectory,
     /// Another process uses it.
     InUse,
@@ -77,7 +77,7 @@ pub enum LogDirectoryProblem {
     },
     /// It was made with other sizes.
     OtherSizes(Vec<Difference>),
-    /// Its files are not as they were left; the text says how.
+    /// Its files were changed since they were written; the text says how.
     Damaged(String),
     /// Another operation failed: which one, and the error of the system.
     Failed(String, io::Error),
@@ -118,7 +118,7 @@ impl fmt::Display for LogDirectoryError {
             ),
             LogDirectoryProblem::NoDirectIo { block_bytes, error } => write!(
                 f,
-                "can't be used with direct I/O in blocks of {block_bytes} bytes ({error}): use another file \
+                "cannot be used with direct I/O in blocks of {block_bytes} bytes ({error}): use another file \
                  system, or leave log_direct (--log-direct) out"
             ),
             LogDirectoryProblem::OtherCluster { there, here } => write!(

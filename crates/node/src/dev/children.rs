@@ -1,4 +1,4 @@
-//! Child processes: started, waited for, ended.
+//! Child processes of `dev`: starts them, waits for their ends, ends them.
 
 use crate::Failure;
 use paritas_io::signals;
@@ -11,7 +11,7 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Instant;
 
-/// Which process of the cluster.
+/// A process of the cluster.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Who {
     Coordinator,
@@ -27,7 +27,7 @@ impl fmt::Display for Who {
     }
 }
 
-/// A process that runs. Dropping it closes its standard input, at which it ends by itself.
+/// A running process. Dropping it closes the process's standard input, and the process then ends by itself.
 #[derive(Debug)]
 pub(crate) struct Child {
     pub(crate) who: Who,
@@ -36,7 +36,7 @@ pub(crate) struct Child {
     _lifeline: ChildStdin,
 }
 
-/// A process that was waited for.
+/// A process that has ended.
 #[derive(Debug)]
 pub(crate) struct Exit {
     pub(crate) pid: u32,
@@ -53,7 +53,7 @@ impl Exit {
     }
 }
 
-/// Starts a process of this very program. `tell` is called once, after it has ended.
+/// Starts a process of the running program. `tell` is called once, after the process has ended.
 pub(crate) fn start(
     who: Who,
     arguments: &[String],
@@ -61,7 +61,7 @@ pub(crate) fn start(
     tell: impl FnOnce(Exit) + Send + 'static,
 ) -> Result<Child, Failure> {
     let failed = |error| not_started(who, error);
-    // The one who waits is there first: a process must not run that nobody sees end.
+    // The waiting thread starts before the process: the end of every process must be noticed.
     let (started, starts) = channel::<std::process::Child>();
     thread::Builder::new()
         .name(format!("wait-{who}"))
@@ -77,12 +77,12 @@ pub(crate) fn start(
     let mut command = command(who, arguments, dir)?;
     let mut child = command.stdin(Stdio::piped()).spawn().map_err(failed)?;
     let pid = child.id();
-    // It was asked for just above.
+    // `Stdio::piped()` above makes sure that there is one.
     let lifeline = child
         .stdin
         .take()
         .ok_or_else(|| Failure(format!("{who} has no standard input")))?;
-    // It waits for nothing else.
+    // The thread waits for exactly this message, so sending cannot fail.
     let _ = started.send(child);
     Ok(Child {
         who,
@@ -92,7 +92,7 @@ pub(crate) fn start(
     })
 }
 
-/// Runs a process of this very program until it ends.
+/// Runs a process of the running program until it ends.
 pub(crate) fn complete(who: Who, arguments: &[String], dir: &Path) -> Result<(), Failure> {
     let mut command = command(who, arguments, dir)?;
     let status = command.stdin(Stdio::null()).status();
@@ -106,7 +106,7 @@ fn command(who: Who, arguments: &[String], dir: &Path) -> Result<Command, Failur
     let log = open_log(dir, who).map_err(|error| not_started(who, error))?;
     let program = own_program().map_err(|error| not_started(who, error))?;
     let mut command = Command::new(program);
-    // Ctrl-C is for the supervisor, which then ends them all.
+    // In a process group of its own, so that Ctrl-C reaches only the supervisor, which then ends all processes.
     command
         .args(arguments)
         .stdout(Stdio::null())
@@ -119,8 +119,8 @@ fn not_started(who: Who, error: std::io::Error) -> Failure {
     Failure(format!("{who} cannot be started: {error}"))
 }
 
-/// The program that runs here, by its path if that is still the same file: it may have been built anew since, or be
-/// gone, and a cluster is of one version.
+/// The running program, by its path if that still leads to the same file. The file may have been rebuilt or deleted
+/// since, and all processes of a cluster must have the same version.
 fn own_program() -> std::io::Result<PathBuf> {
     #[cfg(target_os = "linux")]
     {
@@ -136,7 +136,7 @@ fn own_program() -> std::io::Result<PathBuf> {
     std::env::current_exe()
 }
 
-/// Ends processes at once. They are children that nobody has waited for yet, so the numbers are still theirs.
+/// Kills processes. Their ends were not collected yet, so the system has not given their pids to other processes.
 pub(crate) fn kill_all<'a>(pids: impl Iterator<Item = &'a u32>) {
     for pid in pids {
         signals::kill(*pid);
@@ -151,13 +151,13 @@ fn open_log(dir: &Path, who: Who) -> std::io::Result<File> {
     OpenOptions::new().create(true).append(true).open(log_path(dir, who))
 }
 
-/// The end of a log, for a process that did not come up.
+/// The last lines of the log of a process that could not be started.
 pub(crate) fn log_tail(dir: &Path, who: Who) -> String {
     const LINES: usize = 5;
     last_lines(dir, who, LINES)
 }
 
-/// What a process said last.
+/// The last line of the log of a process.
 pub(crate) fn last_log_line(dir: &Path, who: Who) -> String {
     last_lines(dir, who, 1)
 }

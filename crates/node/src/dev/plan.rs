@@ -1,4 +1,4 @@
-//! What `dev` will start, and whether it can: every reason to refuse is found before anything runs.
+//! The plan of a cluster of `dev`. All settings are checked before any process starts.
 
 use super::ports::HOST;
 use crate::Failure;
@@ -14,66 +14,67 @@ use std::path::PathBuf;
 /// Settings of `paritas dev`.
 #[derive(Args, Clone, Debug)]
 pub struct DevSettings {
-    /// Nodes in lists, log nodes not counted [default: 6, or as many as the scheme has positions in memory]
+    /// Number of nodes, without log nodes and spares [default: 6; if the scheme logs parities, as many as it has
+    /// positions in memory]
     #[arg(long)]
     pub nodes: Option<u16>,
-    /// Data and parity positions: 4+2 survives two losses, 1+2 is three copies, 1+0 has no redundancy; with 4+2/1 the
-    /// last parity is on the disks of log nodes
+    /// Data and parity positions: 4+2 survives two losses, 1+2 keeps three copies, 1+0 has no redundancy. With 4+2/1,
+    /// the last parity is on the disks of log nodes
     #[arg(long, default_value = "4+2")]
     pub scheme: Text<Scheme>,
-    /// Parities that must hold a write before it is acknowledged [default: all of them]
+    /// Number of parities that must hold a write before it is acknowledged [default: all of them]
     #[arg(long)]
     pub ack_quorum: Option<u8>,
-    /// Log nodes [default: as many as parities are logged]
+    /// Number of log nodes [default: the number of parities that the scheme logs]
     #[arg(long)]
     pub log_nodes: Option<u16>,
-    /// Directory for their logs [default: in a temporary one]
+    /// Directory for the parity of the log nodes [default: in the directory of --dir]
     #[arg(long)]
     pub log_dir: Option<PathBuf>,
-    /// Bytes on disk of each
+    /// Most bytes on the disk of each log node
     #[arg(long, default_value = "1gb")]
     pub log_size: ByteCount,
-    /// What becomes of a list that lost more than its scheme covers: stop, or reset to empty, as a cache may
+    /// What happens to a list that lost more than its scheme covers: stop, or reset to empty, which suits a cache
     #[arg(long, default_value = "stop")]
     pub lost_policy: Text<LostPolicy>,
-    /// Leave out for a while nodes whose acknowledgements take longer than so many milliseconds and much longer than
-    /// those of others, 0 for none
+    /// Milliseconds of acknowledgement delay above which a node is left out for a while, if it is also much slower than
+    /// the others, 0 for never
     #[arg(long, default_value_t = 0)]
     pub slow_removal_ms: u32,
-    /// Port of the first node. Node i takes port + i for any client and port + 1000 + i for cluster-aware clients; all
-    /// other ports are the system's choice. Other commands find the cluster by this port
+    /// Port of the first node. Node i uses port + i for any client and port + 1000 + i for cluster-aware clients. The
+    /// system chooses all other ports. Other commands find the cluster by this port
     #[arg(long, default_value_t = DEFAULT_PORT)]
     pub port: u16,
     /// Memory of each node
     #[arg(long, default_value = "256mb")]
     pub memory: ByteCount,
-    /// What goes when a node's memory is full, as in allkeys-lru
+    /// Which keys are evicted when a node's memory is full, as in allkeys-lru
     #[arg(long, default_value = "noeviction")]
     pub maxmemory_policy: Text<Policy>,
     /// Directory for logs and configurations [default: a temporary one]
     #[arg(long)]
     pub dir: Option<PathBuf>,
-    /// Nodes that wait to replace a lost one
+    /// Number of spares, which wait to replace a lost node
     #[arg(long, default_value_t = 0)]
     pub spares: u16,
-    /// Bytes a second that each node checks for flipped bits, 0 for none [default: its memory in a day]
+    /// Bytes a second that each node checks for flipped bits, 0 for none [default: its whole memory once a day]
     #[arg(long)]
     pub scrub_rate: Option<ByteCount>,
-    /// Bytes a second at most that each node rebuilds, 0 for no limit [default: what clients leave room for]
+    /// Most bytes a second that each node rebuilds, 0 for no limit [default: adapts to the load of clients]
     #[arg(long)]
     pub rebuild_rate: Option<ByteCount>,
-    /// Take parities of log nodes too while rebuilding: on, off, or auto, by what each gives
+    /// Whether to read parity from log nodes too while rebuilding: on, off, or auto, by the rate of each
     #[arg(long, default_value = "auto")]
     pub log_assist: Text<LogAssist>,
-    /// What lets a node answer reads: leases, or confirmed by other nodes each turn
+    /// What allows a node to answer reads: leases, or confirmed by other nodes each turn
     #[arg(long, default_value = "leases")]
     pub reads: Text<Reads>,
 }
 
-/// Nodes unless told otherwise, where no parity is logged.
+/// Default number of nodes of a scheme that logs no parity.
 const NODES: u16 = 6;
 
-/// What to start, checked.
+/// The cluster to start. All values are checked.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) scheme: Scheme,
@@ -81,7 +82,7 @@ pub(crate) struct Plan {
     pub(crate) lost_policy: LostPolicy,
     pub(crate) slow_removal_ms: u32,
     pub(crate) members: u16,
-    /// Numbered after the members.
+    /// Number of log nodes. They have the numbers after the members.
     pub(crate) log_nodes: u16,
     pub(crate) log_dir: Option<PathBuf>,
     pub(crate) log_size: ByteCount,
@@ -130,7 +131,7 @@ impl Plan {
         let ack_quorum = settings.ack_quorum.unwrap_or(all);
         if ack_quorum > all || (ack_quorum == 0) != (all == 0) {
             return Err(Failure(format!(
-                "--ack-quorum {ack_quorum}: of scheme {scheme}, {} to {all} parities can be waited for",
+                "--ack-quorum {ack_quorum}: scheme {scheme} allows {} to {all}, since it has {all} parities",
                 all.min(1)
             )));
         }
@@ -154,18 +155,19 @@ impl Plan {
             dir: settings.dir.clone(),
         };
         if plan.port == 0 {
-            return Err(Failure("--port 0: choose a port, since clients must know it".into()));
+            return Err(Failure("--port 0: choose a port, because clients must know it".into()));
         }
         let count = u32::from(members) + u32::from(log_nodes) + u32::from(settings.spares);
         if count > u32::from(CLUSTER_OFFSET) {
             return Err(Failure(format!(
-                "{count} nodes: at most {CLUSTER_OFFSET}, since node i takes port + i and port + {CLUSTER_OFFSET} + i"
+                "{count} nodes: at most {CLUSTER_OFFSET} are possible, because node i uses port + i and port + \
+                 {CLUSTER_OFFSET} + i"
             )));
         }
         let last = u32::from(plan.port) + u32::from(CLUSTER_OFFSET) + count - 1;
         if last > u32::from(u16::MAX) {
             return Err(Failure(format!(
-                "--port {}: ports up to {last} would be needed; choose one up to {}",
+                "--port {}: ports up to {last} would be needed, past 65535; choose one up to {}",
                 plan.port,
                 u32::from(u16::MAX) - (last - u32::from(plan.port))
             )));
@@ -173,7 +175,7 @@ impl Plan {
         Ok(plan)
     }
 
-    /// All nodes, spares last.
+    /// Number of all nodes. The spares have the last numbers.
     pub(crate) fn count(&self) -> u16 {
         self.members + self.log_nodes + self.spares
     }
@@ -194,13 +196,13 @@ impl Plan {
         SocketAddr::new(HOST, self.port + CLUSTER_OFFSET + node)
     }
 
-    /// What a user should know about a cluster just large enough.
+    /// A warning for a cluster that has no more nodes than positions.
     pub(crate) fn warning(&self) -> Option<String> {
         let exact = self.members == u16::from(self.scheme.width() - self.scheme.logged()) && self.spares == 0;
         (exact && self.scheme.parity() > 0).then(|| {
             format!(
-                "with exactly {} nodes the others stand in for a lost host, with memory of their own: --spares 1 keeps \
-                 one in wait",
+                "with exactly {} nodes, the others stand in for a lost node and need memory for that: --spares 1 adds \
+                 a node that waits to replace it",
                 self.members
             )
         })
@@ -227,7 +229,7 @@ impl Plan {
     }
 }
 
-/// Memory of this machine, where the system tells.
+/// Memory of this machine in bytes, if the system reports it.
 fn total_memory() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;

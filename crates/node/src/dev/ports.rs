@@ -1,5 +1,5 @@
-//! The ports of a cluster of `dev`. People use those that follow from `--port`; the system chooses the others. All are
-//! reserved before anything runs, and stay reserved while a process is down: its next process has the same.
+//! The ports of a cluster of `dev`. Clients use those derived from `--port`; the system chooses the others. All are
+//! reserved before any process runs, and stay reserved while a process is down, because its next process uses the same.
 
 use super::Plan;
 use crate::Failure;
@@ -9,7 +9,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 pub(crate) const HOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
-/// Ports that an error names at most.
+/// Most ports that an error names.
 const NAMED_MAX: usize = 3;
 
 /// Reserved until dropped.
@@ -23,11 +23,11 @@ pub(crate) struct Ports {
 
 impl Ports {
     pub(crate) fn reserve(plan: &Plan) -> Result<Self, Failure> {
-        // First: the system must not choose one of these for another purpose.
+        // The clients' ports come first, so that the system does not choose one of them for another purpose.
         let clients = Self::reserve_clients(plan)?;
         let chosen = || {
             ReservedPort::new(SocketAddr::new(HOST, 0))
-                .map_err(|error| Failure(format!("the system gives no port on {HOST}: {error}")))
+                .map_err(|error| Failure(format!("the system provides no free port on {HOST}: {error}")))
         };
         Ok(Self {
             _clients: clients,
@@ -77,7 +77,7 @@ fn not_had(taken: &[(u16, u16, &str, io::Error)]) -> String {
         more => format!("; and {more} more"),
     };
     format!(
-        "cannot be had: {}{more}. Choose another --port: node i takes --port + i and --port + {CLUSTER_OFFSET} + i",
+        "cannot reserve {}{more}. Choose another --port: node i uses --port + i and --port + {CLUSTER_OFFSET} + i",
         named.join("; ")
     )
 }

@@ -1,4 +1,4 @@
-//! The loop of `dev`: starts processes, certifies their ends, starts them again.
+//! The loop of `dev`: it starts processes, certifies their ends, and starts them again.
 
 use super::children::{self, Child, Exit, Who};
 use super::view::View;
@@ -16,22 +16,25 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How often the loop looks up when nothing happens.
+/// Longest wait of the loop for an event.
 const TICK: Duration = Duration::from_millis(20);
-/// A process that ends sooner was not well: it is started again after a wait.
+/// A process that ends sooner after its start has failed early: it is started again only after a wait.
 const WELL: Duration = Duration::from_secs(2);
+/// The first and the longest of these waits. Each early end in a row doubles the wait.
 const WAIT_MIN: Duration = Duration::from_millis(100);
 const WAIT_MAX: Duration = Duration::from_secs(5);
-/// How long starting may take.
+/// Time that the start of the cluster may take.
 const START: Duration = Duration::from_secs(60);
-/// How long the processes get to end by themselves.
+/// Time that processes have to end by themselves before they are killed.
 const FAREWELL: Duration = Duration::from_secs(2);
-/// Ends that wait for the coordinator to note them at most.
+/// Most ends of incarnations that wait for the coordinator's confirmation.
 const ENDS_MAX: usize = 256;
-/// The defaults of a cluster by hand. Peers vote before a silent node is replaced, so that a busy machine does no harm.
+/// The same defaults as in a cluster started by hand. They do no harm on a busy machine, because peers vote before a
+/// silent node is replaced.
 const SUSPICION_MS: u32 = 1_000;
 const LEASE_MS: u32 = 2_000;
-/// Nodes of a wide scheme ask nearly all others for leases: so that a machine with a hundred does other things as well.
+/// In a wide scheme each node asks nearly all others for leases. So leases get longer with the square of the number of
+/// nodes, in milliseconds a pair: a machine with a hundred nodes needs time for other work too.
 const LEASE_MS_PER_PAIR: u32 = 3;
 
 /// Runs a cluster until Ctrl-C.
@@ -63,7 +66,7 @@ pub fn run(settings: &DevSettings) -> Result<(), Failure> {
     outcome
 }
 
-/// The directory of a cluster; a temporary one goes with it.
+/// The directory of a cluster. A temporary one is removed at the end.
 struct Dir {
     path: PathBuf,
     temporary: bool,
@@ -81,7 +84,7 @@ impl Dir {
             path: path.clone(),
             temporary: given.is_none(),
         };
-        // A new cluster each time: an old one's nodes, and with them its data, are gone.
+        // Each start makes a new cluster: the nodes of an earlier one have ended, and their data is lost.
         match std::fs::remove_file(store_path(&path)) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(failed(error)),
             _ => Ok(dir),
@@ -104,7 +107,7 @@ fn store_path(dir: &Path) -> PathBuf {
 enum Event {
     Exit(Exit),
     Link(Arrived),
-    /// The watcher's answer; whether every owner serves too.
+    /// A status from the watcher, and whether every owner serves.
     Seen(Box<Status>, bool),
 }
 
@@ -123,12 +126,13 @@ struct Supervisor {
     view: View,
     coordinator: Option<Child>,
     nodes: Vec<Slot>,
-    /// The coordinator's early ends in a row.
+    /// Number of early ends of the coordinator in a row.
     failures: u32,
+    /// Processes to start again, and when.
     restarts: Vec<(Instant, Who)>,
-    /// All keys could be served once: from then on there is data to lose.
+    /// Whether all keys were served at some time. From then on the cluster may hold data.
     ready: bool,
-    /// Lives that have certainly ended, until the coordinator has noted it.
+    /// Incarnations that have certainly ended, until the coordinator confirms that it has noted the end.
     ends: Vec<(NodeId, Incarnation)>,
     link: Option<Line>,
     happenings: Sender<Event>,
@@ -197,7 +201,7 @@ impl Supervisor {
         Ok(())
     }
 
-    /// A certificate first, then the next incarnation.
+    /// Handles the end of a process: first certifies it, then starts the next process.
     fn on_exit(&mut self, exit: &Exit) -> Result<(), Failure> {
         let Some((child, failures)) = self.take(exit.pid) else {
             return Ok(());
@@ -219,7 +223,7 @@ impl Supervisor {
             _ => String::new(),
         };
         self.view.line(&format!(
-            "{who} (pid {}) has ended: {}{said}; starting it again",
+            "{who} (pid {}) has ended with {}{said}; starting it again",
             exit.pid,
             exit.reason()
         ));
@@ -227,7 +231,7 @@ impl Supervisor {
         self.start_due()
     }
 
-    /// Tells that the incarnation that a node was given has ended, or never began.
+    /// Reports to the coordinator that the current incarnation of a node has ended, or never started.
     fn certify(&mut self, who: Who) {
         if let Who::Node(node) = who
             && let Some(incarnation) = self.nodes[usize::from(node)].incarnation.take()
@@ -241,7 +245,8 @@ impl Supervisor {
         }
     }
 
-    /// Once there is data, one process that cannot be started is no reason to end the others.
+    /// Starts the processes that are due. Once the cluster may hold data, a process that cannot be started is no reason
+    /// to end the others.
     fn start_due(&mut self) -> Result<(), Failure> {
         let now = Instant::now();
         while let Some(at) = self.restarts.iter().position(|(due, _)| *due <= now) {
@@ -253,7 +258,7 @@ impl Supervisor {
                     self.note_failures(who, failures + 1);
                     let wait = wait_after(failures);
                     self.view
-                        .line(&format!("{failure}; tried again in {:.1} s", wait.as_secs_f32()));
+                        .line(&format!("{failure}; trying again in {:.1} s", wait.as_secs_f32()));
                     self.restarts.push((now + wait, who));
                 }
                 outcome => outcome?,
@@ -269,7 +274,7 @@ impl Supervisor {
                 let incarnation =
                     Incarnation(entropy::random_u64().map_err(|error| Failure(format!("no random numbers: {error}")))?);
                 self.nodes[usize::from(node)].incarnation = Some(incarnation);
-                // Before it runs: nobody else may certify this incarnation's end (P10.4).
+                // Before the process runs: only this supervisor may certify this incarnation's end (P10.4).
                 self.tell(&ToCoordinator::Supervise {
                     node: NodeId(node),
                     incarnation,
@@ -337,13 +342,15 @@ impl Supervisor {
         arguments
     }
 
-    /// Of a log node. Beside the processes' own logs unless told otherwise, and so gone with them where they are.
+    /// Directory for the parity of a log node. By default it is in the directory of the process logs, and is removed
+    /// with it if that is temporary.
     fn log_dir(&self, node: u16) -> PathBuf {
         let given = self.plan.log_dir.as_ref().unwrap_or(&self.dir);
         given.join(format!("parity-{node}"))
     }
 
-    /// Tries to reach the coordinator, and tells it everything again: it may be new, and may have missed something.
+    /// Connects to the coordinator and reports everything again: the coordinator may be a new process, and may have
+    /// missed messages.
     fn connect(&mut self) {
         let Ok(stream) = TcpStream::connect_timeout(&self.ports.coordinator(), TICK * 5) else {
             return;
@@ -366,7 +373,7 @@ impl Supervisor {
         }
     }
 
-    /// Without a link it is told when there is one again.
+    /// Sends a message if there is a link. Otherwise `connect` reports everything later.
     fn tell(&self, message: &ToCoordinator) {
         if let Some(link) = &self.link
             // A certificate is a few bytes, far below the limit.
@@ -376,7 +383,7 @@ impl Supervisor {
         }
     }
 
-    /// Asks the cluster how it is, on a thread of its own: a slow answer must not hold up a certificate.
+    /// Asks for the cluster's status on a thread of its own: a slow answer must not delay a certificate.
     fn start_watcher(&self) -> Result<(), Failure> {
         const PATIENCE: Duration = Duration::from_secs(1);
         let nodes: Vec<_> = (0..self.plan.count()).map(|node| self.plan.any_address(node)).collect();
@@ -404,7 +411,7 @@ impl Supervisor {
         }
     }
 
-    /// Takes out the process with this number, and how often in a row it ended early.
+    /// Removes the process with this pid. Returns it, and the number of its early ends in a row.
     fn take(&mut self, pid: u32) -> Option<(Child, u32)> {
         if let Some(child) = self.coordinator.take_if(|child| child.pid == pid) {
             return Some((child, self.failures));
@@ -437,12 +444,12 @@ impl Supervisor {
 
     fn not_up(&self, who: Who) -> Failure {
         Failure(format!(
-            "{who} did not come up:\n{}",
+            "{who} could not be started:\n{}",
             children::log_tail(&self.dir, who)
         ))
     }
 
-    /// Ends every process, at once those that do not end by themselves.
+    /// Ends every process. Those that do not end in time are killed.
     fn end(&mut self, inbox: &Receiver<Event>) {
         self.view.line("ending all processes");
         let mut left: Vec<u32> = self.pids().into_iter().filter(|pid| *pid != 0).collect();
@@ -460,7 +467,7 @@ impl Supervisor {
                 Ok(_) | Err(_) => {
                     children::kill_all(left.iter());
                     killed = true;
-                    // One more round to wait for them.
+                    // One more round, to collect the ends of the killed processes.
                     thread::sleep(TICK);
                 }
             }
@@ -468,7 +475,7 @@ impl Supervisor {
     }
 }
 
-/// How long a process waits that ended early, or could not be started, so often in a row before.
+/// Time before a process is started again after this number of early ends or failed starts in a row.
 fn wait_after(failures: u32) -> Duration {
     match failures.checked_sub(1) {
         None => Duration::ZERO,
@@ -483,7 +490,7 @@ fn every_owner_serves(node: SocketAddr, streams: usize, timeout: Duration) -> bo
         .all(|key| status::command(node, &["GET", key], timeout).is_ok())
 }
 
-/// A key for each of `streams` even shares of the slots: streams are cut so (docs/formats/control.md).
+/// A key for each stream of a new cluster: its streams have equal shares of the slots (docs/formats/control.md).
 fn one_key_each(streams: usize) -> Vec<String> {
     let mut keys = vec![None; streams];
     let mut left = streams;

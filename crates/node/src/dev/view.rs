@@ -1,4 +1,4 @@
-//! What `dev` prints: the nodes, a line that begins with `ready`, and on a terminal a view that is kept up to date.
+//! The output of `dev`: the nodes, a line that begins with `ready`, and on a terminal the current status.
 
 use super::{Plan, Ports};
 use crate::settings::DEFAULT_PORT;
@@ -8,11 +8,11 @@ use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 use std::time::Duration;
 
-/// Where it prints. Errors of the terminal are nobody's concern: the cluster runs on.
+/// The output on the terminal. Its errors are ignored, because the cluster must go on.
 #[derive(Debug)]
 pub(crate) struct View {
     live: bool,
-    /// Lines of the view on the screen now, to be drawn over.
+    /// Number of lines of the status that are on the screen. The next status is drawn over them.
     drawn: usize,
 }
 
@@ -24,7 +24,7 @@ impl View {
         }
     }
 
-    /// Before anything runs.
+    /// Prints the plan, before any process runs.
     pub(crate) fn plan(&mut self, plan: &Plan, dir: &Path) {
         let log_nodes = match plan.log_nodes {
             0 => String::new(),
@@ -33,7 +33,8 @@ impl View {
         };
         let spares = match plan.spares {
             0 => String::new(),
-            spares => format!(" and {spares} to spare"),
+            1 => " and 1 spare".to_owned(),
+            spares => format!(" and {spares} spares"),
         };
         self.line(&format!(
             "paritas dev: {} nodes{log_nodes}{spares}, scheme {}, {} each; data lives in memory only",
@@ -68,15 +69,17 @@ impl View {
         ));
         self.line(&match plan.port {
             DEFAULT_PORT => {
-                "`paritas status`, `drain`, `fence` and the like find this cluster without flags".to_owned()
+                "`paritas status`, `paritas drain` and other commands find this cluster without flags".to_owned()
             }
-            port => format!("`paritas status`, `drain`, `fence` and the like find this cluster with --port {port}"),
+            port => {
+                format!("`paritas status`, `paritas drain` and other commands find this cluster with --port {port}")
+            }
         });
     }
 
     pub(crate) fn ready(&mut self, plan: &Plan, pids: &[u32], took: Duration) {
         self.line(&format!(
-            "ready in {:.1} s; Ctrl-C ends it all. Three things to try:",
+            "ready in {:.1} s; Ctrl-C ends the cluster. Three commands to try:",
             took.as_secs_f64()
         ));
         let port = plan.port;
@@ -97,7 +100,7 @@ impl View {
         } else {
             self.line(&format!("  redis-benchmark -p {port} -t set,get -P 16 -q"));
         }
-        // As it was called itself: it need not be in the PATH.
+        // The program as it was called here, because it may not be in the PATH.
         let program = std::env::args().next().unwrap_or_else(|| "paritas".to_owned());
         self.line(&match port {
             DEFAULT_PORT => format!("  {program} status"),
@@ -105,7 +108,7 @@ impl View {
         });
     }
 
-    /// A line that stays.
+    /// Prints a line that stays on the screen.
     pub(crate) fn line(&mut self, text: &str) {
         self.clear();
         let mut out = io::stdout().lock();
@@ -121,7 +124,7 @@ impl View {
         let text = format!("\n{}", Shown(status));
         self.clear();
         let mut out = io::stdout().lock();
-        // Without wrapping: a line that the terminal breaks in two would be counted as one.
+        // Line wrapping is off, because a line that the terminal breaks in two would be counted as one.
         let _ = writeln!(out, "\x1b[?7l{text}\x1b[?7h");
         let _ = out.flush();
         self.drawn = text.lines().count();
@@ -129,7 +132,7 @@ impl View {
 
     fn clear(&mut self) {
         if self.drawn > 0 {
-            // Up as many lines as were drawn, then erase to the end of the screen.
+            // Moves up by the number of drawn lines, then erases to the end of the screen.
             let _ = write!(io::stdout(), "\x1b[{}F\x1b[J", self.drawn);
             self.drawn = 0;
         }

@@ -7,7 +7,7 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-/// One reply at the start of `bytes`: its length and whether it found something, or None if it is not whole yet.
+/// The reply at the start of `bytes`: its length, and whether it has a value. `None` if the reply is not complete.
 pub(crate) fn reply(bytes: &[u8], memcached: bool) -> io::Result<Option<(usize, bool)>> {
     let Some(end) = bytes.windows(2).position(|pair| pair == b"\r\n") else {
         return Ok(None);
@@ -44,7 +44,7 @@ fn unexpected(line: &[u8]) -> io::Error {
 
 struct Connection {
     stream: TcpStream,
-    /// Of `Plan::batch`: which node this is.
+    /// Index of the node, as in `Batch`.
     node: usize,
     out: Vec<u8>,
     written: usize,
@@ -53,7 +53,7 @@ struct Connection {
     begun: Instant,
 }
 
-/// What to send: fills `out` with the next batch for a node, and says how many replies will come (0: nothing is left).
+/// Fills `out` with the next batch for a node, and returns the number of its replies; 0 if nothing is left to send.
 pub(crate) type Batch<'a> = dyn FnMut(usize, &mut Vec<u8>) -> io::Result<usize> + 'a;
 
 #[derive(Default)]
@@ -63,7 +63,7 @@ pub(crate) struct Outcome {
     pub(crate) batches_us: Vec<u32>,
 }
 
-/// Sends batches from each connection as soon as it has the replies to the last, or so many a second in all.
+/// Sends batches: on each connection as soon as the previous batch is answered, or `per_second` batches in all.
 pub(crate) fn drive(
     ports: &[u16],
     memcached: bool,
@@ -73,7 +73,7 @@ pub(crate) fn drive(
     let mut poll = Poll::new()?;
     let mut connections = Vec::new();
     for (at, &(node, port)) in number(ports).iter().enumerate() {
-        // Connected before it is made non-blocking, so that a refusal is seen here.
+        // Connects before the stream is made non-blocking, so that a refused connection is an error here.
         let stream = std::net::TcpStream::connect(SocketAddr::from(([127, 0, 0, 1], port)))?;
         stream.set_nodelay(true)?;
         stream.set_nonblocking(true)?;
@@ -107,7 +107,7 @@ pub(crate) fn drive(
                 idle.pop_front();
             }
             busy += usize::from(!ended);
-            // Without a pace, another node's queue may hold more.
+            // Without a rate, another node may still have something to send.
             ended &= per_second.is_some();
         }
         if busy == 0 && (ended || per_second.is_none()) {
@@ -126,7 +126,7 @@ pub(crate) fn drive(
     }
 }
 
-/// When batches are due. A batch that no connection is free for waits, and its wait counts.
+/// The times at which batches are due. If no connection is free, a batch waits, and its time includes the wait.
 struct Pace {
     per_second: Option<f64>,
     start: Instant,
@@ -161,13 +161,14 @@ impl Pace {
         }
     }
 
-    /// The poll waits in whole milliseconds: as many batches as fall into one begin together.
+    /// The poll waits in whole milliseconds, so all batches that are due within one millisecond begin together.
     fn timeout(&self) -> Option<Duration> {
         self.per_second.map(|_| Duration::from_millis(1))
     }
 }
 
-/// Connections with the node each belongs to: ports in order are nodes in order, the same port again is the same node.
+/// The connections, each with the index of its node. Nodes are numbered in the order of their ports, and the same port
+/// is the same node.
 fn number(ports: &[u16]) -> Vec<(usize, u16)> {
     let mut distinct = ports.to_vec();
     distinct.sort_unstable();
@@ -199,7 +200,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Whether the last reply of the batch has come.
+    /// Whether the batch is answered completely.
     fn receive(&mut self, memcached: bool, outcome: &mut Outcome) -> io::Result<bool> {
         let mut block = [0; 64 << 10];
         loop {

@@ -1,8 +1,8 @@
-//! Keys, values and the commands with them.
+//! Keys and values, and the commands that use them.
 
 use std::io::{self, Write};
 
-/// splitmix64: the keys of a run are the same in every run.
+/// splitmix64, so that every run uses the same keys.
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
@@ -15,7 +15,8 @@ impl Random {
     }
 }
 
-/// Numbers below `end`, the n-th with weight 1 / n^theta (Gray et al., SIGMOD 1994); with 0 all alike.
+/// Random numbers below `end`; the n-th has the weight 1 / n^theta (Gray et al., SIGMOD 1994). With theta 0 all numbers
+/// are equally likely.
 pub(crate) struct Zipf {
     end: u64,
     theta: f64,
@@ -67,7 +68,8 @@ pub(crate) fn slot(key: &[u8]) -> usize {
     usize::from(crc) % 16_384
 }
 
-/// Bytes for values: not digits, which Redis keeps as a number, and at any offset others than at the next.
+/// Bytes for values. They are not digits, because Redis stores digits as a number. Different offsets give different
+/// values.
 pub(crate) fn noise() -> Vec<u8> {
     let mut random = Random(7);
     (0..3 * 8192).map(|_| b'a' + random.below(26) as u8).collect()
@@ -79,7 +81,7 @@ pub(crate) struct Commands {
 }
 
 impl Commands {
-    /// `from` picks the value's bytes.
+    /// `from` selects the value's bytes in the noise.
     pub(crate) fn set(&self, out: &mut Vec<u8>, id: u64, from: u64, bytes: usize) -> io::Result<()> {
         let value = &self.noise[(from % 8192) as usize..][..bytes];
         out.extend_from_slice(if self.memcached {

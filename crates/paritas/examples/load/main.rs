@@ -1,13 +1,13 @@
-//! The client of `make bench`: loads exact keys fast, and measures what stock benchmark programs cannot send
-//! (memcached's protocol, SET followed by WAIT). It speaks RESP or memcached's meta commands, which unlike its old
-//! ones answer a pipeline in one write.
+//! The client of `make bench`. It loads given keys fast, and measures commands that usual benchmark programs cannot
+//! send (memcached's protocol, SET followed by WAIT). It speaks RESP or memcached's meta commands. Unlike memcached's
+//! old commands, these answer a pipeline in one write.
 //!
 //! ```text
 //! cargo run --release -p paritas --example load -- fill --port 7379 --cluster --to 1000000 --value 32
 //! cargo run --release -p paritas --example load -- run --port 6379 --op set --wait each --pipeline 16
 //! ```
 //!
-//! Keys are `key:%020d`, 24 bytes. Every connection sends a batch, waits for all its replies, sends the next.
+//! Keys are `key:%020d`, 24 bytes. Every connection sends a batch, waits for all its replies, and sends the next batch.
 
 mod drive;
 mod keys;
@@ -28,7 +28,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Task {
-    /// Sets the keys from..to once each, or overwrites them at random.
+    /// Sets each of the keys from..to once, or overwrites them at random.
     Fill(Fill),
     /// GET or SET of random keys below `keys`; prints operations per second and the time of a batch.
     Run(Run),
@@ -50,7 +50,7 @@ struct Fill {
     /// Bytes of a value; 0 means sizes from 1 to 4096 in turn.
     #[arg(long, default_value_t = 32)]
     value: usize,
-    /// Random SETs a key, each 50-150 % of `value`, instead of one SET of each.
+    /// Number of SETs for each key, of random keys with 50 to 150 % of `value`; 0: one SET of each key in order.
     #[arg(long, default_value_t = 0)]
     overwrite: u64,
 }
@@ -78,10 +78,11 @@ struct Run {
     keys: u64,
     #[arg(long, default_value_t = 100_000)]
     operations: u64,
-    /// Operations per second in all, instead of as many as it can: the time of a batch is then from when it is due.
+    /// Operations per second of all connections [default: as fast as possible]. The time of a batch is then measured
+    /// from the moment at which it is due.
     #[arg(long)]
     rate: Option<f64>,
-    /// Keys by Zipf's law with this exponent below 1 (YCSB's is 0.99), the keys of each node for itself; 0: all alike.
+    /// Chooses keys by Zipf's law with this exponent below 1 (YCSB's is 0.99), separately for each node; 0: uniformly.
     #[arg(long, default_value_t = 0.0)]
     zipf: f64,
 }
@@ -92,7 +93,7 @@ enum Op {
     Set,
 }
 
-/// WAIT 2 after no SET, after each, or once after a batch.
+/// Whether WAIT 2 follows no SET, each SET, or each batch.
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
 enum Wait {
     No,
@@ -106,7 +107,7 @@ fn fill(task: &Fill) -> io::Result<()> {
     let mut random = Random(task.to);
     let count = task.to.saturating_sub(task.from);
     let ids = (0..count * task.overwrite.max(1)).map(|i| {
-        // The last is sent first.
+        // Without overwriting, the last key is sent first.
         task.from
             + if task.overwrite > 0 {
                 random.below(count)
@@ -154,7 +155,7 @@ fn run(task: &Run) -> io::Result<()> {
     let mut left = task.operations;
     const WAIT: &[u8] = b"*3\r\n$4\r\nWAIT\r\n$1\r\n2\r\n$1\r\n0\r\n";
     let (ports, owned) = by_owner(task.cluster, task.port, 0..task.keys)?;
-    // Fewer connections than nodes: the first nodes get them.
+    // With fewer connections than nodes, only the first nodes get one.
     let connections: Vec<u16> = ports.iter().copied().cycle().take(task.connections).collect();
     let draws: Vec<Zipf> = owned.iter().map(|ids| Zipf::new(ids.len() as u64, task.zipf)).collect();
     let start = Instant::now();

@@ -1,11 +1,11 @@
-//! Which node owns a key.
+//! Finds the owner of each key.
 
 use crate::drive::reply;
 use crate::keys::{key, slot};
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
 
-/// For each slot the port of its owner, as CLUSTER NODES says.
+/// For each hash slot the port of its owner, from CLUSTER NODES.
 fn owners(port: u16) -> io::Result<Vec<u16>> {
     let mut stream = std::net::TcpStream::connect(SocketAddr::from(([127, 0, 0, 1], port)))?;
     stream.write_all(b"*2\r\n$7\r\nCLUSTER\r\n$5\r\nNODES\r\n")?;
@@ -38,7 +38,7 @@ fn owners(port: u16) -> io::Result<Vec<u16>> {
     Ok(owners)
 }
 
-/// The nodes' ports, and for each of them the ids of those keys that it owns, in the given order.
+/// The ports of the nodes, and for each node the ids of the keys that it owns, in the given order.
 pub(crate) fn by_owner(
     cluster: bool,
     port: u16,

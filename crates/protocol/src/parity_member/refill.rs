@@ -1,9 +1,9 @@
-//! Parity refill (P6.1–P6.6): how a new member's parity chunks become valid while writes go on.
+//! Parity refill (P6.1–P6.6): the parity chunks of a new member become valid while writes continue.
 //!
-//! First every owner says which stripes exist ([`Message::Alloc`], asked for by `ReadDirectory`); then each of those,
-//! and each that a delta touched meanwhile, is fetched: deltas are buffered, the `k` chunks read, encoded, and the
-//! buffered deltas that are younger than what was read folded in. The scrub of a parity chunk is the same fetch, and a
-//! comparison at its end (`check`).
+//! First every owner reports which stripes exist ([`Message::Alloc`], requested by `ReadDirectory`). Then each of these
+//! stripes, and each stripe that a delta has touched meanwhile, is fetched: deltas are buffered, the `k` data chunks
+//! are read and encoded, and the buffered deltas newer than the chunks are folded in. The scrub of a parity chunk is
+//! the same fetch with a comparison at its end (`check`).
 
 mod check;
 mod fetch;
@@ -25,38 +25,38 @@ use paritas_store::delta::Extent;
 use paritas_wire::peer::Message;
 use std::collections::VecDeque;
 
-/// The most stripes looked at to find one that memory takes.
+/// The most stripes examined to find one for which there is memory.
 const SOUGHT_MAX: usize = 64;
 
-/// How often a stripe is fetched although memory is short for it.
+/// Interval at which a stripe is fetched although memory is short.
 const TRY_EVERY: Span = Span::from_ms(250);
 
-/// Version and sum of each data chunk, and the parity of them.
+/// Version and checksum of each data chunk, and the parity of these chunks.
 type Encoded = (Vec<(Version, u32)>, Vec<u8>);
 
-/// The filling of one parity position.
+/// The refill of one parity position.
 #[derive(Debug)]
 pub(crate) struct Refill {
     /// Stripes still to fetch; `None` until P6.6 has told which exist.
     queue: Option<VecDeque<Stripe>>,
     fetches: Map<Stripe, Fetch>,
     next_at: Time,
-    /// Memory was short: begin nothing before.
+    /// No fetch begins before this time, because memory was short.
     blocked_until: Time,
-    /// When the next stripe is fetched although memory is short: it may be all zeros and use no chunk.
+    /// When the next stripe is fetched although memory is short: its parity may be all zeros and need no chunk.
     try_at: Time,
-    /// The position is not Live yet.
+    /// Whether the position is not Live yet.
     filling: bool,
-    /// A valid stripe that is compared with its data (P9.2).
+    /// The valid stripe that the scrub compares with its data (P9.2).
     check: Option<check::Check>,
-    /// Where the scrub goes on.
+    /// The stripe at which the scrub continues.
     checked: Stripe,
     pub(crate) done: u32,
     pub(crate) total: u32,
 }
 
 impl Refill {
-    /// Nothing to do for a position that was born empty.
+    /// The refill of a new role. `born`: the position was created empty, so there is nothing to fetch.
     pub(crate) fn new(born: bool) -> Self {
         Self {
             queue: born.then(VecDeque::new),
@@ -98,7 +98,7 @@ impl Refill {
         }
     }
 
-    /// P6.4: an epoch change ends every fetch; valid stripes stay valid.
+    /// P6.4: ends every fetch, because the epoch has changed. Valid stripes stay valid.
     pub(crate) fn abort<O: Out>(&mut self, cx: &mut Context<'_, O>, table: &mut ParityTable) {
         cx.shared.scrub.partial |= self.check.take().is_some();
         let mut stripes: Vec<Stripe> = self.fetches.drain().map(|(s, _)| s).collect();
@@ -112,7 +112,7 @@ impl Refill {
         self.next_at = Time(0);
     }
 
-    /// A session is new: what its loss may have cost is asked for again.
+    /// Asks again after a session was renewed, because the old session may have lost questions or answers.
     pub(crate) fn on_session_up(&mut self, now: Time) {
         self.next_at = now;
         for fetch in self
@@ -124,8 +124,8 @@ impl Refill {
         }
     }
 
-    /// A chunk that was asked for, for the parity of this index. `None`: its owner could not give it now. It is added
-    /// to those that came before straight from the frame; one that comes twice counts once.
+    /// Handles a requested chunk, for the parity with this index. `None`: its owner cannot give it now. The chunk is
+    /// added to the parity directly from the frame. A chunk that is received twice counts once.
     pub(crate) fn on_chunk<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,
@@ -139,14 +139,14 @@ impl Refill {
             return;
         };
         if value.is_none() {
-            // Its owner does not have it yet: the next look asks again.
+            // Its owner does not have it yet: it is asked again at the next retry.
             fetch.retry_at = Time(0);
         }
         let (Some(slot @ None), Some((source, as_of, term))) = (fetch.replies.get_mut(x.index()), value) else {
             return;
         };
         if !source.has_its_sum() {
-            // Its owner's memory is wrong, and the parity must not become so (P9.1): the timer asks again.
+            // Its owner's memory is wrong, and the parity must not become wrong too (P9.1). The timer asks again.
             cx.shared.bad_sums += 1;
             return;
         }
@@ -170,24 +170,24 @@ impl Refill {
         });
     }
 
-    /// Stripes that are being fetched, at the first try. Those that have all answers end with the turn, and others may
-    /// begin in it.
+    /// Number of stripes that wait for their first answers. Stripes that have all answers do not count: they end in
+    /// this turn, and others may begin in their place.
     pub(crate) fn under_way(&self) -> usize {
         let waits = |f: &&Fetch| !f.asked_again && f.replies.iter().any(Option::is_none);
         self.fetches.values().filter(waits).count()
     }
 
-    /// There is more to fetch.
+    /// Whether stripes are being fetched or are still to be fetched.
     pub(crate) fn has_more(&self) -> bool {
         !self.fetches.is_empty() || self.queue.as_ref().is_some_and(|queue| !queue.is_empty())
     }
 
-    /// Stripes still to fetch, of those that were to be when they were learnt.
+    /// Number of stripes still to fetch, of those that had to be fetched when they became known.
     pub(crate) fn left(&self) -> u32 {
         self.total.saturating_sub(self.done)
     }
 
-    /// Those of them without a reserved chunk; `None` until it is known which stripes exist.
+    /// Number of these stripes without a reserved chunk; `None` until it is known which stripes exist.
     pub(crate) fn backlog(&self, table: &ParityTable) -> Option<u32> {
         self.queue.as_ref()?;
         Some(if self.filling {
@@ -197,7 +197,7 @@ impl Refill {
         })
     }
 
-    /// The position is not Live yet.
+    /// Whether the position is not Live yet.
     pub(crate) fn is_filling(&self) -> bool {
         self.filling
     }
@@ -208,7 +208,8 @@ impl Refill {
 }
 
 impl ParityMember {
-    /// Moves the filling on: asks, encodes what is complete, begins more, and asks to be Live when all is valid.
+    /// Continues the refill: asks for chunks, encodes complete stripes, begins further ones, and asks to become Live
+    /// when all stripes are valid.
     pub(crate) fn fill<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
         let me = configuration.at(self.position()).filter(|a| a.tenure == self.tenure());
         self.refill.filling = me.is_some_and(|a| a.state == PositionState::Filling);
@@ -228,7 +229,7 @@ impl ParityMember {
         self.begin_fetches(cx, configuration);
     }
 
-    /// P6.6: once all owners of the present terms have said which stripes exist.
+    /// P6.6: builds the queue of stripes to fetch, once all owners of the current terms have reported their stripes.
     fn learn_stripes<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
         for x in configuration.data_positions() {
             let term = configuration.tenure(x).map(|t| t.term());
@@ -282,7 +283,7 @@ impl ParityMember {
         self.refill.total = queue.len() as u32;
         self.refill.queue = Some(queue);
         self.grant_more(cx, configuration);
-        // What is left of the stash is of no use to a refill.
+        // The remaining chunks of the stash cannot be used by the refill.
         let shared = &mut *cx.shared;
         shared.stashes.drop_at(&mut shared.arena, self.list(), self.position());
         if let (true, Some(disk)) = (self.table.is_on_disk(), &mut shared.disk) {
@@ -294,9 +295,9 @@ impl ParityMember {
         }
     }
 
-    /// P6.7: whether this node has an old parity chunk of the stripe that stands for exactly the versions of its owners
-    /// now. If no delta on the stripe has come since this tenure began (P6.6) it is valid: all later ones will be
-    /// folded into it. A log node has it on its disk, of an earlier incarnation too (P11.3).
+    /// P6.7: reuses an old parity chunk of this node if it stands for exactly the current versions of the owners. It is
+    /// valid if no delta on the stripe was received since this tenure began (P6.6): all later ones will be folded into
+    /// it. A log node has such chunks on its disk, also from an earlier incarnation (P11.3). False if there is none.
     fn reuse<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,
@@ -331,7 +332,7 @@ impl ParityMember {
             return false;
         };
         let untouched = self.table.state(stripe) == State::Untouched;
-        // As an owner that stands in (`reconstruct`).
+        // The same memory limits as for an owner that stands in (`reconstruct`).
         let stands_in = configuration.is_stand_in(self.position());
         let full = !self.table.may_refill(shared, stripe, 0, stands_in);
         if !untouched || full || !rules.may_reuse(old.versions, versions) {
@@ -346,7 +347,7 @@ impl ParityMember {
     }
 
     fn begin_fetches<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
-        // With a position vacant no fetch can end, and each would buffer deltas all the while.
+        // While a data position is vacant, no fetch can end, and each would only buffer deltas.
         let vacant = configuration
             .data_positions()
             .any(|x| configuration.tenure(x).is_none());
@@ -356,7 +357,7 @@ impl ParityMember {
         }
         let stands_in = configuration.is_stand_in(self.position());
         while self.refill.queue.as_ref().is_some_and(|queue| !queue.is_empty()) {
-            // As an owner that stands in (`reconstruct`).
+            // The same memory limits as for an owner that stands in (`reconstruct`).
             let under_way = cx.shared.pace.under_way();
             if !self.seek_refillable(cx.shared, under_way, stands_in) {
                 if cx.mono() < self.refill.try_at {
@@ -380,7 +381,7 @@ impl ParityMember {
         }
     }
 
-    /// Brings a stripe to the front that there is room for. False if none of those looked at is one.
+    /// Moves a stripe for which there is memory to the front of the queue. False if none was found.
     fn seek_refillable(&mut self, shared: &Shared, under_way: usize, stands_in: bool) -> bool {
         let Some(queue) = &mut self.refill.queue else {
             return false;
@@ -422,7 +423,7 @@ impl ParityMember {
         }
     }
 
-    /// What went unanswered is asked again; a wholly filled position asks to be Live.
+    /// Repeats unanswered questions. If all stripes are valid, asks to become Live.
     fn ask_again<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
         let list = configuration.list;
         if self.refill.queue.is_none() {
@@ -479,7 +480,7 @@ impl ParityMember {
         }
     }
 
-    /// A fetch that waits while its stripe is written much gives up and begins anew.
+    /// Gives up fetches that have buffered too many deltas. Their stripes are fetched again later.
     fn drop_overfull<O: Out>(&mut self, cx: &mut Context<'_, O>) {
         let chunk_bytes = cx.shared.arena.chunk_bytes();
         let mut stripes: Vec<Stripe> = self
@@ -498,7 +499,7 @@ impl ParityMember {
         }
     }
 
-    /// P6.3.
+    /// P6.3: encodes the stripes that have all answers, and folds in their buffered deltas.
     fn finish_fetches<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
         let mut ready: Vec<Stripe> = self
             .refill
@@ -542,7 +543,7 @@ impl ParityMember {
         })
     }
 
-    /// The parity chunk, taken out of the fetch, with the version and sum of each data chunk that it stands for.
+    /// Takes the parity chunk out of the fetch, with the version and checksum of each data chunk that it stands for.
     fn encode<O: Out>(&self, cx: &mut Context<'_, O>, stripe: Stripe, fetch: &mut Fetch) -> Option<Encoded> {
         let (chunk_bytes, parity) = (cx.shared.arena.chunk_bytes(), self.parity());
         let value = |chunk: &Option<Chunk>| chunk.as_ref().map(|chunk| (chunk.version, chunk.sum));

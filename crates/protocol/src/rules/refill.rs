@@ -4,8 +4,8 @@ use super::{Mutant, Rules};
 use paritas_base::{Term, Version};
 
 impl Rules {
-    /// P6.3: buffered deltas after this seq are folded into what was encoded. It is the owner's seq when it sent the
-    /// chunk. The chunk's version cannot replace it: a chunk that was freed long ago has version 0.
+    /// P6.3: buffered deltas after this seq are folded into the encoded parity. It is the owner's seq when it sent the
+    /// chunk. The chunk's version cannot be used instead: a chunk that was freed long ago has version 0.
     pub(crate) fn folded_after(self, as_of: u64, version: Version) -> u64 {
         if self.breaks(Mutant::VersionForAsOf) {
             return version.seq();
@@ -21,7 +21,7 @@ impl Rules {
             && (log_term == Some(term) || self.breaks(Mutant::FetchWithoutTerm))
     }
 
-    /// P6.7: an old parity chunk of the stash is valid if it stands for exactly the versions that the owners have.
+    /// P6.7: whether an old parity chunk of the stash is valid: it must stand for exactly the versions of the owners.
     pub(crate) fn may_reuse(self, stashed: &[Version], owners: &[Version]) -> bool {
         let without_term = self.breaks(Mutant::ParityStashWithoutTerm);
         let same = |(a, b): (&Version, &Version)| a == b || (without_term && a.seq() == b.seq());

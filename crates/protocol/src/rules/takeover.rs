@@ -5,8 +5,8 @@ use paritas_base::configuration::{Configuration, Tenure};
 use paritas_base::{Term, Time};
 
 impl Rules {
-    /// P5.3: the number of Live members, of those that know the stream, that must have answered `Seal`. Every ack
-    /// quorum and every lease quorum has one of them.
+    /// P5.3: the number of Live members that know the stream and must have answered `Seal`. Every ack quorum and every
+    /// lease quorum contains at least one of them.
     pub(crate) fn seal_quorum(self, parity: u8, ack_quorum: u8) -> usize {
         let quorum = usize::from(parity - ack_quorum) + 1;
         if self.breaks(Mutant::SealFromTooFew) {
@@ -22,8 +22,9 @@ impl Rules {
         logs.max_by_key(rank).map(|(log, _)| log)
     }
 
-    /// P5.5: whether the holder of a lease has ended, as the configuration certifies of one incarnation of one node.
-    /// `holders` are the holders of all leases that are waited for: a certificate of one clears no other.
+    /// P5.5: whether the configuration certifies that the holder of a lease has ended. A certificate is for one
+    /// incarnation of one node, and clears no other holder. `holders` are the holders of all leases for which the
+    /// takeover waits; only a mutant uses them.
     pub(crate) fn is_certified(
         self,
         configuration: &Configuration,
@@ -49,12 +50,13 @@ impl Rules {
             .any(|tenure| tenure == holder || (by_process && same_process(tenure)))
     }
 
-    /// P5.5: a lease of another tenure is waited for until it has run out, or its holder is certified or has yielded.
+    /// P5.5: whether the wait for a lease of another tenure is over: it has run out, or its holder is certified to have
+    /// ended or has yielded.
     pub(crate) fn wait_is_over(self, now: Time, until: Time, certified: bool, yielded: bool) -> bool {
         now >= until || certified || yielded || self.breaks(Mutant::NoLeaseWait)
     }
 
-    /// P5.5: a directory is complete only from a log that reaches the cut.
+    /// P5.5: whether a directory from a log that ends at `recv` is complete: the log must reach the cut.
     pub(crate) fn is_complete_for(self, recv: u64, cut: u64) -> bool {
         recv >= cut || self.breaks(Mutant::DirectoryBelowCut)
     }

@@ -1,7 +1,7 @@
-//! What a command may do with the keys of a stream: look at them, change them, and learn what its reply waits for.
+//! Access of a command to the keys of a stream: it reads and changes them, and learns what its reply must wait for.
 //!
-//! A command looks at everything it needs before it changes anything. So one that must wait has changed nothing, and
-//! can be run again from its start. What it changes is one delta if it says so beforehand ([`Access::reserve`]).
+//! A command reads everything it needs before it changes anything. So a command that must wait has changed nothing, and
+//! can be run again from its start. Its changes are in one delta if it reserves space first ([`Access::reserve`]).
 
 use super::{Admission, StreamOwner};
 use crate::context::Context;
@@ -18,36 +18,36 @@ use paritas_wire::command::slot;
 /// [`Uncertain`](Self::Uncertain).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WriteRefusal {
-    /// Memory is short here or at a parity member, and none can be made.
+    /// Memory is short here or at a parity member, and none can be freed.
     NoMemory,
-    /// Fewer Live parity members than the cluster's least redundancy (P3.1).
+    /// There are fewer Live parity members than the cluster's least redundancy (P3.1).
     TooFewMembers,
     /// Memory ran out between two changes of the command: it may have happened in part.
     Uncertain,
-    /// The key is longer than the store takes.
+    /// The key is longer than the store allows.
     KeyTooLong {
         /// Its length in bytes.
         bytes: usize,
         /// The longest length in bytes.
         bytes_max: usize,
     },
-    /// The value is longer than the store takes.
+    /// The value is longer than the store allows.
     ValueTooLong {
         /// Its length in bytes.
         bytes: usize,
         /// The longest length in bytes.
         bytes_max: usize,
     },
-    /// The store takes no object of this length.
+    /// The object is longer than the store allows.
     TooLarge,
-    /// Keys and values of a command of several changes are longer than one delta may be.
+    /// The keys and values of a command with several changes are longer than one delta may be.
     CommandTooLarge {
         /// The most bytes of keys and values.
         bytes_max: usize,
     },
     /// A command has too many changes for one delta.
     TooManyKeys {
-        /// What each change counts for, in bytes, beside its key and value.
+        /// Bytes that each change counts for, beside its key and value.
         change_bytes: usize,
         /// The most bytes of keys, values and changes.
         bytes_max: usize,
@@ -59,21 +59,21 @@ pub enum WriteRefusal {
 pub enum Stop {
     /// It must wait. If it has changed nothing, it is run again from its start when something has changed.
     Wait,
-    /// It ends, with this refusal.
+    /// It ends with this refusal.
     Refused(WriteRefusal),
 }
 
 /// What the reply of a command must wait for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Effect {
-    /// Nothing: it says nothing about keys.
+    /// Nothing: the reply says nothing about keys.
     None,
-    /// The reply depends on keys that it read.
+    /// The reply depends on keys that the command read.
     Read {
-        /// The delta that must be acknowledged before anyone may see it (P4.1).
+        /// The delta that must be acknowledged before a client may see the reply (P4.1).
         need: u64,
     },
-    /// It tells of a change that it made.
+    /// The reply reports a change that the command made.
     Write {
         /// The change's delta.
         seq: u64,
@@ -85,28 +85,29 @@ pub enum Effect {
 pub struct RandomKey {
     /// Its bytes.
     pub key: Vec<u8>,
-    /// When it ends, in ms since 1970.
+    /// Its expiry, in ms since 1970; `None` if it never expires.
     pub expiry_ms: Option<u64>,
-    /// It is in a hash slot that is another stream's (P10.8): no client may see it here.
+    /// Whether its hash slot belongs to another stream (P10.8): no client may see it here.
     pub is_foreign: bool,
 }
 
-/// One command at work on its stream, whose owner serves.
+/// One command while it runs on its stream. The owner is in the phase Serve.
 pub struct Access<'a, 'c, O: Out> {
     pub(super) cx: &'a mut Context<'c, O>,
     pub(super) configuration: &'a Configuration,
     pub(super) owner: &'a mut StreamOwner,
-    /// The newest delta on what it has looked at.
+    /// The newest delta that changed a key which the command has read.
     need: u64,
-    /// It has looked at keys.
+    /// Whether the command has read keys.
     looked: bool,
-    /// Writes are admitted: asked once a command, so that no command is cut in two by a full window.
+    /// Whether writes are admitted. This is asked only once for each command, so that a full window does not stop a
+    /// command between two changes.
     admitted: bool,
-    /// Something has changed: by the command itself, or by the end of expired keys.
+    /// Whether the stream has changed: by the command itself, or because expired keys were deleted.
     changed: bool,
-    /// The command's own changes have begun.
+    /// Whether the command's own changes have begun.
     pub(super) begun: bool,
-    /// It makes several changes, all in one delta: nobody may ever see some without the others (P1.3).
+    /// Whether it makes several changes, all in one delta: no client may ever see some without the others (P1.3).
     pub(super) several: bool,
 }
 
@@ -127,7 +128,8 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
         }
     }
 
-    /// The command has ended: what its reply waits for. A read under confirmed leases asks for them at this turn's end.
+    /// Ends the command, and returns what its reply waits for. If reads are confirmed, a read makes the owner ask for
+    /// leases at this turn's end.
     #[inline]
     pub fn finish(self) -> Effect {
         if self.looked && self.cx.shared.parameters.reads == Reads::Confirmed {
@@ -138,8 +140,8 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
         if self.begun {
             Effect::Write { seq: newest }
         } else if self.changed {
-            // It has ended an expired key and tells that the key is absent. If that delta is lost, nothing has happened
-            // that the client asked for: it may ask again.
+            // It has deleted an expired key and reports that the key is absent. If that delta is lost, no change that
+            // the client asked for is lost, and the client may ask again.
             Effect::Read { need: newest }
         } else if self.looked {
             Effect::Read { need: self.need }
@@ -186,7 +188,7 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
         self.owner.store.hash(key)
     }
 
-    // --- looking -------------------------------------------------------------------------------------------------
+    // --- reading -------------------------------------------------------------------------------------------------
 
     /// Notes that the reply depends on this key (P4.1).
     #[inline]
@@ -201,12 +203,11 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
         self.need = self.owner.log.newest_seq();
     }
 
-    /// Looks up a key; one that has expired is deleted first (P8.4). Gives what `then` makes of the object. `is_use`:
-    /// the look counts for eviction.
+    /// Looks up a key and returns the result of `then` for the object. An expired key is deleted first (P8.4).
+    /// `is_use`: the read counts as a use of the key for eviction.
     ///
     /// # Errors
-    /// [`Stop::Wait`] while a chunk that is needed is absent, and what `change` says where an expired key is
-    /// deleted.
+    /// [`Stop::Wait`] while a needed chunk is absent. If an expired key is deleted, also the errors of `change`.
     #[inline]
     pub fn look<T>(
         &mut self,
@@ -235,7 +236,7 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
         Ok(then(None))
     }
 
-    /// How often a key was used lately, as eviction counts it; `None` without the key.
+    /// How often a key was used recently, as eviction counts it; `None` if the key does not exist.
     ///
     /// # Errors
     /// [`Stop::Wait`] while a chunk that is needed is absent.
@@ -244,11 +245,11 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
         uses.map_err(|blocked| self.blocked(blocked))
     }
 
-    /// Waits while hash slots are handed off: their keys may be others already at the new owner, and one that expires
-    /// here may have gone there before (P10.8).
+    /// Waits while hash slots are handed off: their keys may already be different at the new owner, and a key that
+    /// expires here may have been copied there before (P10.8).
     ///
     /// # Errors
-    /// [`Stop::Wait`] while it does.
+    /// [`Stop::Wait`] during a hand-off.
     pub fn await_slots(&self) -> Result<(), Stop> {
         match self.owner.frozen() {
             Some(_) => Err(Stop::Wait),
@@ -256,7 +257,7 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
         }
     }
 
-    /// Walks from a cursor over about `limit` keys of the stream; gives the cursor to go on from, 0 at the end.
+    /// Walks from a cursor over about `limit` keys of the stream. Returns the next cursor, which is 0 at the end.
     ///
     /// # Errors
     /// [`Stop::Wait`] while a chunk that is needed is absent.
@@ -271,7 +272,7 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
         visited.map_err(|blocked| self.blocked(blocked))
     }
 
-    /// The reply depends on all keys: called after the last change of a walk.
+    /// Notes that the reply depends on all keys. Must be called after the last change of a walk.
     pub fn saw_all(&mut self) {
         self.depends_on_all();
     }
@@ -295,10 +296,10 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
         chosen.map_err(|blocked| self.blocked(blocked))
     }
 
-    /// How many keys the stream has.
+    /// The number of keys of the stream.
     ///
     /// # Errors
-    /// [`Stop::Wait`] while the counts are not all here, after a takeover.
+    /// [`Stop::Wait`] after a takeover, until all counts are known.
     pub fn count(&mut self) -> Result<u64, Stop> {
         let count = self.owner.store.count().ok_or(Stop::Wait)?;
         self.depends_on_all();
@@ -310,7 +311,7 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
     /// Stores a value under a key.
     ///
     /// # Errors
-    /// A refusal for a key or value that is too long, and what `change` says.
+    /// A refusal for a key or value that is too long, and the errors of `change`.
     pub fn put(&mut self, hash: u64, key: &[u8], value: Value<'_>) -> Result<(), Stop> {
         self.check_limits(key.len(), value.bytes.len())?;
         self.change(hash, |store, arena, delta| store.put(arena, delta, hash, key, value))?;
@@ -318,29 +319,29 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
         Ok(())
     }
 
-    /// Removes a key: true if there was one.
+    /// Removes a key. True if it existed.
     ///
     /// # Errors
-    /// As `change`.
+    /// Those of `change`.
     pub fn remove(&mut self, hash: u64, key: &[u8]) -> Result<bool, Stop> {
         let removed = self.change(hash, |store, arena, delta| store.delete(arena, delta, hash, key))?;
         self.begun |= removed;
         Ok(removed)
     }
 
-    /// Deletes a key that has expired: no doing of the command, which may still wait afterwards.
+    /// Deletes an expired key. This does not count as a change of the command, which may still wait afterwards.
     ///
     /// # Errors
-    /// As `change`.
+    /// Those of `change`.
     pub fn end_expired(&mut self, hash: u64, key: &[u8]) -> Result<(), Stop> {
         self.change(hash, |store, arena, delta| store.delete(arena, delta, hash, key))?;
         Ok(())
     }
 
-    /// Sets when a key ends, in ms since 1970; `None`: never. False without the key.
+    /// Sets the expiry of a key, in ms since 1970; `None`: it never expires. False if the key does not exist.
     ///
     /// # Errors
-    /// As `change`.
+    /// Those of `change`.
     pub fn set_expiry(&mut self, hash: u64, key: &[u8], expiry_ms: Option<u64>) -> Result<bool, Stop> {
         let set = self.change(hash, |store, arena, delta| {
             store.set_expiry(arena, delta, hash, key, expiry_ms)
@@ -349,10 +350,10 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
         Ok(set)
     }
 
-    /// Removes all keys of the stream, in a delta of its own: whole pages become zeros.
+    /// Removes all keys of the stream in a separate delta, which sets whole pages to zero.
     ///
     /// # Errors
-    /// As `change`.
+    /// Those of `change`.
     pub fn flush(&mut self) -> Result<(), Stop> {
         self.admit()?;
         self.owner.close_delta(self.cx, self.configuration);
@@ -365,16 +366,16 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
         Ok(())
     }
 
-    /// Ends the open delta, so that what follows is in another: for tests that break the rule that several changes are
-    /// one delta.
+    /// Closes the open delta, so that the next change is in another one. Only for tests that break the rule that
+    /// several changes are in one delta.
     pub fn close_delta(&mut self) {
         self.owner.close_delta(self.cx, self.configuration);
     }
 
-    /// Whether the store takes a key and a value of these lengths, in bytes.
+    /// Checks that the store allows a key and a value of these lengths, in bytes.
     ///
     /// # Errors
-    /// The refusal for the one that is too long.
+    /// The refusal for the key or value that is too long.
     pub fn check_limits(&self, key_bytes: usize, value_bytes: usize) -> Result<(), Stop> {
         let limits = self.owner.store.limits();
         if key_bytes > limits.key_bytes {
@@ -392,7 +393,7 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
         Ok(())
     }
 
-    /// Whether the stream takes writes (P3.1).
+    /// Checks that the stream accepts writes (P3.1).
     pub(super) fn admit(&mut self) -> Result<(), Stop> {
         if !self.admitted {
             match self.owner.admit_write(self.cx) {
@@ -404,10 +405,10 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
         Ok(())
     }
 
-    /// Runs one change of the store. A full delta is closed first; where space is short, some is made.
+    /// Runs one change of the store. If the delta is full, it is closed first. If space is short, tries to free some.
     ///
-    /// # Errors [`Stop::Wait`] until the write is admitted, there is credit, or a chunk is here. A refusal where the
-    /// list has too few members or no memory is left.
+    /// # Errors [`Stop::Wait`] until the write is admitted, there is credit, or an absent chunk is here. A refusal if
+    /// the list has too few members or no memory is left.
     #[inline]
     fn change<T>(
         &mut self,
@@ -415,7 +416,8 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
         mut work: impl FnMut(&mut Store, &mut Arena, &mut Delta) -> Result<T, Blocked>,
     ) -> Result<T, Stop> {
         self.admit()?;
-        // A change that changes nothing must wait for what made it so.
+        // A change that has no effect, such as removing an absent key, depends on the delta that caused the present
+        // state.
         self.depends_on(hash);
         for _ in 0..self.tries() {
             let before = self.owner.open_bytes();
@@ -439,7 +441,7 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
         Err(Stop::Wait)
     }
 
-    /// What stops a command whose change or look is blocked so. A chunk that is absent is asked for.
+    /// Why the command stops when its read or change is blocked. An absent chunk is requested.
     pub(super) fn blocked(&mut self, blocked: Blocked) -> Stop {
         match blocked {
             Blocked::Missing(stripe) => {
@@ -448,7 +450,7 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
             }
             Blocked::Credit { .. } if self.owner.credit_refused(self.cx) => Stop::Refused(WriteRefusal::NoMemory),
             Blocked::Directory | Blocked::Credit { .. } | Blocked::DeltaFull | Blocked::Crowded => Stop::Wait,
-            // What may be evicted may not be here yet.
+            // Memory can be freed by eviction once the absent chunks are here.
             Blocked::Memory if self.owner.store.policy().evicts() && self.owner.store.chunks().absent_count() > 0 => {
                 Stop::Wait
             }
@@ -458,12 +460,12 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
     }
 }
 
-/// Why a key that is handed off is not changed.
+/// Why a key of a hand-off cannot be stored or removed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Refused {
-    /// Not now.
+    /// It must be tried again later.
     Wait,
-    /// There is no memory for it.
+    /// No memory is left.
     NoRoom,
 }
 
@@ -476,7 +478,7 @@ impl From<Stop> for Refused {
     }
 }
 
-/// Stores an object as it was in the stream that hands its hash slot off (P10.8): a change that no client asked for.
+/// Stores an object exactly as in the stream that hands its hash slot off (P10.8). No client asked for this change.
 pub(super) fn take_in<O: Out>(
     cx: &mut Context<'_, O>,
     configuration: &Configuration,
@@ -490,7 +492,7 @@ pub(super) fn take_in<O: Out>(
     Ok(())
 }
 
-/// Removes a key whose hash slot is another stream's now (P10.8).
+/// Removes a key whose hash slot now belongs to another stream (P10.8).
 pub(super) fn give_up<O: Out>(
     cx: &mut Context<'_, O>,
     configuration: &Configuration,

@@ -1,13 +1,17 @@
-//! Slots of a stream, and their hand-off to another: the source's part (P10.8, H45). The destination's is in
-//! `import`.
+//! Hash slots of a stream, and their hand-off to another stream: the part of the source (P10.8, H45). The part of the
+//! destination is in `import`.
 //!
-//! The source drives. It counts what each slot weighs and takes as many as may wait together; asks the destination
-//! to make ready; then *freezes* them: commands for them wait. What was begun is acknowledged first. It sends their
-//! objects in batches, each answered when it is safe at the destination, and then proposes the change of the map. Up
-//! to that proposal it may *thaw* at any time, and serve them again: another attempt is another `round`, and the
-//! destination throws away what an earlier one brought. After it, only a configuration says what has become of them.
-//! The coordinator accepts the proposal only from this tenure, about this hand-off, and for the tenure that took the
-//! objects in: so nothing that was said before a crash on either side can come true after it.
+//! The source controls the hand-off:
+//! 1. It adds up the bytes of each slot, and takes as many slots as fit in one step.
+//! 2. It asks the destination to get ready.
+//! 3. It *freezes* the slots: commands for them wait. It waits until the writes that had begun are acknowledged.
+//! 4. It sends the objects in batches. Each batch is answered when it is safe at the destination.
+//! 5. It proposes the change of the slot map.
+//!
+//! Before the proposal it may *thaw* the slots at any time and serve them again. Another attempt has another `round`,
+//! and the destination removes the objects of earlier attempts. After the proposal, only a configuration decides which
+//! stream holds the slots. The coordinator accepts the proposal only from this tenure, for this hand-off, and for the
+//! tenure that received the objects. So no message from before a crash, on either side, has an effect after it.
 
 use super::access::give_up;
 use super::import::Import;
@@ -22,31 +26,32 @@ use paritas_store::Blocked;
 use paritas_wire::command::slot;
 use paritas_wire::peer::{ImportStatus, Message, ObjectRecord, Objects};
 
-/// Keys looked at in one turn.
+/// Keys visited in one turn, about.
 const WALK_KEYS: usize = 1024;
-/// Bytes of objects in a batch, about, and of all slots that wait together: more than one slot only as far as it goes.
+/// Bytes of objects in a batch, about.
 const BATCH_BYTES: usize = 128 << 10;
+/// Most bytes of objects of all slots that are frozen together. A single slot may have more.
 const STEP_BYTES: u64 = 4 << 20;
 /// The most attempts in a row without progress. Then the hand-off is given up.
 const FAILURES_MAX: u32 = 8;
-/// What an object costs beside key and value, for that sum.
+/// Bytes that an object counts for in `STEP_BYTES`, beside its key and value.
 const OBJECT_BYTES: usize = 16;
 
-/// What an owner knows of its slots.
+/// The state of an owner's hash slots.
 #[derive(Debug, Default)]
 pub(super) struct HandOffs {
-    /// What the stream holds, in order.
+    /// The ranges of slots that the stream holds, in order.
     held: Vec<(u16, u16)>,
-    /// Since which epoch, or the first that this tenure saw.
+    /// The epoch since which it holds exactly these, as far as this tenure knows.
     since: Epoch,
-    /// There may be keys of slots that the stream does not hold.
+    /// The store may have keys of slots that the stream does not hold.
     pub(super) dirty: bool,
-    /// How many there are, about.
+    /// Number of these keys, about.
     pub(super) foreign: u64,
     purge_cursor: u64,
     purge_at: Time,
     round: u32,
-    /// Attempts that made no progress.
+    /// Number of attempts in a row without progress.
     failures: u32,
     /// The hand-off that was under way when this tenure began.
     inherited: Option<u64>,
@@ -57,24 +62,24 @@ pub(super) struct HandOffs {
 /// The stage of an attempt.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Stage {
-    /// Counts what each slot weighs.
+    /// Adds up the bytes of each slot.
     Weigh,
-    /// Waits for the destination to make ready.
+    /// Waits until the destination is ready.
     Prepare,
-    /// Frozen: waits for the acks of what was begun.
+    /// Frozen: waits for the acks of writes that had begun.
     Drain,
-    /// Frozen: sends.
+    /// Frozen: sends the objects.
     Copy,
-    /// Frozen: all is there, and the map may change.
+    /// Frozen: the destination has all objects, and the slot map may change.
     Propose,
-    /// The destination has no memory for the keys, or takes too long each time.
+    /// Given up: the destination has no memory for the keys, or every attempt took too long.
     Refused,
 }
 
 #[derive(Debug)]
 struct Outgoing {
     hand_off: HandOff,
-    /// The tenure that takes it in; `None`: no such tenure is known.
+    /// The tenure that receives the objects; `None`: not known yet.
     to: Option<Tenure>,
     round: u32,
     stage: Stage,
@@ -83,7 +88,7 @@ struct Outgoing {
     weights: Vec<u64>,
     cursor: u64,
     walked: bool,
-    /// Met, and not in a batch yet.
+    /// Keys that the walk has found and that are not in a batch yet.
     keys: Vec<Vec<u8>>,
     sent_keys: u64,
     n: u32,
@@ -128,9 +133,9 @@ impl Outgoing {
 }
 
 impl StreamOwner {
-    // --- what it holds -------------------------------------------------------------------------------------------
+    // --- slots held ----------------------------------------------------------------------------------------------
 
-    /// A configuration is installed.
+    /// Updates the slots that the stream holds, after a configuration was installed.
     pub(super) fn note_slots<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
         let own = configuration.slots.held(configuration.list, &cx.shared.cluster);
         let own = own.iter().filter(|range| range.x == self.stream.x);
@@ -139,7 +144,7 @@ impl StreamOwner {
         let now = slots.hand_off;
         let of = &mut self.hand_offs;
         if of.since == Epoch(0) {
-            // What an earlier tenure has left here is not known, unless no slot of the list ever moved.
+            // An earlier tenure may have left keys of other slots here, unless no slot of the list ever moved.
             of.inherited = now.filter(|h| h.from == self.stream).map(|h| h.version);
             of.dirty = !configuration.is_born(&self.tenure) && (slots.version > 0 || now.is_some());
         } else {
@@ -196,34 +201,34 @@ impl StreamOwner {
         self.hand_offs.dirty || self.hand_offs.import.is_some()
     }
 
-    /// How many of those keys there are, about.
+    /// Number of those keys, about.
     pub(crate) fn foreign_keys(&self) -> u64 {
         self.hand_offs.foreign
     }
 
-    /// Slots of its own that it does not serve now, since it hands them off.
+    /// The first and the last of its own slots that it does not serve now because it hands them off.
     pub(crate) fn frozen(&self) -> Option<(u16, u16)> {
         let source = self.hand_offs.source.as_ref().filter(|source| source.is_frozen())?;
         Some((source.hand_off.first, source.last))
     }
 
-    /// Whether keys are on their way from this stream or to it, so that to remove all would miss some.
+    /// Whether keys are moving from this stream or to it. A command that removes all keys would miss some of them.
     pub fn is_handing_off(&self) -> bool {
         self.frozen().is_some() || self.hand_offs.import.is_some()
     }
 
-    /// At which epoch its slots were last others.
+    /// The epoch since which it holds exactly its current slots.
     pub fn slots_since(&self) -> Epoch {
         self.hand_offs.since
     }
 
-    /// Whether nothing of a hand-off is left to be done here, or tidied up.
+    /// Whether no hand-off is under way here, and no keys of one are left to be removed.
     pub fn has_settled_slots(&self) -> bool {
         let of = &self.hand_offs;
         of.source.is_none() && of.import.is_none() && !of.dirty
     }
 
-    /// Memory of what is under way.
+    /// Bytes of memory of hand-offs under way.
     pub(super) fn hand_off_bytes(&self) -> usize {
         let source = self.hand_offs.source.as_ref().map_or(0, |s| {
             let keys = s.keys.iter().map(|key| key.capacity() + size_of::<Vec<u8>>());
@@ -232,17 +237,18 @@ impl StreamOwner {
         source + self.hand_offs.import.as_ref().map_or(0, |i| i.held_bytes())
     }
 
-    // --- time ----------------------------------------------------------------------------------------------------
+    // --- work due ------------------------------------------------------------------------------------------------
 
-    /// What it hands off, if [`Self::hand_off_slots`] is to be called.
+    /// `None` if [`Self::hand_off_slots`] has nothing to do. Otherwise the hand-off of which this stream is the source,
+    /// if there is one.
     pub(crate) fn slot_work(&self, configuration: &Configuration) -> Option<Option<HandOff>> {
         let own = configuration.slots.hand_off.filter(|h| h.from == self.stream);
         let of = &self.hand_offs;
         (own.is_some() || of.dirty || of.import.is_some()).then_some(own)
     }
 
-    /// Goes on with all that is to do about slots. `to` is who owns the stream that slots go to, and at which epoch, if
-    /// that stream's list knows of the hand-off too.
+    /// Continues hand-offs, imports and the removal of foreign keys. `to` is the owner of the destination stream and
+    /// its epoch, if the configuration of that stream's list also names the hand-off.
     pub(crate) fn hand_off_slots<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,
@@ -282,7 +288,7 @@ impl StreamOwner {
         next
     }
 
-    /// Removes keys of slots that the stream does not hold, some at a time. True when there are none any more.
+    /// Removes some keys of slots that the stream does not hold. True when none are left.
     pub(super) fn purge<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) -> bool {
         let mut keys = Vec::new();
         let cursor = self.hand_offs.purge_cursor;
@@ -305,7 +311,7 @@ impl StreamOwner {
                     let of = &mut self.hand_offs;
                     of.foreign = of.foreign.saturating_sub(gone.into());
                 }
-                // Later, from the same place on.
+                // The next call continues at the same key.
                 Err(_) => return false,
             }
         }
@@ -317,7 +323,7 @@ impl StreamOwner {
         next == 0
     }
 
-    /// From the first key on again.
+    /// Makes `purge` begin again with the first key.
     pub(super) fn purge_again(&mut self) {
         self.hand_offs.purge_cursor = 0;
     }
@@ -333,14 +339,14 @@ impl StreamOwner {
     fn drive<O: Out>(&mut self, cx: &mut Context<'_, O>, hand_off: HandOff, to: Option<(Tenure, Epoch)>) {
         let now = cx.mono();
         let Some(mut source) = self.hand_offs.source.take() else {
-            // While it is rebuilt, every step would wait for chunks.
+            // While the stream is rebuilt, every step would wait for chunks.
             if self.store.chunks().absent_count() == 0 && !self.lost {
                 self.attempt(hand_off, to, now);
             }
             return;
         };
         let tenure = to.map(|(tenure, _)| tenure);
-        // A proposal for a tenure that is over cannot come true, if the hand-off outlived the tenure.
+        // The tenure that received the objects is over, so a proposal for it would be refused: begin again.
         let void = tenure != source.to && (to.is_some() || source.stage < Stage::Propose);
         let stuck = source.stage < Stage::Propose && now >= source.give_up_at;
         if void || stuck {
@@ -351,7 +357,8 @@ impl StreamOwner {
             let of = &mut self.hand_offs;
             of.failures += u32::from(stuck);
             if stuck && let Some(source) = &mut of.source {
-                // Not to freeze again and again before somebody who does not answer, or too late.
+                // Wait before the next attempt, so that slots are not frozen repeatedly for a destination that does not
+                // answer in time.
                 source.wake_at = cx.after(cx.shared.parameters.hand_off_timeout);
                 if of.failures >= FAILURES_MAX {
                     source.stage = Stage::Refused;
@@ -381,7 +388,7 @@ impl StreamOwner {
         self.hand_offs.source = Some(source);
     }
 
-    /// Another attempt, all slots served.
+    /// Begins another attempt. All slots are served until it freezes them.
     fn attempt(&mut self, hand_off: HandOff, to: Option<(Tenure, Epoch)>, now: Time) {
         self.hand_offs.round += 1;
         let to = to.map(|(tenure, _)| tenure);
@@ -416,7 +423,7 @@ impl StreamOwner {
         }
     }
 
-    /// How much of the hand-off may be done at once. False: not known yet.
+    /// Adds up the bytes of each slot, and sets the last slot of this attempt. False: the walk is not complete yet.
     fn weigh<O: Out>(&mut self, cx: &mut Context<'_, O>, source: &mut Outgoing) -> bool {
         let (first, weights) = (source.hand_off.first, &mut source.weights);
         let next = self.store.scan(&cx.shared.arena, source.cursor, WALK_KEYS, |object| {
@@ -446,12 +453,12 @@ impl StreamOwner {
         true
     }
 
-    /// Fills the next batch and sends it; proposes when there is nothing left to send.
+    /// Fills the next batch and sends it. When nothing is left to send, moves on to the proposal.
     fn copy<O: Out>(&mut self, cx: &mut Context<'_, O>, source: &mut Outgoing, to: Tenure, epoch: Epoch) {
         if source.keys.is_empty() && !source.walked {
             let (mut keys, now_ms) = (core::mem::take(&mut source.keys), cx.now.wall_ms);
             let next = self.store.scan(&cx.shared.arena, source.cursor, WALK_KEYS, |object| {
-                // What has ended may have been seen so: it ends here.
+                // A client may have seen that an expired key is gone, so it must not appear at the destination.
                 let over = object.expiry_ms().is_some_and(|at| at <= now_ms);
                 if !over && source.contains(slot(object.key())) {
                     keys.push(object.key().to_vec());
@@ -477,7 +484,7 @@ impl StreamOwner {
                     source.wake_at = cx.after(cx.shared.parameters.retry);
                     return;
                 }
-                // Evicted, or ended, since it was met.
+                // Evicted or expired since the walk found it.
                 Ok(None) => {}
                 Ok(Some(object)) => {
                     value.clear();
@@ -506,7 +513,8 @@ impl StreamOwner {
     }
 
     fn send_batch<O: Out>(&mut self, cx: &mut Context<'_, O>, source: &mut Outgoing, to: Tenure, epoch: Epoch) {
-        // The question whether it is ready may come before the configuration that says so, and is then dropped.
+        // `n` = 0 asks whether the destination is ready. It is dropped if it arrives before the configuration that
+        // names the hand-off, so it is repeated sooner.
         let p = &cx.shared.parameters;
         let timeout = if source.n == 0 { p.retry } else { p.resend };
         source.wake_at = cx.after(timeout).min(source.give_up_at);
@@ -520,7 +528,7 @@ impl StreamOwner {
         cx.send(&to, Channel::Main, source.hand_off.to, epoch, &message);
     }
 
-    /// The destination's answer to a batch, or to the question whether it is ready.
+    /// Handles the destination's answer to a batch, or to the question whether it is ready.
     #[allow(clippy::too_many_arguments)] // The fields of one frame.
     pub(crate) fn on_imported<O: Out>(
         &mut self,
@@ -565,13 +573,13 @@ impl StreamOwner {
                 source.give_up_at = Time(u64::MAX);
                 self.wake.progress = true;
             }
-            // Nothing was proposed: at the next turn it begins anew.
+            // The destination does not know this attempt. Nothing was proposed, so the next turn begins another one.
             ImportStatus::Unknown => source.give_up_at = now,
         }
     }
 }
 
-/// Whether a slot is in ranges that are in order.
+/// Whether a slot is in one of these ranges, which are in order.
 fn contains(ranges: &[(u16, u16)], slot: u16) -> bool {
     let at = ranges.partition_point(|(_, last)| *last < slot);
     ranges.get(at).is_some_and(|(first, _)| *first <= slot)

@@ -1,8 +1,8 @@
-//! Slots that come from another stream: the destination's part (P10.8).
+//! Hash slots that come from another stream: the part of the destination (P10.8).
 //!
-//! Objects are taken in by ordinary deltas of this stream. Until a configuration says that their slots are held here,
-//! nobody sees them. Only what the installed configuration names is taken in, and of that only the newest attempt of
-//! the newest owner, batch after batch: a frame that comes late changes nothing.
+//! The objects are stored by ordinary deltas of this stream. No client sees them until a configuration says that this
+//! stream holds their slots. Only the hand-off that the installed configuration names is accepted, only the newest
+//! attempt of its newest owner, and its batches only in order. So a frame that arrives late has no effect.
 
 use super::access::{Refused, take_in};
 use super::{Phase, StreamOwner};
@@ -14,28 +14,28 @@ use paritas_base::{Incarnation, NodeId, StreamId, Term, Time};
 use paritas_store::Value;
 use paritas_wire::peer::{ImportStatus, Message, Objects};
 
-/// Bytes taken in in one turn, about: what comes for others must not hold up this stream's own clients.
+/// Bytes of objects stored in one turn, about. The import must not delay this stream's own clients.
 const TURN_BYTES: usize = 32 << 10;
 
-/// An attempt of a source.
+/// The current attempt of a source.
 #[derive(Debug)]
 pub(super) struct Import {
     pub(super) version: u64,
     term: Term,
     round: u32,
-    /// Whose answer it is.
+    /// The node that gets the answers.
     from: (NodeId, Incarnation),
     stream: StreamId,
-    /// The batch at hand; 0: making ready.
+    /// Number of the current batch, from 1; 0: old keys of the slots are being removed first.
     n: u32,
-    /// Its bytes, and how many of them are taken in.
+    /// The bytes of the current batch, and the number of them that are stored.
     batch: Vec<u8>,
     taken: usize,
-    /// The delta that must be acknowledged before it is answered; `None` while it is worked on.
+    /// The delta that must be acknowledged before the batch is answered; `None` while the batch is being stored.
     seq: Option<u64>,
-    /// It was asked about since it was answered last.
+    /// Whether the source has sent the batch, or sent it again, since the last answer.
     asked: bool,
-    /// Keys that are new here.
+    /// Number of keys that did not exist here before.
     pub(super) keys: u64,
     pub(super) wake_at: Time,
 }
@@ -47,7 +47,7 @@ impl Import {
 }
 
 impl StreamOwner {
-    /// A batch of a source, or (`n` = 0) its question whether this stream is ready for them.
+    /// Handles a batch of a source. With `n` = 0 the source asks whether this stream is ready for the first batch.
     #[allow(clippy::too_many_arguments)] // The fields of one frame.
     pub(crate) fn on_import<O: Out>(
         &mut self,
@@ -84,7 +84,7 @@ impl StreamOwner {
                 );
                 return;
             }
-            // The keys of an earlier attempt may be outdated.
+            // The keys of an earlier attempt may be outdated, so they are removed first.
             self.hand_offs.dirty |= cx.rules().removes_leftovers(known.is_some());
             self.purge_again();
             self.hand_offs.import = Some(Box::new(Import {
@@ -136,7 +136,7 @@ impl StreamOwner {
         cx.send_to(to.0, to.1, Channel::Main, stream, self.tenure.since, &message);
     }
 
-    /// Goes on with what was sent, and answers what is safe.
+    /// Stores more of the current batch, and answers it once its objects are safe.
     pub(super) fn take_in<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
         let Some(mut import) = self.hand_offs.import.take() else {
             return;
@@ -144,7 +144,7 @@ impl StreamOwner {
         if import.seq.is_none() && cx.mono() >= import.wake_at {
             import.wake_at = cx.mono();
             let done = if import.n == 0 {
-                // Nothing of these slots may be left here from before.
+                // No old key of these slots may be left here.
                 let done = !self.hand_offs.dirty || self.purge(cx, configuration);
                 if done { Ok(true) } else { Err(Refused::Wait) }
             } else {
@@ -173,7 +173,7 @@ impl StreamOwner {
         self.hand_offs.import = Some(import);
     }
 
-    /// True if all of the batch is taken in.
+    /// Stores objects of the current batch, up to the limit of a turn. True if the whole batch is stored.
     fn take_in_batch<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,

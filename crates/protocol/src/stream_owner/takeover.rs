@@ -1,4 +1,5 @@
-//! From a new tenure to `Serve` (P5.1–P5.5): seal the members, cut, push, wait for leases.
+//! A takeover, from a new tenure to the phase Serve (P5.1–P5.5): seal the members, choose the cut, push the log to the
+//! members, wait for leases.
 
 use super::members::Member;
 use super::{Phase, StreamOwner};
@@ -11,7 +12,7 @@ use paritas_base::{Span, Term, Time, Version};
 use paritas_store::delta::extents;
 use paritas_wire::peer::{Deltas, LeaseRecord, Message};
 
-/// Leases that one reply may name: a stream has few owners within one lease's time.
+/// Most leases accepted from one reply. A stream has far fewer owners within the time of one lease.
 const LEASES_MAX: usize = 256;
 /// A log must end at least this far below the largest sequence number.
 const SEQ_MARGIN: u64 = 1 << 20;
@@ -38,7 +39,7 @@ struct Wait {
 pub(super) struct Takeover {
     began: Time,
     waits: Vec<Wait>,
-    /// Facts that stay true (P5.12a): who will never serve again under which tenure.
+    /// Tenures whose holders said that they will never serve again under them (P5.12a). Such a fact stays true.
     yielded: Vec<Tenure>,
     resend_at: Time,
     query_at: Time,
@@ -52,12 +53,12 @@ impl Takeover {
         }
     }
 
-    /// A session is new: what its loss may have cost is sent again.
+    /// Resends all messages after a session was renewed, because the old session may have lost them.
     pub(super) fn on_session_up(&mut self, now: Time) {
         (self.resend_at, self.query_at) = (now, now);
     }
 
-    /// When something is due. A lease that has run out is looked at once the phase is Wait, and then no more.
+    /// The next time at which `take_over` has work. The ends of leases count only in the phase Wait.
     pub(super) fn next_at(&self, phase: Phase) -> Time {
         let open = self.waits.iter().filter(|w| !w.cleared);
         let wait = if phase == Phase::Wait {
@@ -75,7 +76,7 @@ impl Takeover {
 }
 
 impl StreamOwner {
-    /// Sends what the phase wants, again by timer, and moves on when it can.
+    /// Sends the messages of the current phase, repeats them by timer, and moves to the next phase when possible.
     pub(super) fn take_over<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
         self.try_cut(cx, configuration);
         self.try_wait(cx, configuration);
@@ -145,7 +146,7 @@ impl StreamOwner {
         }
     }
 
-    /// P5.2. A reply that comes after the cut still adds its leases.
+    /// P5.2. Handles a reply to Seal. The leases in a reply that arrives after the cut still count.
     #[allow(clippy::too_many_arguments)] // The fields of one frame.
     pub(crate) fn on_seal_reply<O: Out>(
         &mut self,
@@ -195,7 +196,7 @@ impl StreamOwner {
         self.takeover.resend_at = now;
     }
 
-    /// Whether a log is one that a member can have: consecutive up to `recv`, of terms before this one.
+    /// Whether a member can have such a log: it is consecutive up to `recv`, and of terms before this one.
     fn is_sound<O: Out>(&self, cx: &Context<'_, O>, known: bool, term: Term, recv: u64, deltas: Deltas<'_>) -> bool {
         let count = deltas.iter().count() as u64;
         let own = self.tenure.term();
@@ -213,7 +214,7 @@ impl StreamOwner {
                     .all(|d| extents(d.extents, arena.chunk_bytes()).all(|e| e.is_ok())))
     }
 
-    /// P5.3: once, when enough Live members have answered.
+    /// P5.3: chooses the cut once, when enough Live members have answered.
     fn try_cut<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
         if self.phase != Phase::Seal {
             return;
@@ -270,7 +271,7 @@ impl StreamOwner {
         }
     }
 
-    /// Counts what is rare about the coming cut, for the coverage of the simulator.
+    /// Marks rare properties of the cut, for the coverage report of the simulator.
     fn mark_cut<O: Out>(&self, cx: &mut Context<'_, O>) {
         let known = || self.members.iter().filter(|m| m.seal.as_ref().is_some_and(|s| s.known));
         let length = |m: &Member| m.seal.as_ref().map(|s| (s.term, s.recv));
@@ -285,7 +286,7 @@ impl StreamOwner {
         if longest(true) < best {
             cx.out.mark(Mark::FillingMemberNewest);
         }
-        // A step of the index's growth rewrites several pages in one delta.
+        // A growth step of the index rewrites several pages in one delta.
         let chunk_bytes = cx.shared.arena.chunk_bytes();
         let pages = |bytes: &[u8]| {
             let stripes = extents(bytes, chunk_bytes).flatten().map(|e| e.stripe);
@@ -299,7 +300,7 @@ impl StreamOwner {
         }
     }
 
-    /// P5.4.
+    /// P5.4: handles a member's answer to Sync.
     pub(crate) fn on_sync_ack<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,
@@ -356,7 +357,7 @@ impl StreamOwner {
         }
     }
 
-    /// P5.12a: a permanent fact about one tenure.
+    /// P5.12a: records that the holder of a tenure has yielded. This is permanent.
     pub(crate) fn on_yielded<O: Out>(&mut self, cx: &Context<'_, O>, tenure: Tenure) {
         self.rebuild.reconstructor.offer(tenure);
         let wanted = self.phase != Phase::Serve && self.takeover.yielded.len() < LEASES_MAX;
@@ -366,7 +367,7 @@ impl StreamOwner {
         }
     }
 
-    /// P5.5.
+    /// P5.5: begins to serve once no lease of another tenure is left.
     fn try_serve<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
         if self.phase != Phase::Wait {
             return;
@@ -377,7 +378,8 @@ impl StreamOwner {
             let holder = self.takeover.waits[at].holder;
             let holders = self.takeover.waits.iter().map(|w| w.holder);
             let gone = rules.is_certified(configuration, &holder, holders);
-            // A lease of this very incarnation under an older tenure is over: it serves under this one alone.
+            // A lease of this same incarnation under an older tenure is over: the incarnation serves only under the new
+            // tenure.
             let mine = (holder.node, holder.incarnation) == (self.tenure.node, self.tenure.incarnation);
             let yielded = mine || rules.has_yielded(&holder, &self.takeover.yielded);
             let wait = &mut self.takeover.waits[at];

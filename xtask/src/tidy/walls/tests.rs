@@ -10,16 +10,16 @@ fn problems(manifest: &str, dependency: Value) -> Vec<String> {
     check(&metadata, &read).iter().map(ToString::to_string).collect()
 }
 
-fn ours(room: &str, kind: Value) -> Value {
-    json!({ "name": format!("paritas-{room}"), "kind": kind, "path": format!("/r/crates/{room}") })
+fn ours(name: &str, kind: Value) -> Value {
+    json!({ "name": format!("paritas-{name}"), "kind": kind, "path": format!("/r/crates/{name}") })
 }
 
 #[test]
 fn every_room_imports_only_rooms_below_it() {
-    for (rank, (room, allowed)) in ROOMS.iter().enumerate() {
+    for (rank, (name, allowed)) in CRATES.iter().enumerate() {
         for target in *allowed {
-            let (target_rank, _) = find(target).expect("an allowed room has its own row");
-            assert!(target_rank < rank, "{room} imports {target}");
+            let (target_rank, _) = find(target).expect("an allowed crate has its own row");
+            assert!(target_rank < rank, "{name} imports {target}");
         }
     }
 }
@@ -29,7 +29,7 @@ fn an_edge_that_no_wall_allows_names_file_line_and_mend() {
     let found = problems("crates/protocol/Cargo.toml", ours("io", Value::Null));
     assert_eq!(found.len(), 1);
     assert!(
-        found[0].starts_with("crates/protocol/Cargo.toml:3: paritas-io: room `protocol` must not"),
+        found[0].starts_with("crates/protocol/Cargo.toml:3: paritas-io: crate `protocol` must not"),
         "{found:?}"
     );
     assert!(

@@ -1,11 +1,11 @@
-//! INCR and its kin.
+//! INCR and similar commands.
 
 use super::decimal::{Decimal, parse_decimal};
 use super::{Operation, Seen, Stop};
 use paritas_protocol::Out;
 use paritas_wire::resp::{encode, errors, parse_integer};
 
-/// No integer is longer.
+/// Bytes of the longest decimal integer of 64 bits.
 const INTEGER_BYTES_MAX: usize = 20;
 
 impl<O: Out> Operation<'_, '_, O> {
@@ -37,7 +37,7 @@ impl<O: Out> Operation<'_, '_, O> {
         })?;
         let before = before.ok_or(Stop::Error(errors::NOT_AN_INTEGER))?;
         let after = before.checked_add(by).ok_or(Stop::Error(errors::INCREMENT_OVERFLOW))?;
-        // The reply's own digits are what is stored: `:123\r\n`.
+        // The stored value is the digits of the reply `:123\r\n`.
         encode::integer(self.reply, after);
         let mut digits = [0; INTEGER_BYTES_MAX];
         let written = self.reply.get(self.start + 1..self.reply.len() - 2).unwrap_or_default();

@@ -1,16 +1,16 @@
 //! Numbers of INCRBYFLOAT.
 //!
-//! Redis adds in the platform's `long double` and prints 17 places. Here sums are exact to those 17 places below
-//! 1.7e21, so that 0.1 and 0.2 make 0.3 on every machine; above, they are those of a 64-bit float.
+//! Redis adds in the platform's `long double` and prints 17 decimal places. Here sums below 1.7e21 are exact to 17
+//! places, so that 0.1 + 0.2 is 0.3 on every machine. Larger sums are those of a 64-bit float.
 
 use std::fmt;
 
-/// 17 places behind the point.
+/// Digits after the decimal point.
 const PLACES: i32 = 17;
 const ONE: i128 = 100_000_000_000_000_000;
-/// Redis reads no longer text.
+/// The longest text of a number that Redis accepts, in bytes.
 const TEXT_BYTES_MAX: usize = 5 * 1024;
-/// More digits than an `i128` takes are not exact anyway.
+/// The most digits that always fit in an `i128`. A number with more digits is not exact anyway.
 const DIGITS_MAX: usize = 38;
 
 /// A number.
@@ -18,7 +18,7 @@ const DIGITS_MAX: usize = 38;
 pub(crate) enum Decimal {
     /// In units of 1e-17.
     Exact(i128),
-    /// Too large for that; may be infinite.
+    /// Too large for `Exact`; may be infinite.
     Float(f64),
 }
 
@@ -63,7 +63,7 @@ impl fmt::Display for Decimal {
     }
 }
 
-/// Reads a number as `strtold` does, without blanks and hexadecimal ones; `None` if it is none.
+/// Parses a number as `strtold` does, but without blanks and hexadecimal numbers. `None` if the text is not a number.
 pub(crate) fn parse_decimal(text: &[u8]) -> Option<Decimal> {
     if text.is_empty() || text.len() >= TEXT_BYTES_MAX {
         return None;
@@ -87,7 +87,7 @@ pub(crate) fn parse_decimal(text: &[u8]) -> Option<Decimal> {
     }
     exact(digits(), part.len(), exponent, negative).or_else(|| {
         let float: f64 = text.parse().ok()?;
-        // Out of range is an error for strtold, infinity is not.
+        // As in strtold, a number out of range is an error; the text `inf` is not.
         float.is_finite().then_some(Decimal::Float(float))
     })
 }
@@ -98,7 +98,7 @@ fn exact(digits: impl Iterator<Item = u8>, places: usize, exponent: i32, negativ
     let mut taken = 0;
     for digit in digits.map(|d| i128::from(d - b'0')) {
         if taken == DIGITS_MAX {
-            // Beyond what is exact: drop it, and with it a factor of ten.
+            // The digit is beyond the exact range: drop it, and count the factor of ten.
             shift += 1;
             continue;
         }

@@ -1,13 +1,13 @@
-//! When keys end.
+//! The expiry of keys.
 
 use super::{Operation, Stop};
 use paritas_protocol::Out;
 use paritas_wire::resp::{encode, errors};
 
-/// Expiry is kept in 48 bits (docs/formats/object.md): up to the year 10889.
+/// The latest expiry, in ms since 1970: an object stores it in 48 bits (docs/formats/object.md), up to the year 10889.
 const EXPIRY_MS_MAX: i64 = (1 << 48) - 1;
 
-/// How an expiry is given.
+/// The unit and start of an expiry in a command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Unit {
     /// From now.
@@ -21,7 +21,7 @@ pub(crate) enum Unit {
 }
 
 impl Unit {
-    /// With the words of SET and GETEX.
+    /// All units with their options in SET and GETEX.
     pub(crate) const ALL: [(Self, &'static str); 4] = [
         (Self::Seconds, "ex"),
         (Self::Milliseconds, "px"),
@@ -29,7 +29,7 @@ impl Unit {
         (Self::UnixMilliseconds, "pxat"),
     ];
 
-    /// As milliseconds since 1970; `None` beyond what can be kept.
+    /// The expiry in ms since 1970; `None` if it is out of range.
     fn absolute(self, value: i64, now_ms: u64) -> Option<i64> {
         let scaled = match self {
             Self::Seconds | Self::UnixSeconds => value.checked_mul(1000)?,
@@ -58,7 +58,7 @@ impl<O: Out> Operation<'_, '_, O> {
         self.refuse(|out| errors::invalid_expire_time(out, name))
     }
 
-    /// The expiry in argument `at`, for commands that take positive ones only.
+    /// The expiry in argument `at`, in ms since 1970, for commands that accept only positive numbers.
     pub(crate) fn deadline(&mut self, unit: Unit, at: usize) -> Result<u64, Stop> {
         let value = self.integer(at)?;
         let absolute = Some(value)
@@ -99,7 +99,7 @@ impl<O: Out> Operation<'_, '_, O> {
         let conditions = self.conditions()?;
         let value = self.integer(2)?;
         let now_ms = self.access.now_ms();
-        // A time before 1970 is past, whatever it is; only what cannot be reckoned is an error.
+        // A time before 1970 is past and no error. Only a number out of range is an error.
         let Some(expiry_ms) = unit.absolute(value, now_ms) else {
             return Err(self.invalid_expire_time());
         };
@@ -122,7 +122,8 @@ impl<O: Out> Operation<'_, '_, O> {
         Ok(())
     }
 
-    /// TTL and its kin: -2 without the key, -1 without an expiry, else what `tell` makes of expiry and now.
+    /// TTL and similar commands. Replies -2 if the key does not exist, -1 if it has no expiry, else the result of
+    /// `tell(expiry, now)`, both in ms since 1970.
     pub(crate) fn ttl(&mut self, tell: impl FnOnce(u64, u64) -> u64) -> Result<(), Stop> {
         let now_ms = self.access.now_ms();
         let answer = match self.seen(1)? {

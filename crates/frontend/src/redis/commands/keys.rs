@@ -1,15 +1,15 @@
-//! Keys, whatever is stored under them.
+//! Commands on keys of any type.
 
 use super::{Operation, Seen, Stop};
 use paritas_protocol::Out;
 use paritas_store::Value;
 use paritas_wire::resp::{encode, errors, parse_integer};
 
-/// The longest string that Redis keeps within its object.
+/// The longest string, in bytes, that Redis stores inside its object. OBJECT ENCODING calls it `embstr`.
 const EMBEDDED_BYTES_MAX: usize = 44;
-/// What an object costs beside key and value: its header, its index entry (docs/formats/object.md).
+/// Bytes of an object beside key and value: header and index entry (docs/formats/object.md).
 const OBJECT_BYTES: usize = 3 + 8;
-/// With an expiry.
+/// Bytes that an expiry adds.
 const EXPIRY_BYTES: usize = 7;
 
 impl<O: Out> Operation<'_, '_, O> {
@@ -54,7 +54,7 @@ impl<O: Out> Operation<'_, '_, O> {
         })
     }
 
-    /// A copy of whatever a key holds.
+    /// A copy of the value of a key, of any type.
     fn object(&mut self, at: usize) -> Result<Option<(Seen, Vec<u8>)>, Stop> {
         self.look(at, |object, _| {
             Ok(object.map(|object| {
@@ -120,7 +120,7 @@ impl<O: Out> Operation<'_, '_, O> {
             let (old, new) = (self.job.args.arg(1), self.job.args.arg(2));
             let (keys, inserted) = ([old, new].into_iter(), [new].into_iter());
             self.access.reserve(2, bytes.len() + new.len(), keys, inserted)?;
-            // The order matters: what can fail for want of room comes first.
+            // The order matters: the write can fail for lack of space, so it comes before the removal.
             self.put_object(2, &seen, &bytes)?;
             self.remove(1)?;
         }
@@ -167,7 +167,7 @@ impl<O: Out> Operation<'_, '_, O> {
         }
     }
 
-    /// Nobody notes at what time a key was used: 0.
+    /// Always 0: the time at which a key was last used is not stored.
     pub(crate) fn object_idletime(&mut self) -> Result<(), Stop> {
         let lfu = self.access.policy().is_lfu();
         match self.seen(2)? {
@@ -178,7 +178,7 @@ impl<O: Out> Operation<'_, '_, O> {
         Ok(())
     }
 
-    /// What a key takes over all nodes: its bytes, its entry, and its part of the parity.
+    /// Bytes that a key takes on all nodes: its object, its index entry, and its share of the parity.
     pub(crate) fn memory_usage(&mut self) -> Result<(), Stop> {
         let options = self.count() - 3;
         if options > 0 {

@@ -1,4 +1,4 @@
-//! Commands on all keys of one stream. The router asks every stream that a client's command means.
+//! Commands on all keys of one stream. The router runs them at every stream that a client's command covers.
 
 use super::{Operation, Stop};
 use paritas_protocol::Out;
@@ -6,12 +6,12 @@ use paritas_store::Object;
 use paritas_wire::command::{glob, slot};
 use paritas_wire::resp::{encode, errors, parse_integer};
 
-/// Expired keys met on a walk that are deleted at once. Others are shown as if they lived: nobody may see a key dead
-/// before its deletion is safe (P8.4).
+/// The most expired keys that one step of a walk deletes. Further ones are shown as if they had not expired: a client
+/// must not see that a key is gone before its deletion is safe (P8.4).
 const EXPIRED_MAX: usize = 256;
-/// The most keys that one SCAN looks at, whatever its COUNT: a turn must be short (P10.2b).
+/// The most keys that one SCAN visits, even if its COUNT is larger: a turn must be short (P10.2b).
 const SCAN_KEYS_MAX: usize = 4096;
-/// What SCAN takes for COUNT if nothing is said, as Redis does.
+/// COUNT of a SCAN without this option, as in Redis.
 const COUNT_DEFAULT: i64 = 10;
 
 /// The options of SCAN.
@@ -24,8 +24,8 @@ pub(crate) struct ScanOptions {
 }
 
 impl<O: Out> Operation<'_, '_, O> {
-    /// Walks from a cursor over about `limit` keys, and gives those that `test` passes, encoded, with their number
-    /// and the next cursor.
+    /// Walks from a cursor over about `limit` keys. Returns the keys that pass `test`, encoded, their number, and the
+    /// next cursor.
     fn walk(
         &mut self,
         cursor: u64,
@@ -82,7 +82,7 @@ impl<O: Out> Operation<'_, '_, O> {
         Ok(options)
     }
 
-    /// The cursor here is the stream's own; the router adds which stream.
+    /// SCAN of this stream. Its cursor is valid within the stream; the router adds the stream's number.
     pub(crate) fn scan(&mut self) -> Result<(), Stop> {
         let cursor = str::from_utf8(self.job.args.arg(1))
             .ok()
@@ -108,7 +108,7 @@ impl<O: Out> Operation<'_, '_, O> {
     }
 
     pub(crate) fn randomkey(&mut self) -> Result<(), Stop> {
-        /// As Redis, where all keys may have expired.
+        /// Keys tried before an expired one is returned, as in Redis: all keys may have expired.
         const TRIES: usize = 100;
         self.access.await_slots()?;
         let now_ms = self.access.now_ms();
@@ -130,7 +130,7 @@ impl<O: Out> Operation<'_, '_, O> {
         Ok(())
     }
 
-    /// Waits while the counts are not all here, after a takeover.
+    /// DBSIZE of this stream. After a takeover it waits until all counts are known.
     pub(crate) fn dbsize(&mut self) -> Result<(), Stop> {
         let count = self.access.count()?;
         encode::integer(self.reply, count as i64);
@@ -148,7 +148,7 @@ impl<O: Out> Operation<'_, '_, O> {
     }
 }
 
-/// A slot that a client names.
+/// Parses the number of a hash slot.
 pub(crate) fn slot_number(text: &[u8]) -> Option<u16> {
     let slot = parse_integer(text).and_then(|slot| u16::try_from(slot).ok());
     slot.filter(|slot| *slot < paritas_base::SLOT_COUNT)

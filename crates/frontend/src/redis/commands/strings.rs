@@ -14,7 +14,7 @@ struct Options {
     get: bool,
     keep_expiry: bool,
     persist: bool,
-    /// The unit, and the argument with the number.
+    /// The unit of the expiry, and the index of the argument with the number.
     expiry: Option<(Unit, usize)>,
 }
 
@@ -30,7 +30,7 @@ fn append_value(reply: &mut Vec<u8>, object: &Object<'_>) {
 }
 
 impl<O: Out> Operation<'_, '_, O> {
-    /// Writes the value of the key in argument `at`.
+    /// Appends the value of the key in argument `at` to the reply.
     fn answer_value(&mut self, at: usize) -> Result<Option<Seen>, Stop> {
         let proto = self.proto();
         self.look_string(at, |object, reply| {
@@ -72,7 +72,7 @@ impl<O: Out> Operation<'_, '_, O> {
         Ok(())
     }
 
-    /// The options from argument `first` on. `sets`: those of SET, else of GETEX.
+    /// Parses the options from argument `first` on: those of SET if `sets`, else those of GETEX.
     fn options(&self, first: usize, sets: bool) -> Result<Options, Stop> {
         let mut options = Options::default();
         let mut at = first;
@@ -111,7 +111,7 @@ impl<O: Out> Operation<'_, '_, O> {
 
     pub(crate) fn set(&mut self) -> Result<(), Stop> {
         if self.count() == 3 {
-            // The common case looks at nothing: what was there does not matter.
+            // The common case does not read the key: its old value does not matter.
             self.put(1, Seen::with(None, self.job.args.arg(2)))?;
             encode::ok(self.reply);
             return Ok(());
@@ -147,7 +147,7 @@ impl<O: Out> Operation<'_, '_, O> {
         Ok(())
     }
 
-    /// Stores a value that ends then; if that is past, there is no key.
+    /// Stores a value with this expiry, in ms since 1970. If that time has passed, the key is removed instead.
     fn put_until(&mut self, at: usize, bytes: &[u8], expiry_ms: Option<u64>) -> Result<(), Stop> {
         if expiry_ms.is_some_and(|expiry| expiry <= self.access.now_ms()) {
             self.check_limits(at, bytes.len())?;
@@ -213,7 +213,8 @@ impl<O: Out> Operation<'_, '_, O> {
         Ok(())
     }
 
-    /// Looks at what MSET and its kin will change, and makes sure of room.
+    /// Reads the keys that MSET or MSETNX will change, and reserves space for the change. Returns the number of keys
+    /// that exist.
     fn prepare_pairs(&mut self) -> Result<usize, Stop> {
         if self.count().is_multiple_of(2) {
             let name = self.job.spec.name;
@@ -292,7 +293,7 @@ impl<O: Out> Operation<'_, '_, O> {
         })
     }
 
-    /// A string of this length can be kept, or Redis' own words for one that cannot.
+    /// Refuses a string of `bytes` bytes, with the error of Redis, if it is longer than the store allows.
     fn check_length(&self, bytes: usize) -> Result<(), Stop> {
         if bytes > self.access.limits().value_bytes {
             return Err(Stop::Error(errors::STRING_TOO_LONG));

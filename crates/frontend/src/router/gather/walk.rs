@@ -1,4 +1,5 @@
-//! A walk over all keys of some streams: SCAN after SCAN at each of them, for KEYS and the commands on one hash slot.
+//! A walk over all keys of some streams: one SCAN after the other at each stream. KEYS and the commands on one hash
+//! slot use it.
 
 use super::How;
 use crate::dialect::{Dialect, Refusal};
@@ -14,24 +15,25 @@ use paritas_wire::command::Command;
 #[derive(Debug)]
 pub(crate) struct Walk {
     pub(crate) find: Find,
-    /// The words of SCAN behind the cursor.
+    /// The arguments of SCAN after the cursor.
     options: Vec<Vec<u8>>,
     /// The stream of each part.
     streams: Vec<StreamId>,
-    /// Under which version of the slot map it began: keys that changed hands meanwhile are met twice or not at all.
+    /// The version of the slot map when the walk began. If the map changes, the walk is refused: it may have met a key
+    /// that moved twice, or not at all.
     map: u64,
-    /// The keys, encoded one behind the other, and how many they are.
+    /// The keys found so far, encoded one after the other, and their number.
     pub(crate) found: Vec<u8>,
     pub(crate) count: usize,
 }
 
-/// What is made of the keys that a walk finds.
+/// Which of the keys found a walk replies with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Find {
     All,
-    /// How many they are.
+    /// Only their number.
     Count,
-    /// This many of them at most.
+    /// At most this number of keys.
     UpTo(usize),
 }
 
@@ -49,7 +51,7 @@ impl Dispatcher {
         options: &[&[u8]],
         streams: Vec<StreamId>,
     ) -> Ran {
-        // Keys of a slot that nobody holds, by what is known here, are somewhere (P10.8).
+        // By this node's slot map, some slot has no owner. Its keys still exist somewhere, and would be missed (P10.8).
         if !cx.rules().may_list_keys(cx.shared.slots.is_whole()) {
             return self.stall(cx, lists, client, turn, Command::Keys.spec());
         }
@@ -68,7 +70,7 @@ impl Dispatcher {
         self.gather(cx, lists, client, turn, Command::Scan.spec(), How::Walked(walk), parts)
     }
 
-    /// The next steps of the walk that `client` waits for first.
+    /// Starts the next steps of the walk that is first in the reply queue of `client`.
     pub(crate) fn walk_on<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,
@@ -93,7 +95,7 @@ impl Walk {
         self.found.capacity() + size_of_val(self.streams.as_slice()) + options.sum::<usize>()
     }
 
-    /// SCAN from there on.
+    /// The SCAN command that goes on at `cursor`.
     fn step(&self, cursor: u64) -> Vec<u8> {
         let cursor = cursor.to_string();
         let mut words: Vec<&[u8]> = vec![b"SCAN", cursor.as_bytes()];
@@ -103,7 +105,7 @@ impl Walk {
         bytes
     }
 
-    /// Takes what part `at` has found; gives what is to be asked next, unless it is at its end.
+    /// Takes the keys that part `at` has found. Returns the part's next SCAN, or `None` if the part is at its end.
     pub(crate) fn take(&mut self, at: usize, reply: &mut Vec<u8>) -> Option<(usize, StreamId, Vec<u8>)> {
         if is_error(reply) {
             return None;
@@ -119,7 +121,7 @@ impl Walk {
         Some((at, stream, self.step(cursor)))
     }
 
-    /// Why it cannot end well, if it cannot.
+    /// Why the walk must be refused, if it must.
     pub(crate) fn refusal<O: Out>(&self, cx: &Context<'_, O>) -> Option<Refusal> {
         let bytes_max = cx.shared.parameters.client_limits.reply_bytes_max;
         if !cx.rules().same_map(self.map, cx.shared.slots.version()) {
@@ -131,7 +133,7 @@ impl Walk {
         }
     }
 
-    /// Makes the reply of what all steps have found.
+    /// Appends the reply made of the keys that all steps have found.
     pub(crate) fn combine(&self, dialect: Dialect, out: &mut Vec<u8>) {
         match self.find {
             Find::Count => dialect.number(out, self.count as i64),

@@ -1,5 +1,6 @@
-//! The scrub of a parity chunk (P9.2, P9.3): its data chunks are fetched as for a refill, while the stripe stays
-//! valid; what they encode to must be what is here. One that the disk has lost (P11.2) is made again in the same way.
+//! The scrub of a parity chunk (P9.2, P9.3): its data chunks are fetched as for a refill, while the stripe stays valid,
+//! and encoded again. The result must equal the parity chunk here. A parity chunk that the disk has lost (P11.2) is
+//! rebuilt in the same way.
 
 use super::Fetch;
 use crate::context::Context;
@@ -15,17 +16,17 @@ use paritas_base::{Stripe, Time};
 /// Rounds of questions after which a stripe is left for the next pass.
 const TRIES_MAX: u32 = 8;
 
-/// A stripe that is being compared.
+/// The stripe that is being checked.
 #[derive(Debug)]
 pub(super) struct Check {
     pub(super) stripe: Stripe,
     pub(super) fetch: Fetch,
-    /// Not asked again before: an owner that is itself getting the chunk back needs a moment.
+    /// The owners are not asked again before this time: one that is itself reconstructing its chunk needs time.
     again_at: Time,
     tries: u32,
-    /// The chunk is being read from the disk.
+    /// Whether the parity chunk is being read from the disk.
     is_read: bool,
-    /// It has been compared.
+    /// Whether the parity chunk was compared.
     is_done: bool,
 }
 
@@ -38,7 +39,7 @@ impl super::Refill {
 }
 
 impl ParityMember {
-    /// Goes on with the stripe that is being compared, or begins with the next one.
+    /// Continues with the stripe that is being checked, or begins with the next one.
     pub(crate) fn scrub<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) -> Step {
         if let Some(check) = self.refill.check.take() {
             return self.go_on(cx, configuration, check);
@@ -103,7 +104,7 @@ impl ParityMember {
             return Step::Checked;
         }
         if check.fetch.retry_at.max(check.again_at) <= cx.mono() {
-            // A disk that is so late is asked anew, with chunks of now.
+            // If the disk has not answered by now, it is asked again, and the owners for their current chunks.
             check.is_read = false;
             check.tries += 1;
             check.again_at = cx.after(cx.shared.parameters.retry);
@@ -115,8 +116,8 @@ impl ParityMember {
         Step::Waits(due_at)
     }
 
-    /// The disk has given the chunk as it is now: a second answer, of a disk that was asked anew, finds nothing left
-    /// to compare it with.
+    /// Compares the parity chunk that was read from the disk. If the disk was asked twice, its second answer is
+    /// ignored, because the check is then done.
     pub(crate) fn on_checked_read<O: Out>(&mut self, cx: &mut Context<'_, O>, stripe: Stripe, bytes: Option<&[u8]>) {
         let is_it = |check: &mut Check| check.stripe == stripe && check.is_read && !check.is_done;
         let Some(mut check) = self.refill.check.take_if(is_it) else {
@@ -133,7 +134,7 @@ impl ParityMember {
         self.refill.check = Some(check);
     }
 
-    /// What the data encodes to takes the place of what the disk has lost.
+    /// Installs the encoded parity in place of the chunk that the disk has lost.
     fn repair<O: Out>(&mut self, cx: &mut Context<'_, O>, stripe: Stripe, fetch: &mut Fetch) {
         let Some((values, bytes)) = self.encode(cx, stripe, fetch) else {
             return;
@@ -145,7 +146,8 @@ impl ParityMember {
         }
     }
 
-    /// Data that has its owners' sums, as all that was taken does, outvotes the parity.
+    /// Compares the parity chunk `here` with the encoded data. If they differ, the parity is replaced: the data chunks
+    /// were accepted only because their checksums are right.
     fn compare<O: Out>(&mut self, cx: &mut Context<'_, O>, stripe: Stripe, fetch: &mut Fetch, here: &[u8]) {
         let Some((values, bytes)) = self.encode(cx, stripe, fetch) else {
             return;

@@ -1,4 +1,4 @@
-//! One stripe that is fetched: the received chunks, and the deltas on it since.
+//! One stripe that is being fetched: the received chunks, and the deltas on the stripe since the fetch began.
 
 use super::substitute::Substitute;
 use crate::context::Context;
@@ -16,7 +16,7 @@ pub(super) struct Fetch {
     pub(super) buffered_bytes: usize,
     pub(super) retry_at: Time,
     pub(super) asked_again: bool,
-    /// A log node's parity is to take the place of one of the chunks.
+    /// The parity of a log node that replaces one of the chunks, if any.
     pub(super) substitute: Option<Substitute>,
 }
 
@@ -52,7 +52,7 @@ impl Fetch {
         }
     }
 
-    /// Its stripe is written so much that it had better begin anew.
+    /// Whether the buffered deltas take more bytes than four chunks. It is then better to begin the fetch again.
     pub(super) fn is_overfull(&self, chunk_bytes: usize) -> bool {
         self.buffered_bytes > 4 * chunk_bytes
     }

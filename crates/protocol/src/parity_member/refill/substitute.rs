@@ -1,10 +1,10 @@
-//! A refill with a parity of a log node (LogECMem §5.3): the owner of one data chunk is spared, whose chunk comes out
-//! of that parity and the others.
+//! A refill with a parity of a log node (LogECMem §5.3). The owner of one data chunk is not asked. Its chunk is
+//! computed from the parity of the log node, called the lender, and the other data chunks.
 //!
-//! It counts as if its owner had given it (P6.3): at the version that the lender's parity stands for, as of
-//! the last delta in the lender's log of that stream, and of that log's term. So P6.3 holds as it is, if all other
-//! chunks are at the versions that the parity stands for (P5.7c), and if the lender is not behind. Else, or if it
-//! refuses, is late or wrong, all are asked for anew, of their owners.
+//! The computed chunk counts as if its owner had sent it (P6.3): at the version that the lender's parity stands for, as
+//! of the last delta in the lender's log of that stream, and of that log's term. P6.3 then holds unchanged if all other
+//! chunks have the versions that the parity stands for (P5.7c), and if the lender's log is not behind. If not, or if
+//! the lender refuses, is late or sends a wrong parity, all owners are asked again.
 
 use super::{Chunk, Fetch};
 use crate::context::{Context, Shared};
@@ -24,10 +24,10 @@ pub(super) struct Substitute {
     spared: Position,
     position: Position,
     lender: Tenure,
-    /// What each position's chunk is multiplied by in the one that is spared.
+    /// For each position, the coefficient of its chunk in the computed chunk.
     weights: Vec<u8>,
-    /// Where the log of that position's stream ended here when the fetch began. Deltas up to there were not buffered,
-    /// and an owner's answer has them; that of a lender who is behind may not.
+    /// The last delta in this member's log of the spared position's stream when the fetch began. Deltas up to it were
+    /// not buffered. An owner's answer contains them; that of a lender whose log is behind may not.
     began_at: u64,
     /// The versions that the parity stands for, once it was received.
     versions: Option<Vec<Version>>,
@@ -40,7 +40,7 @@ impl Substitute {
         self.spared == x
     }
 
-    /// One of the chunk's sources.
+    /// Adds one of the sources to the computed chunk.
     pub(super) fn add(&mut self, shared: &Shared, source: Position, bytes: &[u8]) {
         if !bytes.is_empty() {
             self.chunk.resize(shared.arena.chunk_bytes(), 0);
@@ -60,7 +60,8 @@ impl Substitute {
 }
 
 impl ParityMember {
-    /// Whose parity takes the place of which data chunk, if any: chunks are spared in turn, and by `log_assist`.
+    /// Chooses the data chunk that is not fetched from its owner, and the lender whose parity replaces it, if any. The
+    /// chunk rotates with the stripe; `log_assist` decides about the lender.
     pub(super) fn borrow<O: Out>(
         &self,
         cx: &mut Context<'_, O>,
@@ -109,7 +110,7 @@ impl ParityMember {
         })
     }
 
-    /// The lender's answer.
+    /// Handles the lender's answer.
     pub(crate) fn on_substitute<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,
@@ -150,8 +151,8 @@ impl ParityMember {
         substitute.versions = Some(versions);
     }
 
-    /// What is lent is of no use: begins the fetch anew, with every owner. Deltas that were buffered for it are in what
-    /// the owners give from now on.
+    /// Begins the fetch again with every owner, because the lender's parity cannot be used. The buffered deltas can be
+    /// dropped: the chunks that the owners send from now on contain them.
     pub(super) fn ask_owners<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,
@@ -163,7 +164,8 @@ impl ParityMember {
         self.refill.fetches.insert(stripe, fetch);
     }
 
-    /// All has come. Whether what was lent, if anything was, is right; then the parity is whole.
+    /// Called when all answers are here. If a lender was used, checks its parity and adds the computed chunk to the
+    /// new parity. False if the lender's parity cannot be used.
     pub(super) fn settle_substitute<O: Out>(&self, cx: &mut Context<'_, O>, fetch: &mut Fetch) -> bool {
         let Some(mut substitute) = fetch.substitute.take() else {
             return true;

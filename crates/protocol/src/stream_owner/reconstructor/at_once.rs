@@ -1,9 +1,9 @@
-//! The usual way to an absent chunk, in one round trip (P5.7): `k` positions that are Live, owners and members,
-//! are asked in the same turn for their latest chunks and their parities. Mostly the chunks are what the parities stand
-//! for, and then what has come is the chunk; each part is added up straight from its frame.
+//! Reconstructs an absent chunk in one round trip, the usual way (P5.7). `k` Live positions, owners and members, are
+//! asked in the same turn for their latest chunks and their parities. Usually the chunks have the versions that the
+//! parities stand for. Then the answers combine to the absent chunk; each is added to the sum directly from its frame.
 //!
-//! Whatever is not so (another version, a refusal, a wrong sum, silence) is nobody's fault, and the chunk is asked for
-//! anew in the order of P5.7: parity first, then sources at its versions. Nothing that came here is used then.
+//! Otherwise (another version, a refusal, a wrong sum, no answer) the chunk is requested again in the order of P5.7:
+//! parity first, then the sources at the parity's versions. The answers received here are not used then.
 
 use super::{Reconstructor, StreamOwner, Task};
 use crate::context::{Context, Shared};
@@ -22,22 +22,23 @@ use paritas_wire::peer::{Message, Parity};
 struct Holder {
     position: Position,
     tenure: Tenure,
-    /// It is a log node's.
+    /// Whether it is a log node's position.
     logged: bool,
 }
 
 /// The answers received for one chunk.
 #[derive(Debug)]
 pub(super) struct AtOnce {
-    /// What each position's chunk is multiplied by: 0 for those that were not asked.
+    /// For each position, the coefficient of its chunk; 0 for positions that were not asked.
     weights: Vec<u8>,
-    /// Of all positions, what has come: of a member the version of the wanted chunk.
+    /// For each position, the version in its answer; `None` without an answer. For a member it is the version of the
+    /// wanted chunk.
     come: Vec<Option<Version>>,
-    /// Sources that have not answered.
+    /// Number of positions that were asked and have not answered.
     waiting: usize,
-    /// A log node's parity is among them, where memory had enough.
+    /// Whether a log node was asked although enough nodes with memory were available.
     assisted: bool,
-    /// The versions that the parities stand for, and the sum they tell of the chunk.
+    /// The versions that the parities stand for, and their checksum of the absent chunk.
     parity: Option<(Vec<Version>, u32)>,
     /// The sum of the received products; empty until one that is not all zeros was received.
     bytes: Vec<u8>,
@@ -64,7 +65,7 @@ impl AtOnce {
 }
 
 impl Reconstructor {
-    /// What is being asked for in one round trip under this id.
+    /// The answers received under this id, if the chunk is being requested in one round trip.
     fn at_once(&mut self, stripe: Stripe, id: u64) -> Option<&mut AtOnce> {
         let task = self.tasks.get_mut(&stripe).filter(|t| t.id == id)?;
         task.at_once.as_mut()
@@ -76,9 +77,9 @@ impl Reconstructor {
 }
 
 impl StreamOwner {
-    /// Whom to ask, `k` in all: the other owners that are Live and can be reached, and as many members as that leaves,
-    /// by use. None if there are too few. The background takes what log nodes can give in place of any of these; told
-    /// is whether it does though memory has enough.
+    /// The `k` positions to ask: the other owners that are Live and reachable, and then members in the order of
+    /// `members_by_use`. `None` if there are too few. A background rebuild may ask log nodes in place of any of these.
+    /// The flag says that it does although enough nodes with memory are available.
     fn holders<O: Out>(
         &self,
         cx: &mut Context<'_, O>,
@@ -125,7 +126,7 @@ impl StreamOwner {
             } = &mut *cx.shared;
             suppliers.choose(&nodes, needed, cx.now.mono, parameters.resend)
         } else {
-            // Block after block, around: each as often as any other.
+            // Takes the positions in rotation, so that each is asked equally often.
             let first = stripe.number() as usize * needed + me.index();
             (0..needed).map(|i| (first + i) % holders.len()).collect()
         };
@@ -134,7 +135,7 @@ impl StreamOwner {
         Some((chosen, assisted))
     }
 
-    /// Asks for all at the same time. False if too few would answer.
+    /// Asks all positions in the same turn. False if too few are available.
     pub(super) fn ask_at_once<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,
@@ -184,7 +185,7 @@ impl StreamOwner {
         true
     }
 
-    /// A member's parity: `None` if it is of no use.
+    /// Handles a member's parity; `None` if the member cannot give it.
     pub(super) fn on_parity_at_once<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,
@@ -215,7 +216,7 @@ impl StreamOwner {
         self.try_sum(cx, configuration, (id, stripe));
     }
 
-    /// Another owner's latest chunk: `None` if it could not give it.
+    /// Handles another owner's latest chunk; `None` if the owner cannot give it.
     pub(super) fn on_source_at_once<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,
@@ -236,7 +237,7 @@ impl StreamOwner {
             return self.ask_parities(cx, configuration, stripe, 0, false);
         };
         if !cx.rules().may_use(source.has_its_sum()) {
-            // Its owner's memory is wrong (P9.1).
+            // The checksum does not fit: the owner's memory is wrong (P9.1).
             cx.shared.bad_sums += 1;
             return self.ask_parities(cx, configuration, stripe, 0, false);
         }
@@ -244,7 +245,7 @@ impl StreamOwner {
         self.try_sum(cx, configuration, (id, stripe));
     }
 
-    /// P5.7c, P5.9: if all has come, and at exactly the versions that the parities stand for, it is the chunk.
+    /// P5.7c, P5.9: once all have answered, at exactly the versions that the parities stand for, the sum is the chunk.
     fn try_sum<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration, (id, stripe): (u64, Stripe)) {
         let me = self.stream().x;
         let rules = cx.rules();

@@ -1,5 +1,5 @@
-//! Where memory is short: which owners that are not whole drop chunks for others, and when the background waits
-//! (P5.10, P10.5).
+//! Short memory: which owners that are not whole drop chunks so that others can be reconstructed, and when background
+//! work waits (P5.10, P10.5).
 
 use super::Reconstructor;
 use crate::context::{Context, Shared};
@@ -12,20 +12,20 @@ use paritas_base::{Span, StreamId, Stripe, Time};
 use paritas_store::{Presence, Purpose};
 use std::collections::VecDeque;
 
-/// The most chunks dropped within [`DROPS_EVERY`]. Otherwise a command that needs more chunks than memory takes would
-/// keep a core busy until it is refused.
+/// The most chunks dropped within [`DROPS_EVERY`]. Without a limit, a command that needs more chunks than fit in memory
+/// would keep a core busy until it is refused.
 const DROPS_MAX: u32 = 16;
 const DROPS_EVERY: Span = Span::from_ms(1);
 
-/// Where memory was short for a chunk, it is asked for again after this multiple of `Parameters::retry`.
+/// If memory was short for a chunk, the chunk is requested again after this multiple of `Parameters::retry`.
 pub(super) const SPACE_RETRIES: u64 = 4;
 
-/// A position that is not whole has too few chunks here for what is asked for: others of its node that are not whole
-/// and have more give up theirs (P5.10), until it has what it needs or asks no more.
+/// A position that is not whole has too few resident chunks for the commands on it. Other positions of its node that
+/// are not whole and have more drop some of theirs (P5.10), until it has enough or `until` has passed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SpaceWanted {
     by: StreamId,
-    /// Resident chunks of the position.
+    /// Number of resident chunks of the position.
     here: u32,
     until: Time,
 }
@@ -36,7 +36,7 @@ impl Reconstructor {
         self.resident.capacity() * size_of::<Stripe>()
     }
 
-    /// Whether another chunk that a command waits for must wait, since so many were dropped for others just now.
+    /// Whether [`DROPS_MAX`] is reached, so that no chunk may be dropped now for one that a command waits for.
     pub(super) fn drops_too_many(&mut self, now: Time) -> bool {
         if now - self.drops_since >= DROPS_EVERY {
             (self.drops_since, self.drops) = (now, 0);
@@ -44,15 +44,16 @@ impl Reconstructor {
         self.drops >= DROPS_MAX
     }
 
-    /// When the next chunk may be dropped, if so many were dropped that one must wait.
+    /// When the next chunk may be dropped, if [`DROPS_MAX`] is reached.
     pub(super) fn may_drop_again_at(&self) -> Time {
         self.drops_since + DROPS_EVERY
     }
 }
 
 impl StreamOwner {
-    /// What this turn's configuration says: whether chunks are to be brought back, and whether they may be dropped for
-    /// others, as long as nobody counts on their being here (P5.10).
+    /// Takes over this turn's configuration: whether chunks must be reconstructed, and whether resident chunks may be
+    /// dropped for others. They may be until the owner asks to become Live: from then on the coordinator relies on them
+    /// (P5.10).
     pub(super) fn note_configuration<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
         let x = self.stream().x;
         let me = configuration.at(x);
@@ -81,7 +82,8 @@ impl StreamOwner {
         }
     }
 
-    /// Too few chunks are resident: another position of this node that is not whole and has more is to drop one.
+    /// Asks other positions of this node that are not whole and have more resident chunks to drop one, because this
+    /// position has too few.
     pub(super) fn want_space<O: Out>(&self, cx: &mut Context<'_, O>) {
         let (by, here, now) = (self.stream(), self.store.chunks().here_count(), cx.now.mono);
         let other = cx
@@ -94,7 +96,7 @@ impl StreamOwner {
         }
     }
 
-    /// One more chunk is resident.
+    /// Updates the request for space after one more chunk became resident.
     pub(super) fn note_space(&self, shared: &mut Shared) {
         let (here, enough) = (self.store.chunks().here_count(), shared.headroom() / 2);
         if let Some(wanted) = shared.space_wanted.as_mut().filter(|wanted| wanted.by == self.stream()) {
@@ -105,15 +107,16 @@ impl StreamOwner {
         }
     }
 
-    /// Whether a resident chunk is to be dropped for another position of this node.
+    /// Whether this position must drop a resident chunk for another position of this node.
     fn gives_space<O: Out>(&self, cx: &Context<'_, O>) -> bool {
         let here = self.store.chunks().here_count();
         let gives = |w: SpaceWanted| w.by != self.stream() && cx.now.mono < w.until && here > w.here + 1;
         self.rebuild.reconstructor.may_give && cx.shared.space_wanted.is_some_and(gives)
     }
 
-    /// Whether a chunk more is to take the place of another: a stand-in takes what writers may take, any other position
-    /// all there is. Its memory was planned for, but a younger one may have it (P10.5), or a stand-in of another list.
+    /// Whether another chunk can only be installed if one is dropped. A stand-in may use the memory that writers may
+    /// use; any other position may use all memory. The memory of such a position was planned for, but a later position
+    /// (P10.5) or a stand-in of another list may occupy it.
     fn lacks_memory(&self, shared: &Shared) -> bool {
         let purpose = match self.rebuild.reconstructor.stands_in {
             true => Purpose::StandIn,
@@ -122,9 +125,9 @@ impl StreamOwner {
         shared.arena.available(purpose) == 0
     }
 
-    /// Whether the background is to bring nothing more back, beside so many chunks that are on their way. Where memory
-    /// is too short for all that this node is to hold, it leaves some for what commands ask for: it may be index pages
-    /// that it brings.
+    /// Whether background work must not reconstruct further chunks while `under_way` chunks are being reconstructed. If
+    /// memory is too short for everything that this node should hold, background work leaves some of it for the chunks
+    /// that commands need, because it may reconstruct index pages.
     pub(super) fn is_full(&self, shared: &Shared, under_way: usize) -> bool {
         let budget = shared.arena.budget();
         let needed = budget.backlog() + budget.headroom();
@@ -138,13 +141,15 @@ impl StreamOwner {
         may_be_full && budget.available(purpose) as usize <= under_way
     }
 
-    /// Whether so few data chunks are here that a command may need them all, and another can be had beside them.
+    /// Whether a single command may need all resident data chunks, and memory is left for another one. They are then
+    /// not dropped.
     fn is_among_the_last(&self, shared: &Shared) -> bool {
         shared.arena.available(Purpose::Demand) > 0 && self.store.chunks().held_counts().1 < shared.headroom()
     }
 
-    /// Before a chunk is installed: drops one for it, and two where more is in use than may be, or where one more is to
-    /// go to another position. Where few are here, others are asked for one.
+    /// Drops a chunk before another one is installed, if memory is short. Drops two if more memory is in use than
+    /// allowed, or if one must be dropped for another position. If few chunks are resident, asks other positions to
+    /// drop one.
     pub(super) fn make_space_for_chunk<O: Out>(&mut self, cx: &mut Context<'_, O>) {
         for step in 0..2 {
             let gives = step == 0 && self.gives_space(cx);
@@ -158,9 +163,9 @@ impl StreamOwner {
         }
     }
 
-    /// Gives up a chunk for another that is asked for: one that the members have as it is here, and of those the one
-    /// that came first, so that all that a command needs stays until it has been done. An index page only where few
-    /// data chunks are here. False if there is none.
+    /// Drops a resident chunk that the members hold at the same version. Of these it drops the one that has been
+    /// resident longest, so that the chunks of a waiting command stay until it has run. It drops an index page only if
+    /// few data chunks are resident. False if no chunk can be dropped.
     fn drop_chunk<O: Out>(&mut self, cx: &mut Context<'_, O>) -> bool {
         let few = self.store.chunks().held_counts().1 < cx.shared.headroom();
         let rules = cx.rules();
