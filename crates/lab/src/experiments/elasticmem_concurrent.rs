@@ -192,8 +192,8 @@ fn run(stage: &Stage) -> io::Result<Report> {
         judge(&mut report, after_set, after_get, alone);
     }
     report.remarks.push(format!(
-        "Microseconds, medians of {rounds} rounds of four threads, with two copies of {VALUE_BYTES} B over six memcached \
-         servers. A message takes 0.1 ms each way. One read alone takes {} us, one write alone {} us. The \
+        "Microseconds, medians of {rounds} rounds of four threads, with two copies of {VALUE_BYTES} B over six \
+         memcached servers. A message takes 0.1 ms each way. One read alone takes {} us, one write alone {} us. The \
          paper's threads are coroutines of Python.",
         figure(alone[0]),
         figure(alone[1]),

@@ -1,9 +1,9 @@
 //! The work table of ElasticMem (§4.3.2): requests of one client for the same object at the same time.
 //!
-//! A client of the paper does without locks at the servers: it alone orders what its callers want. A row of the table is
-//! a request under way. A read that finds a write takes the value that is written, without a message. A read that finds
-//! a read waits for the same value. A write that finds a read waits until the read has ended. A write that finds a write
-//! fails, and so does a change of redundancy that finds a write, or a write that finds a change (§4.3.3).
+//! A client of the paper does without locks at the servers: it alone orders what its callers want. A row of the table
+//! is a request under way. A read that finds a write takes the value that is written, without a message. A read that
+//! finds a read waits for the same value. A write that finds a read waits until the read has ended. A write that finds
+//! a write fails, and so does a change of redundancy that finds a write, or a write that finds a change (§4.3.3).
 
 use super::ElasticMem;
 use paritas_base::{Map, map};
