@@ -7,7 +7,7 @@ use crate::{Part, PartName, Placement, Reader, Record, Request, Writer};
 /// A unit that is to be fetched from another position.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fetch {
-    /// The position that has it.
+    /// The position that has it. It may be the keeper's own.
     pub position: u8,
     /// The name of the part.
     pub name: PartName,
@@ -16,10 +16,10 @@ pub struct Fetch {
     request: Request,
 }
 
-/// Parts of the same position are no sources: a holder that lacks one may lack all. The cheapest source of a part is
-/// another one with the same content.
+/// The cheapest source of a part is another one with the same content. Other parts of the same position are sources
+/// too: with `eor` a position has blocks of several replicas, and may have the only one of a block.
 fn rank(other: &Part, wanted: Part) -> Option<u32> {
-    (other.position != wanted.position).then_some(u32::from(other.content != wanted.content))
+    (*other != wanted).then_some(u32::from(other.content != wanted.content))
 }
 
 #[derive(Debug)]
