@@ -4,7 +4,16 @@
 use std::path::{Path, PathBuf};
 
 /// The crates under test in the simulator: the machines, and the crates that they import.
-const CRATES: [&str; 8] = ["base", "code", "control", "frontend", "paritylog", "protocol", "store", "wire"];
+const CRATES: [&str; 8] = [
+    "base",
+    "code",
+    "control",
+    "frontend",
+    "paritylog",
+    "protocol",
+    "store",
+    "wire",
+];
 
 fn main() {
     let output = std::process::Command::new("git")
