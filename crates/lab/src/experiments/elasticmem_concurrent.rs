@@ -232,8 +232,14 @@ fn judge(report: &mut Report, after_set: &Found, after_get: &Found, [read, write
         format!("each further get adds at most 41 us ({})", figure(further)),
         further <= 41.0,
     ));
-    report.checks.push(Check::claim(
-        "the fourth of the gets takes less time than the first: it waits for the rest".to_owned(),
-        after_get.0[REQUESTS - 1][0] < after_get.0[0][0],
-    ));
+    report.checks.push(
+        Check::claim(
+            "the fourth of the gets takes less time than the first: it waits for the rest",
+            after_get.0[REQUESTS - 1][0] < after_get.0[0][0],
+        )
+        .missed_because(
+            "threads begin within a few microseconds of each other here, and waking one takes as long; the paper's \
+             requests begin up to 50 us apart",
+        ),
+    );
 }
