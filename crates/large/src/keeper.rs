@@ -63,7 +63,7 @@ pub enum Answer {
 /// What a unit of a writer did to its part.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Put {
-    /// So many units of the part are here.
+    /// Number of units of the part that are here.
     Taken(u32),
     /// The part is whole, and this is its check.
     Kept(u32),
@@ -235,15 +235,17 @@ impl<U: core::fmt::Debug> Keeper<U> {
     ///
     /// If that is news, what the former one opened is given up, and its list is asked for again.
     pub fn on_owner<M: Units<Unit = U>>(&mut self, memory: &mut M, x: Position, term: Term) {
-        let is_torn =
-            |(id, held): &(&PartId, &Held<U>)| id.x == x && matches!(held.state, State::Open(opened) if opened != term);
-        let torn: Vec<PartId> = self.parts.iter().filter(is_torn).map(|(id, _)| *id).collect();
+        let listing = self.lists.entry(x).or_default();
+        if listing.term == term {
+            return;
+        }
+        listing.term = term;
+        let torn: Vec<PartId> = self.torn(x, term).collect();
         for id in torn {
             self.drop_part(memory, &id);
         }
         // One whole list in a tenure is enough for parts: what was staged before is in it, and what came later
         // required this holder. It is asked for again to free what the former owner could not.
-        self.lists.entry(x).or_default().term = term;
         self.ask_list(x);
     }
 
@@ -440,11 +442,12 @@ impl<U: core::fmt::Debug> Keeper<U> {
         self.parts.keys().copied()
     }
 
-    /// Number of parts of a stream that an owner with another term has opened.
-    pub fn torn_count(&self, x: Position, term: Term) -> usize {
+    /// Parts of a stream that an owner with another term has opened. After [`Self::on_owner`] there are none.
+    pub fn torn(&self, x: Position, term: Term) -> impl Iterator<Item = PartId> + '_ {
         let is_torn =
-            |(id, held): &(&PartId, &Held<U>)| id.x == x && matches!(held.state, State::Open(opened) if opened != term);
-        self.parts.iter().filter(is_torn).count()
+            move |id: &PartId, held: &Held<U>| id.x == x && matches!(held.state, State::Open(opened) if opened != term);
+        let parts = self.parts.iter();
+        parts.filter(move |(id, held)| is_torn(id, held)).map(|(id, _)| *id)
     }
 
     /// Gives the memory of all parts back: the tenure has ended.

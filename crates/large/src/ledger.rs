@@ -43,6 +43,16 @@ struct Entry {
 }
 
 impl Entry {
+    fn new(record: &Arc<Record>) -> Self {
+        Self {
+            record: record.clone(),
+            is_staging: false,
+            objects: 0,
+            removed_at: None,
+            pins: 0,
+        }
+    }
+
     fn is_alive(&self) -> bool {
         self.is_staging || self.objects > 0 || self.removed_at.is_some() || self.pins > 0
     }
@@ -120,14 +130,8 @@ impl Ledger {
             checks: vec![0; Record::checks_of(class)],
         });
         for group in record.groups() {
-            let entry = Entry {
-                record: record.clone(),
-                is_staging: true,
-                objects: 0,
-                removed_at: None,
-                pins: 0,
-            };
-            self.groups.insert(group, entry);
+            let entry = self.groups.entry(group).or_insert_with(|| Entry::new(&record));
+            entry.is_staging = true;
         }
         Some(record)
     }
@@ -160,14 +164,8 @@ impl Ledger {
                 }
                 // A group of an earlier owner. Of its own groups, the owner knows all that are alive.
                 None if group.term() < self.term && self.learnt_at.is_none() => {
-                    let entry = Entry {
-                        record: record.clone(),
-                        is_staging: false,
-                        objects: 1,
-                        removed_at: None,
-                        pins: 0,
-                    };
-                    self.groups.insert(group, entry);
+                    let entry = self.groups.entry(group).or_insert_with(|| Entry::new(record));
+                    entry.objects = 1;
                 }
                 None => return Err(NotAlive(group)),
             }
@@ -214,14 +212,7 @@ impl Ledger {
             return false;
         }
         for group in record.groups() {
-            let unknown = || Entry {
-                record: record.clone(),
-                is_staging: false,
-                objects: 0,
-                removed_at: None,
-                pins: 0,
-            };
-            self.groups.entry(group).or_insert_with(unknown).pins += 1;
+            self.groups.entry(group).or_insert_with(|| Entry::new(record)).pins += 1;
         }
         true
     }
@@ -290,12 +281,13 @@ impl Ledger {
         core::mem::take(&mut self.dead)
     }
 
-    /// Number of groups that are alive.
+    /// Number of groups that may be alive: those that are, and before everything is learnt also those of earlier owners
+    /// that are named by no object so far.
     pub fn alive_count(&self) -> usize {
         self.groups.len()
     }
 
-    /// Whether a group is alive.
+    /// Whether a group may be alive. False: it is dead, and its parts may be freed.
     pub fn is_alive(&self, group: GroupId) -> bool {
         self.groups.contains_key(&group)
     }

@@ -349,7 +349,7 @@ impl World {
         }
         for node in self.nodes.iter().flatten() {
             assert_eq!(
-                node.keeper.torn_count(X, self.term as u32),
+                node.keeper.torn(X, self.term as u32).count(),
                 0,
                 "a part is open for a former owner"
             );

@@ -42,6 +42,17 @@ func TestHistories(t *testing.T) {
 		{"an unknown DEL that happened", "k 0 set 5 0 10 ok\nk 0 del - 11 - -\nk 1 get - 21 30 nil", porcupine.Ok},
 		{"an unknown write that only a DEL saw", "k 0 set 5 0 - -\nk 1 del - 11 20 1", porcupine.Ok},
 		{"an unknown write that comes and goes", "k 0 set 5 0 - -\nk 1 get - 11 20 5\nk 1 get - 21 30 nil", porcupine.Illegal},
+		{"an unknown write that comes back", "k 0 set 5 0 - -\nk 1 get - 11 20 5\nk 0 set 6 21 30 ok\nk 1 get - 31 40 6\n" +
+			"k 1 get - 41 50 5", porcupine.Illegal},
+		{"an unknown write after its first read", "k 0 set 5 0 - -\nk 1 get - 11 20 5\nk 0 set 6 21 30 ok\nk 1 get - 31 40 6",
+			porcupine.Ok},
+		{"an unknown SET of a counter", "k 0 set 7000000 0 - -\nk 1 incr - 11 20 7000001\nk 1 get - 21 30 7000001", porcupine.Ok},
+		{"an unknown SET of a counter, twice", "k 0 set 7000000 0 - -\nk 1 incr - 11 20 7000001\nk 1 incr - 21 30 7000001",
+			porcupine.Illegal},
+		{"an unknown DEL, beside a write that nobody saw", "k 0 set 5 0 10 ok\nk 2 set 6 11 - -\nk 0 del - 11 - -\n" +
+			"k 1 get - 21 30 nil", porcupine.Ok},
+		{"an unknown write that a DEL saw, beside an unknown DEL", "k 0 set 5 0 - -\nk 2 del - 5 - -\nk 1 del - 11 20 1\n" +
+			"k 1 get - 21 30 nil", porcupine.Ok},
 		{"a refused write that happened", "k 0 set 5 0 10 !TRYAGAIN\nk 1 get - 11 20 5", porcupine.Illegal},
 		{"increments at the same time", "k 0 incr - 0 10 2\nk 1 incr - 0 10 1\nk 1 get - 11 20 2", porcupine.Ok},
 		{"the same increment twice", "k 0 incr - 0 10 1\nk 1 incr - 11 20 1", porcupine.Illegal},

@@ -18,7 +18,7 @@ import (
 // counterStep is the distance between values that counters are set to (`workload.py`).
 const counterStep = 1_000_000
 
-// timeout is the limit for one key. A key that takes longer is not checked, which counts as a failure.
+// timeout is the limit for one search. A key that no search judges is not checked, which counts as a failure.
 const timeout = 8 * time.Minute
 
 func main() {

@@ -17,7 +17,7 @@ const VALUE: usize = 64;
 
 /// A node of memory that is a map.
 #[derive(Debug, Default)]
-struct Shelf(Map<Name, Vec<u8>>);
+pub(super) struct Shelf(Map<Name, Vec<u8>>);
 
 impl Peer for Shelf {
     fn send(&mut self, ask: &Ask) -> io::Result<()> {

@@ -208,8 +208,7 @@ fn judge(report: &mut Report, after_set: &Found, after_get: &Found, [read, write
     // 1,038 us for a set of 952 us and three gets.
     report.checks.push(Check::claim(
         format!(
-            "a set and three gets take at most {} times the time of the set (paper: {})",
-            1.2,
+            "a set and three gets take at most 1.2 times the time of the set (paper: {})",
             figure(1038.0 / 952.0)
         ),
         after_set.1 <= 1.2 * after_set.0[0][0],

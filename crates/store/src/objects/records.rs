@@ -27,7 +27,7 @@ pub enum RecordEvent {
 pub(super) struct Records {
     /// Number of records reported as born and not as dead.
     live: u64,
-    /// Not yet taken by the owner. It takes them each turn, so a turn's changes bound them.
+    /// Not yet taken by the owner. An owner that writes records must take them after each delta.
     events: Vec<RecordEvent>,
 }
 

@@ -39,7 +39,7 @@ pub struct WorkTable {
 }
 
 impl WorkTable {
-    /// A client whose objects nobody else uses.
+    /// A client. It must be the only one that uses its objects.
     pub fn new(store: ElasticMem) -> Self {
         Self {
             rows: Mutex::new(map()),
@@ -88,21 +88,7 @@ impl WorkTable {
 
     /// Writes an object. An error if another write or a change of it is under way.
     pub fn set(&self, object: u32, class: Class, value: Value) -> io::Result<()> {
-        let mut rows = lock(&self.rows);
-        let before = match rows.get(&object) {
-            Some(Row::Set(_) | Row::Change(_)) => {
-                self.begins(rows);
-                return Err(io::Error::other("another write of the object is under way"));
-            }
-            Some(Row::Get(future)) => Some(future.clone()),
-            None => None,
-        };
-        rows.insert(object, Row::Set(value.clone()));
-        self.begins(rows);
-        // The messages of the read are under way: those of the write must not come between.
-        if let Some(read) = before {
-            drop(read.wait());
-        }
+        self.take_row(object, Row::Set(value.clone()))?;
         let written = lock(&self.store).set(object, class, &value);
         lock(&self.rows).remove(&object);
         written
@@ -110,32 +96,33 @@ impl WorkTable {
 
     /// Gives an object another redundancy. An error if a write or another change of it is under way.
     pub fn change(&self, object: u32, class: Class) -> io::Result<()> {
-        let mut rows = lock(&self.rows);
-        let before = match rows.get(&object) {
-            Some(Row::Set(_) | Row::Change(_)) => {
-                self.begins(rows);
-                return Err(io::Error::other("another write of the object is under way"));
-            }
-            Some(Row::Get(future)) => Some(future.clone()),
-            None => None,
-        };
         let future = Arc::new(Future::default());
-        rows.insert(object, Row::Change(future.clone()));
-        self.begins(rows);
-        if let Some(read) = before {
-            drop(read.wait());
-        }
+        self.take_row(object, Row::Change(future.clone()))?;
         let mut store = lock(&self.store);
         // Reads that come from here on have the value from the future.
         let read = store.get(object, &[]).map(Arc::new);
         future.set(&read);
-        let changed = match read {
-            Ok(value) => store.change_from(object, class, &value),
-            Err(error) => Err(error),
-        };
+        let changed = read.and_then(|value| store.change_from(object, class, &value));
         drop(store);
         lock(&self.rows).remove(&object);
         changed
+    }
+
+    /// Makes the row of a write or a change. If a read is under way, waits for its end: its messages and the new ones
+    /// must not be mixed.
+    fn take_row(&self, object: u32, row: Row) -> io::Result<()> {
+        let mut rows = lock(&self.rows);
+        let before = rows.get(&object).cloned();
+        if matches!(before, Some(Row::Set(_) | Row::Change(_))) {
+            self.begins(rows);
+            return Err(io::Error::other("another write of the object is under way"));
+        }
+        rows.insert(object, row);
+        self.begins(rows);
+        if let Some(Row::Get(read)) = before {
+            drop(read.wait());
+        }
+        Ok(())
     }
 
     /// The client below.
@@ -167,3 +154,6 @@ impl Future {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests;
