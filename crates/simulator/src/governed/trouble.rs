@@ -254,10 +254,12 @@ impl World {
         nodes.any(|at| self.lists().any(|list| self.installed(at, list).is_some()))
     }
 
-    /// What was committed last may be seen only now: its outcome was unknown.
+    /// What was committed last may be seen only now: its outcome was unknown. A copy of a history that was given up is
+    /// no commit: the adoption must refuse it.
     fn see_store(&mut self) {
         if let Some(reader) = self.store_reader() {
-            let unseen = self.unseen(&reader);
+            let mut unseen = self.unseen(&reader);
+            unseen.retain(|c| !self.is_given_up(c));
             self.see_all_committed(unseen);
         }
     }

@@ -146,11 +146,15 @@ impl World {
 
     /// An old copy of the store is of a history that was given up for another old copy. What follows is not looked at.
     pub(super) fn excuse_given_up(&mut self, coordinator: &Coordinator<SharedStore>) {
-        let given_up = self.governed.as_ref().map(|g| &g.truth.given_up);
-        let mut stored = coordinator.configurations();
-        if stored.any(|c| given_up.is_some_and(|ids| ids.contains(&c.id))) {
+        if coordinator.configurations().any(|c| self.is_given_up(c)) {
             self.excused = true;
         }
+    }
+
+    /// Whether a configuration is of a history that was given up for an old copy of the store.
+    pub(super) fn is_given_up(&self, configuration: &Configuration) -> bool {
+        let governed = self.governed.as_ref();
+        governed.is_some_and(|g| g.truth.given_up.contains(&configuration.id))
     }
 
     /// Configurations as they are in the store now.
