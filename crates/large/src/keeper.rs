@@ -100,6 +100,8 @@ struct Listing {
     is_whole: bool,
     /// Its end was reached since the stream has its present owner, or since the last scrub.
     is_current: bool,
+    /// The term of the stream's owner by the installed configuration.
+    term: Term,
 }
 
 /// The parts of one position.
@@ -114,6 +116,8 @@ pub struct Keeper<U> {
     lists: BTreeMap<Position, Listing>,
     /// It may still decline: it is Filling and has not asked to become Live.
     may_decline: bool,
+    /// Parts that it has begun to make.
+    makers: u64,
 }
 
 impl<U: core::fmt::Debug> Keeper<U> {
@@ -127,6 +131,7 @@ impl<U: core::fmt::Debug> Keeper<U> {
             owed: BTreeMap::new(),
             lists: BTreeMap::new(),
             may_decline: !is_born,
+            makers: 0,
         }
     }
 
@@ -192,7 +197,8 @@ impl<U: core::fmt::Debug> Keeper<U> {
         match self.room_for(memory, id, record) {
             Err(answer) => answer,
             Ok(part) => {
-                let Some(maker) = Maker::new(record, part, self.positions, memory.unit_bytes()) else {
+                self.makers += 1;
+                let Some(maker) = Maker::new(record, part, self.positions, memory.unit_bytes(), self.makers) else {
                     return Answer::Unknown;
                 };
                 self.owed.remove(&id);
@@ -225,7 +231,9 @@ impl<U: core::fmt::Debug> Keeper<U> {
 
     // --- lists -----------------------------------------------------------------------------------------------------
 
-    /// A stream has another owner: what the former one opened is given up, and its list is asked for again.
+    /// Who owns a stream by the installed configuration. Called for every stream before any message of that owner.
+    ///
+    /// If that is news, what the former one opened is given up, and its list is asked for again.
     pub fn on_owner<M: Units<Unit = U>>(&mut self, memory: &mut M, x: Position, term: Term) {
         let is_torn =
             |(id, held): &(&PartId, &Held<U>)| id.x == x && matches!(held.state, State::Open(opened) if opened != term);
@@ -235,6 +243,7 @@ impl<U: core::fmt::Debug> Keeper<U> {
         }
         // One whole list in a tenure is enough for parts: what was staged before is in it, and what came later
         // required this holder. It is asked for again to free what the former owner could not.
+        self.lists.entry(x).or_default().term = term;
         self.ask_list(x);
     }
 
@@ -258,6 +267,11 @@ impl<U: core::fmt::Debug> Keeper<U> {
         let is_alive = |group: GroupId| page.alive.iter().any(|alive| alive.group == group);
         let gone = |id: &PartId| id.x == x && covers(id.name.group) && !is_alive(id.name.group);
         self.free_where(memory, gone);
+        let listing = self.lists.entry(x).or_default();
+        // What a former owner says is dead is dead. What it says is alive may be dead by now.
+        if listing.term != page.term {
+            return listing.is_whole;
+        }
         for alive in &page.alive {
             self.want(memory, x, alive);
         }
@@ -285,12 +299,17 @@ impl<U: core::fmt::Debug> Keeper<U> {
                 continue;
             }
             match self.parts.get(&id).map(|held| &held.state) {
-                Some(State::Kept | State::Making(_)) => {
+                Some(State::Kept) => {
                     self.owed.remove(&id);
                     continue;
                 }
-                // An object names the group: its writer sends nothing more.
-                Some(State::Open(_)) => self.drop_part(memory, &id),
+                Some(State::Making(maker)) if maker.is_of(record) => {
+                    self.owed.remove(&id);
+                    continue;
+                }
+                // An object names the group: its writer sends nothing more. Or the value got another class, and with it
+                // other sources.
+                Some(_) => self.drop_part(memory, &id),
                 None => {}
             }
             if self.make(memory, id, record) != Answer::Making {
@@ -382,7 +401,7 @@ impl<U: core::fmt::Debug> Keeper<U> {
         let check = held.check();
         let is_sealed = held.record.checks.iter().any(|check| *check != 0);
         if is_sealed && check != held.record.check_of(&held.part) {
-            // A source had wrong bytes. Others are asked.
+            // A source had wrong bytes. It is made again from the beginning.
             let record = held.record.clone();
             self.drop_part(memory, &id);
             self.owed.insert(id, Some(record));

@@ -20,8 +20,10 @@ pub struct Ledger {
     term: Term,
     /// Groups given out in this term.
     issued: u64,
-    /// Whether every object of the stream has been reported.
-    is_learnt: bool,
+    /// The newest delta when every object of the stream had been reported; `None` before that.
+    learnt_at: Option<u64>,
+    /// Every delta up to here is acknowledged.
+    acked: u64,
     groups: BTreeMap<GroupId, Entry>,
     /// Groups that have died since [`Self::take_dead`].
     dead: Vec<GroupId>,
@@ -60,9 +62,11 @@ pub struct Alive {
 /// A page of the list of groups that are alive: those above `after`, up to `last`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Page {
+    /// The term of the owner that answers.
+    pub term: Term,
     /// The page begins behind this id; `None`: it is the first page.
     pub after: Option<GroupId>,
-    /// The page ends with this id.
+    /// The page ends here: with an id, or behind all ids of earlier terms (see [`GroupId::newest`]).
     pub last: GroupId,
     /// Whether it is the last page: the owner has given out no id above `last`.
     pub is_end: bool,
@@ -88,7 +92,8 @@ impl Ledger {
         Self {
             term,
             issued: 0,
-            is_learnt: is_born,
+            learnt_at: is_born.then_some(0),
+            acked: 0,
             groups: BTreeMap::new(),
             dead: Vec::new(),
         }
@@ -154,7 +159,7 @@ impl Ledger {
                     entry.record = record.clone();
                 }
                 // A group of an earlier owner. Of its own groups, the owner knows all that are alive.
-                None if group.term() < self.term && !self.is_learnt => {
+                None if group.term() < self.term && self.learnt_at.is_none() => {
                     let entry = Entry {
                         record: record.clone(),
                         is_staging: false,
@@ -183,33 +188,45 @@ impl Ledger {
         Ok(())
     }
 
-    /// Every delta up to `acked` is acknowledged.
+    /// The delta with the number `seq` removed every object of the stream.
+    pub fn on_all_removed(&mut self, seq: u64) {
+        for entry in self.groups.values_mut().filter(|entry| entry.objects > 0) {
+            (entry.objects, entry.removed_at) = (0, Some(seq));
+        }
+    }
+
+    /// Every delta up to `acked` is acknowledged: held by every holder, so that no owner to come begins before it.
     pub fn on_acked(&mut self, acked: u64) {
-        let settled = |entry: &Entry| entry.removed_at.is_some_and(|seq| seq <= acked);
-        let groups: Vec<GroupId> = self
-            .groups
-            .iter()
-            .filter(|(_, e)| settled(e))
-            .map(|(id, _)| *id)
-            .collect();
-        for group in groups {
-            if let Some(entry) = self.groups.get_mut(&group) {
-                entry.removed_at = None;
-            }
-            self.bury(group);
+        self.acked = acked;
+        for entry in self.groups.values_mut() {
+            entry.removed_at = entry.removed_at.filter(|seq| *seq > acked);
         }
+        self.bury_all();
     }
 
-    /// A reader begins to use the parts of a record.
-    pub fn pin(&mut self, record: &Record) {
+    /// A reader begins to use the parts of a record that an object has. False if a group is dead.
+    pub fn pin(&mut self, record: &Arc<Record>) -> bool {
+        let may_be_unknown = |group: GroupId| group.term() < self.term && self.learnt_at.is_none();
+        if !record
+            .groups()
+            .all(|group| self.groups.contains_key(&group) || may_be_unknown(group))
+        {
+            return false;
+        }
         for group in record.groups() {
-            if let Some(entry) = self.groups.get_mut(&group) {
-                entry.pins += 1;
-            }
+            let unknown = || Entry {
+                record: record.clone(),
+                is_staging: false,
+                objects: 0,
+                removed_at: None,
+                pins: 0,
+            };
+            self.groups.entry(group).or_insert_with(unknown).pins += 1;
         }
+        true
     }
 
-    /// A reader has ended.
+    /// A reader that had pinned a record has ended.
     pub fn unpin(&mut self, record: &Record) {
         for group in record.groups() {
             if let Some(entry) = self.groups.get_mut(&group) {
@@ -219,14 +236,21 @@ impl Ledger {
         }
     }
 
-    /// Every object of the stream has been reported: lists can be answered.
-    pub fn on_learnt(&mut self) {
-        self.is_learnt = true;
+    /// Every object of the stream has been reported, and `seq` is the newest delta. Lists can be answered once that
+    /// delta is acknowledged: an object may have been removed before it was reported.
+    pub fn on_learnt(&mut self, seq: u64) {
+        self.learnt_at.get_or_insert(seq);
+        self.bury_all();
+    }
+
+    /// Whether it is known of every group of an earlier owner if it is alive.
+    fn is_settled(&self) -> bool {
+        self.learnt_at.is_some_and(|seq| seq <= self.acked)
     }
 
     /// A page of the list, of at most `groups_max` groups; `None` before everything is learnt.
     pub fn page(&self, after: Option<GroupId>, groups_max: usize) -> Option<Page> {
-        if !self.is_learnt {
+        if !self.is_settled() {
             return None;
         }
         let from = match after {
@@ -253,6 +277,7 @@ impl Ledger {
             _ => GroupId::newest(self.term, self.issued),
         };
         Some(Page {
+            term: self.term,
             after,
             last,
             is_end,
@@ -275,10 +300,20 @@ impl Ledger {
         self.groups.contains_key(&group)
     }
 
+    /// Before everything is settled, another object may still turn out to name a group of an earlier owner.
     fn bury(&mut self, group: GroupId) {
-        if self.groups.get(&group).is_some_and(|entry| !entry.is_alive()) {
+        let is_known = group.term() == self.term || self.is_settled();
+        if is_known && self.groups.get(&group).is_some_and(|entry| !entry.is_alive()) {
             self.groups.remove(&group);
             self.dead.push(group);
+        }
+    }
+
+    fn bury_all(&mut self) {
+        let over = |(group, entry): (&GroupId, &Entry)| (!entry.is_alive()).then_some(*group);
+        let over: Vec<GroupId> = self.groups.iter().filter_map(over).collect();
+        for group in over {
+            self.bury(group);
         }
     }
 }

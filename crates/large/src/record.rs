@@ -23,6 +23,11 @@ impl GroupId {
         (bits & ((1 << Self::NUMBER_BITS) - 1) > 0).then_some(Self(bits))
     }
 
+    /// A limit of ids with these bits (see [`Self::newest`]): its number may be 0.
+    pub fn limit_from_bits(bits: u64) -> Self {
+        Self(bits)
+    }
+
     /// The newest id of a term in which `issued` ids were given out. With none it is above all ids of earlier terms,
     /// and names no group.
     pub fn newest(term: Term, issued: u64) -> Self {

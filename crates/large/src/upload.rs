@@ -58,6 +58,8 @@ pub enum Tell {
 pub enum UploadFailed {
     /// A holder has no memory for its part.
     NoRoom,
+    /// A holder refuses the record: its configuration gives it no such part.
+    Refused,
     /// Too many holders were lost while units were under way.
     Lost,
 }
@@ -137,6 +139,8 @@ impl Upload {
                     tell(Tell::Make(name, position));
                 }
                 State::Making if again => tell(Tell::Make(name, position)),
+                // It may have memory by now. Without it, two holders could each wait for the other's part.
+                State::Declined if again && all_sent => tell(Tell::Make(name, position)),
                 // Units or its answers may be lost: it is asked what it has.
                 State::Open if again => {
                     target.sent_before = Some(self.writer.sent_units(at));
@@ -164,12 +168,14 @@ impl Upload {
                 _ => {}
             },
             Answer::Kept(check) => self.on_kept(at, check),
+            Answer::Making if target.state == State::Declined => target.state = State::Making,
             Answer::Making => {}
             Answer::Declined => {
                 self.writer.on_broken(at);
                 target.state = State::Declined;
             }
-            Answer::NoRoom | Answer::Unknown => return Err(UploadFailed::NoRoom),
+            Answer::NoRoom => return Err(UploadFailed::NoRoom),
+            Answer::Unknown => return Err(UploadFailed::Refused),
         }
         Ok(())
     }

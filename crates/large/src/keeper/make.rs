@@ -14,6 +14,8 @@ pub struct Fetch {
     /// The unit.
     pub unit: u32,
     request: Request,
+    /// The number of the maker that asks.
+    maker: u64,
 }
 
 /// The cheapest source of a part is another one with the same content. Other parts of the same position are sources
@@ -26,6 +28,8 @@ fn rank(other: &Part, wanted: Part) -> Option<u32> {
 pub(super) struct Maker {
     record: Record,
     placement: Placement,
+    /// A number of its own. A late answer to an earlier maker of the same part is not for this one.
+    number: u64,
     /// Number of the part in the order of [`Placement::parts`].
     at: usize,
     reader: Reader,
@@ -37,13 +41,14 @@ pub(super) struct Maker {
 }
 
 impl Maker {
-    pub(super) fn new(record: &Record, part: Part, positions: u8, unit_bytes: u32) -> Option<Self> {
+    pub(super) fn new(record: &Record, part: Part, positions: u8, unit_bytes: u32, number: u64) -> Option<Self> {
         let placement = Placement::at(record.class, record.first, positions, record.logged).ok()?;
         let layout = record.layout(unit_bytes)?;
         let at = placement.parts().position(|other| other == part)?;
         Some(Self {
             record: record.clone(),
             placement,
+            number,
             at,
             reader: Reader::new(layout, placement, 0..layout.body_bytes(), |other| rank(other, part)),
             writer: Writer::new(layout, placement),
@@ -68,13 +73,18 @@ impl Maker {
             name: self.record.name_of(&request.part),
             unit: request.unit,
             request,
+            maker: self.number,
         })
     }
 
     /// A unit has come, or `None` if its holder does not have it. `keep` is called with the next units of the part.
     pub(super) fn on_fetched(&mut self, fetch: &Fetch, bytes: Option<Vec<u8>>, mut keep: impl FnMut(&[u8])) {
+        if fetch.maker != self.number {
+            return;
+        }
         self.is_idle &= bytes.is_none();
         self.reader.on_unit(&fetch.request, bytes);
+        let parts = self.placement.parts().count();
         let Self { reader, writer, at, .. } = self;
         while reader.take(|bytes| {
             let mut rest = bytes;
@@ -86,7 +96,7 @@ impl Maker {
                 });
                 rest = &rest[taken..];
                 // No unit of these parts is sent to a holder.
-                for part in 0..usize::from(u8::MAX) {
+                for part in 0..parts {
                     writer.on_taken(part, u32::MAX);
                 }
             }
@@ -97,6 +107,11 @@ impl Maker {
         for part in self.placement.parts().filter(|part| part.position == position) {
             self.reader.on_absent(&part);
         }
+    }
+
+    /// Whether it reads the parts that this record names.
+    pub(super) fn is_of(&self, record: &Record) -> bool {
+        self.record.groups().eq(record.groups())
     }
 
     pub(super) fn is_stuck(&self) -> bool {
