@@ -218,6 +218,7 @@ impl<'a> Message<'a> {
                 after: Some(r.u64()?).filter(|after| *after > 0),
             },
             kind::ALIVE_GROUPS => Self::AliveGroups {
+                term: r.u32()?,
                 position: Position(r.u8()?),
                 tenure: tenure(r)?,
                 after: Some(r.u64()?).filter(|after| *after > 0),

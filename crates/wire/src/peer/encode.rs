@@ -252,6 +252,7 @@ impl Message<'_> {
                 to.u64(after.unwrap_or_default());
             }
             Self::AliveGroups {
+                term,
                 position,
                 tenure,
                 after,
@@ -259,6 +260,7 @@ impl Message<'_> {
                 is_end,
                 groups,
             } => {
+                to.u32(*term);
                 to.u8(position.0);
                 to.tenure(tenure);
                 to.u64(after.unwrap_or_default());

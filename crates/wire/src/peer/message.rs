@@ -277,8 +277,9 @@ pub enum Message<'a> {
         tenure: Tenure,
         after: Option<u64>,
     },
-    /// A page of them: those above `after`, up to `last`. `tenure` repeats that of the question.
+    /// A page of them: those above `after`, up to `last`. `term` is the owner's; `tenure` repeats that of the question.
     AliveGroups {
+        term: Term,
         position: Position,
         tenure: Tenure,
         after: Option<u64>,

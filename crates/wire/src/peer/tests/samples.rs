@@ -351,6 +351,7 @@ pub(super) fn with_each(mut check: impl FnMut(&Message<'_>)) {
             after: None,
         },
         Message::AliveGroups {
+            term: n32(1),
             position: Position(1),
             tenure: tenure(2),
             after: Some(n(5)),
