@@ -1,11 +1,13 @@
 //! Decodes the body of a frame. The bytes come from the network: a body that does not fit its kind exactly is refused.
 
-use super::message::{ChunkStatus, Hello, ImportStatus, Message, Parity};
-use super::parts::{DIRECTORY_ENTRY_BYTES, Deltas, LeaseRecord, Leases, Objects, Versions};
+use super::message::{ChunkStatus, Hello, ImportStatus, Message, Parity, PartState};
+use super::parts::{
+    AliveGroups, DIRECTORY_ENTRY_BYTES, Deltas, Groups, LeaseRecord, Leases, Objects, PartName, Versions,
+};
 use super::read::tenure;
 use super::{BadFrame, dialect, kind};
 use paritas_base::Reader;
-use paritas_base::{ClusterId, ConnId, Incarnation, NodeId, Stripe, Time, Version};
+use paritas_base::{ClusterId, ConnId, Incarnation, NodeId, Position, Stripe, Time, Version};
 
 impl<'a> Message<'a> {
     pub(super) fn decode(kind: u8, body: &'a [u8]) -> Result<Self, BadFrame> {
@@ -189,6 +191,53 @@ impl<'a> Message<'a> {
                     _ => return None,
                 },
             },
+            kind::OPEN_PART => Self::OpenPart {
+                term: r.u32()?,
+                name: PartName::read(r)?,
+                record: record(r.rest())?,
+            },
+            kind::MAKE_PART => Self::MakePart {
+                name: PartName::read(r)?,
+                record: record(r.rest())?,
+            },
+            kind::PUT_UNIT => Self::PutUnit {
+                name: PartName::read(r)?,
+                unit: r.u32()?,
+                bytes: r.rest(),
+            },
+            kind::PART_STATE => Self::PartState {
+                name: PartName::read(r)?,
+                state: part_state(r.u8()?, r.u32()?)?,
+            },
+            kind::FREE_GROUPS => Self::FreeGroups {
+                groups: Groups::check(r.rest())?,
+            },
+            kind::READ_GROUPS => Self::ReadGroups {
+                position: Position(r.u8()?),
+                tenure: tenure(r)?,
+                after: Some(r.u64()?).filter(|after| *after > 0),
+            },
+            kind::ALIVE_GROUPS => Self::AliveGroups {
+                term: r.u32()?,
+                position: Position(r.u8()?),
+                tenure: tenure(r)?,
+                after: Some(r.u64()?).filter(|after| *after > 0),
+                last: r.u64()?,
+                is_end: flag(r.u8()?)?,
+                groups: AliveGroups::check(r.rest())?,
+            },
+            kind::READ_UNIT => Self::ReadUnit {
+                id: r.u64()?,
+                name: PartName::read(r)?,
+                unit: r.u32()?,
+            },
+            kind::UNIT_VALUE => Self::UnitValue {
+                id: r.u64()?,
+                unit: match flag(r.u8()?)? {
+                    true => Some((r.u32()?, r.rest())),
+                    false => None,
+                },
+            },
             _ => return None,
         };
         r.end(message)
@@ -201,6 +250,26 @@ fn flag(byte: u8) -> Option<bool> {
         1 => Some(true),
         _ => None,
     }
+}
+
+fn part_state(state: u8, number: u32) -> Option<PartState> {
+    match (state, number) {
+        (0, units) => Some(PartState::Open(units)),
+        (1, units) => Some(PartState::Taken(units)),
+        (2, check) => Some(PartState::Kept(check)),
+        (3, 0) => Some(PartState::Making),
+        (4, 0) => Some(PartState::Broken),
+        (5, 0) => Some(PartState::NoRoom),
+        (6, 0) => Some(PartState::Declined),
+        (7, 0) => Some(PartState::Unknown),
+        _ => None,
+    }
+}
+
+/// A record begins with the number of bytes that follow.
+fn record(bytes: &[u8]) -> Option<&[u8]> {
+    let (length, rest) = bytes.split_first()?;
+    (rest.len() == usize::from(*length)).then_some(bytes)
 }
 
 fn stripe(bits: u32) -> Option<Stripe> {

@@ -1,6 +1,6 @@
 //! Encodes the body of a frame.
 
-use super::message::{ChunkStatus, ImportStatus, Message};
+use super::message::{ChunkStatus, ImportStatus, Message, PartState};
 use super::parts::LeaseRecord;
 use super::read::Write;
 
@@ -211,6 +211,75 @@ impl Message<'_> {
                     ImportStatus::NoRoom => 1,
                     ImportStatus::Unknown => 2,
                 });
+            }
+            Self::OpenPart { term, name, record } => {
+                to.u32(*term);
+                name.encode(to);
+                to.extend_from_slice(record);
+            }
+            Self::MakePart { name, record } => {
+                name.encode(to);
+                to.extend_from_slice(record);
+            }
+            Self::PutUnit { name, unit, bytes } => {
+                name.encode(to);
+                to.u32(*unit);
+                to.extend_from_slice(bytes);
+            }
+            Self::PartState { name, state } => {
+                name.encode(to);
+                let (state, number) = match state {
+                    PartState::Open(units) => (0, *units),
+                    PartState::Taken(units) => (1, *units),
+                    PartState::Kept(check) => (2, *check),
+                    PartState::Making => (3, 0),
+                    PartState::Broken => (4, 0),
+                    PartState::NoRoom => (5, 0),
+                    PartState::Declined => (6, 0),
+                    PartState::Unknown => (7, 0),
+                };
+                to.u8(state);
+                to.u32(number);
+            }
+            Self::FreeGroups { groups } => to.extend_from_slice(groups.0),
+            Self::ReadGroups {
+                position,
+                tenure,
+                after,
+            } => {
+                to.u8(position.0);
+                to.tenure(tenure);
+                to.u64(after.unwrap_or_default());
+            }
+            Self::AliveGroups {
+                term,
+                position,
+                tenure,
+                after,
+                last,
+                is_end,
+                groups,
+            } => {
+                to.u32(*term);
+                to.u8(position.0);
+                to.tenure(tenure);
+                to.u64(after.unwrap_or_default());
+                to.u64(*last);
+                to.u8(u8::from(*is_end));
+                to.extend_from_slice(groups.0);
+            }
+            Self::ReadUnit { id, name, unit } => {
+                to.u64(*id);
+                name.encode(to);
+                to.u32(*unit);
+            }
+            Self::UnitValue { id, unit } => {
+                to.u64(*id);
+                to.u8(u8::from(unit.is_some()));
+                if let Some((sum, bytes)) = unit {
+                    to.u32(*sum);
+                    to.extend_from_slice(bytes);
+                }
             }
         }
     }

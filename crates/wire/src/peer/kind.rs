@@ -29,7 +29,16 @@ pub const FORWARD: u8 = 33;
 pub const REPLY: u8 = 34;
 pub const IMPORT: u8 = 35;
 pub const IMPORTED: u8 = 36;
+pub const OPEN_PART: u8 = 37;
+pub const MAKE_PART: u8 = 38;
+pub const PUT_UNIT: u8 = 39;
+pub const PART_STATE: u8 = 40;
+pub const FREE_GROUPS: u8 = 41;
+pub const READ_GROUPS: u8 = 42;
+pub const ALIVE_GROUPS: u8 = 43;
+pub const READ_UNIT: u8 = 44;
+pub const UNIT_VALUE: u8 = 45;
 
 pub(super) fn is_known(kind: u8) -> bool {
-    kind == HELLO || (DELTA..=IMPORTED).contains(&kind)
+    kind == HELLO || (DELTA..=UNIT_VALUE).contains(&kind)
 }

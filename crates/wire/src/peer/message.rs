@@ -2,9 +2,9 @@
 //! `docs/formats/peer.md`.
 
 use super::kind;
-use super::parts::{Deltas, Leases, Objects, Versions};
+use super::parts::{AliveGroups, Deltas, Groups, Leases, Objects, PartName, Versions};
 use paritas_base::configuration::{Configuration, Tenure};
-use paritas_base::{ClusterId, ConnId, Incarnation, NodeId, Stripe, Term, Time, Version};
+use paritas_base::{ClusterId, ConnId, Incarnation, NodeId, Position, Stripe, Term, Time, Version};
 
 /// The first frame on a link, sent by both ends (P2.1).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -48,6 +48,27 @@ pub enum ImportStatus {
     /// The receiver has no memory for it.
     NoRoom,
     /// The receiver does not know this attempt: the sender must begin another.
+    Unknown,
+}
+
+/// How far a part of a large value is at its holder.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PartState {
+    /// It is open and has this many units.
+    Open(u32),
+    /// It has taken one more unit, and has this many.
+    Taken(u32),
+    /// It is whole. This is its check.
+    Kept(u32),
+    /// It is being made.
+    Making,
+    /// The holder gave it up: there was no memory for a unit.
+    Broken,
+    /// There is no memory for it.
+    NoRoom,
+    /// There is no memory for it, and the holder is not Live yet: the value does without it for now.
+    Declined,
+    /// The holder's position has no such part.
     Unknown,
 }
 
@@ -224,6 +245,59 @@ pub enum Message<'a> {
         n: u32,
         status: ImportStatus,
     },
+    /// Opens a part of a large value for its writer, or asks how far it is.
+    OpenPart {
+        term: Term,
+        name: PartName,
+        /// Its record, encoded; without checks.
+        record: &'a [u8],
+    },
+    /// Asks the holder to make a part from the others.
+    MakePart {
+        name: PartName,
+        record: &'a [u8],
+    },
+    /// The next unit of an open part.
+    PutUnit {
+        name: PartName,
+        unit: u32,
+        bytes: &'a [u8],
+    },
+    PartState {
+        name: PartName,
+        state: PartState,
+    },
+    /// Groups of parts that are dead.
+    FreeGroups {
+        groups: Groups<'a>,
+    },
+    /// Asks for the groups of the stream that are alive, those above `after`.
+    ReadGroups {
+        position: Position,
+        tenure: Tenure,
+        after: Option<u64>,
+    },
+    /// A page of them: those above `after`, up to `last`. `term` is the owner's; `tenure` repeats that of the question.
+    AliveGroups {
+        term: Term,
+        position: Position,
+        tenure: Tenure,
+        after: Option<u64>,
+        last: u64,
+        is_end: bool,
+        groups: AliveGroups<'a>,
+    },
+    /// Asks for a unit of a part that is kept.
+    ReadUnit {
+        id: u64,
+        name: PartName,
+        unit: u32,
+    },
+    /// Answers it: sum and bytes of the unit, if the part is kept here.
+    UnitValue {
+        id: u64,
+        unit: Option<(u32, &'a [u8])>,
+    },
 }
 
 impl Message<'_> {
@@ -258,6 +332,15 @@ impl Message<'_> {
             Self::Reply { .. } => kind::REPLY,
             Self::Import { .. } => kind::IMPORT,
             Self::Imported { .. } => kind::IMPORTED,
+            Self::OpenPart { .. } => kind::OPEN_PART,
+            Self::MakePart { .. } => kind::MAKE_PART,
+            Self::PutUnit { .. } => kind::PUT_UNIT,
+            Self::PartState { .. } => kind::PART_STATE,
+            Self::FreeGroups { .. } => kind::FREE_GROUPS,
+            Self::ReadGroups { .. } => kind::READ_GROUPS,
+            Self::AliveGroups { .. } => kind::ALIVE_GROUPS,
+            Self::ReadUnit { .. } => kind::READ_UNIT,
+            Self::UnitValue { .. } => kind::UNIT_VALUE,
         }
     }
 }

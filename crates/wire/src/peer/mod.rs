@@ -17,8 +17,11 @@ mod message;
 mod parts;
 mod read;
 
-pub use message::{ChunkStatus, Hello, ImportStatus, Message, Parity};
-pub use parts::{DeltaRecord, Deltas, LeaseEntry, LeaseRecord, Leases, ObjectRecord, Objects, Versions};
+pub use message::{ChunkStatus, Hello, ImportStatus, Message, Parity, PartState};
+pub use parts::{
+    AliveGroups, DeltaRecord, Deltas, Groups, LeaseEntry, LeaseRecord, Leases, ObjectRecord, Objects, PartName,
+    Versions,
+};
 
 use paritas_base::{Epoch, ListId, Position, StreamId, Time};
 use zerocopy::little_endian::{U16, U32, U64};

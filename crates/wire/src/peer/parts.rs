@@ -266,3 +266,89 @@ impl Message<'_> {
         core::iter::from_fn(move || Some((Stripe(r.u32()?), Version(r.u64()?)))).filter(|(s, _)| s.is_valid())
     }
 }
+
+/// The name of a part of a large value: a group of parts of the stream, and a number in it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PartName {
+    /// The group's id.
+    pub group: u64,
+    /// The part's number.
+    pub number: u8,
+}
+
+impl PartName {
+    pub(super) fn encode(self, to: &mut Vec<u8>) {
+        to.u64(self.group);
+        to.u8(self.number);
+    }
+
+    pub(super) fn read(r: &mut Reader<'_>) -> Option<Self> {
+        Some(Self {
+            group: r.u64()?,
+            number: r.u8()?,
+        })
+    }
+}
+
+/// Ids of groups of parts, eight bytes each.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Groups<'a>(pub(super) &'a [u8]);
+
+impl<'a> Groups<'a> {
+    /// Reads bytes written by [`Self::push`].
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Self(bytes)
+    }
+
+    /// Appends one id to bytes being built.
+    pub fn push(to: &mut Vec<u8>, group: u64) {
+        to.u64(group);
+    }
+
+    /// The ids in order.
+    pub fn iter(&self) -> impl Iterator<Item = u64> + use<'a> {
+        self.0.as_chunks().0.iter().map(|id| u64::from_le_bytes(*id))
+    }
+
+    pub(super) fn check(bytes: &'a [u8]) -> Option<Self> {
+        bytes.len().is_multiple_of(8).then_some(Self(bytes))
+    }
+}
+
+/// Groups of parts that are alive, each `u64 id, u8 staged, record`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AliveGroups<'a>(pub(super) &'a [u8]);
+
+impl<'a> AliveGroups<'a> {
+    /// Reads bytes written by [`Self::push`].
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Self(bytes)
+    }
+
+    /// Appends one group to bytes being built. `record` begins with its length.
+    pub fn push(to: &mut Vec<u8>, group: u64, is_staging: bool, record: &[u8]) {
+        to.u64(group);
+        to.u8(u8::from(is_staging));
+        to.extend_from_slice(record);
+    }
+
+    /// Id, whether it is being staged, and record of each group in order.
+    pub fn iter(&self) -> impl Iterator<Item = (u64, bool, &'a [u8])> + use<'a> {
+        let mut r = Reader(self.0);
+        core::iter::from_fn(move || Self::next(&mut r))
+    }
+
+    fn next(r: &mut Reader<'a>) -> Option<(u64, bool, &'a [u8])> {
+        let (group, staged) = (r.u64()?, r.u8()?);
+        let length = 1 + usize::from(*r.0.first()?);
+        (staged < 2).then_some((group, staged == 1, r.bytes(length)?))
+    }
+
+    pub(super) fn check(bytes: &'a [u8]) -> Option<Self> {
+        let mut r = Reader(bytes);
+        while !r.0.is_empty() {
+            Self::next(&mut r)?;
+        }
+        Some(Self(bytes))
+    }
+}

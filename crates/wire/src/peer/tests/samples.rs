@@ -76,6 +76,12 @@ pub(super) fn with_each(mut check: impl FnMut(&Message<'_>)) {
         remaining_ns: n(8),
     }
     .push(&mut held);
+    let name = PartName { group: n(2), number: 7 };
+    let (mut dead, mut alive) = (Vec::new(), Vec::new());
+    Groups::push(&mut dead, n(1));
+    Groups::push(&mut dead, n(2));
+    AliveGroups::push(&mut alive, n(7), true, b"\x02rr");
+    AliveGroups::push(&mut alive, n(8), false, b"\x01r");
     let mut entries = Vec::new();
     Message::push_directory_entry(&mut entries, Stripe::data(3), Version::new(4, 5));
     let mut objects = Vec::new();
@@ -290,6 +296,79 @@ pub(super) fn with_each(mut check: impl FnMut(&Message<'_>)) {
             n: n32(4),
             status: ImportStatus::NoRoom,
         },
+        Message::OpenPart {
+            term: n32(1),
+            name,
+            record: b"\x02rr",
+        },
+        Message::MakePart {
+            name,
+            record: b"\x02rr",
+        },
+        Message::PutUnit {
+            name,
+            unit: n32(3),
+            bytes: b"uu",
+        },
+        Message::PartState {
+            name,
+            state: PartState::Open(n32(3)),
+        },
+        Message::PartState {
+            name,
+            state: PartState::Taken(n32(3)),
+        },
+        Message::PartState {
+            name,
+            state: PartState::Kept(n32(3)),
+        },
+        Message::PartState {
+            name,
+            state: PartState::Making,
+        },
+        Message::PartState {
+            name,
+            state: PartState::Broken,
+        },
+        Message::PartState {
+            name,
+            state: PartState::NoRoom,
+        },
+        Message::PartState {
+            name,
+            state: PartState::Declined,
+        },
+        Message::PartState {
+            name,
+            state: PartState::Unknown,
+        },
+        Message::FreeGroups {
+            groups: Groups::new(&dead),
+        },
+        Message::ReadGroups {
+            position: Position(1),
+            tenure: tenure(2),
+            after: None,
+        },
+        Message::AliveGroups {
+            term: n32(1),
+            position: Position(1),
+            tenure: tenure(2),
+            after: Some(n(5)),
+            last: n(6),
+            is_end: true,
+            groups: AliveGroups::new(&alive),
+        },
+        Message::ReadUnit {
+            id: n(1),
+            name,
+            unit: n32(3),
+        },
+        Message::UnitValue {
+            id: n(1),
+            unit: Some((n32(2), b"uu")),
+        },
+        Message::UnitValue { id: n(1), unit: None },
     ];
     for message in &all {
         check(message);
