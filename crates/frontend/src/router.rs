@@ -389,6 +389,7 @@ impl Dispatcher {
             args,
             dialect: client.dialect,
             hash: None,
+            ticket: client.ticket(cx),
         };
         let ran = match ahead.place {
             Target::Keyless => self.run_keyless(cx, lists, client, turn, spec, args),
@@ -444,7 +445,11 @@ impl Dispatcher {
         }
         self.stuck.serves(stream);
         match commands::execute(cx, configuration, owner, job, turn.bytes) {
-            Executed::Stalled => self.stall(cx, lists, client, turn, job.spec),
+            Executed::Stalled(moved_at) => {
+                // A large value that moves has no timeout.
+                client.stalled_since = client.stalled_since.map(|since| moved_at.unwrap_or(since).max(since));
+                self.stall(cx, lists, client, turn, job.spec)
+            }
             Executed::Replied(effect) => {
                 let wait = Wait::of(effect, stream, owner.tenure().term(), cx.mono());
                 self.push(cx, lists, client, turn, start, wait);

@@ -79,6 +79,7 @@ impl Machine for Node {
                 ("data", figures.data_bytes),
                 ("index", figures.index_bytes),
                 ("parity", figures.parity_bytes),
+                ("parts", figures.part_bytes),
                 ("rings", figures.ring_bytes),
                 ("tables", figures.table_bytes),
                 ("buffers", figures.buffer_bytes),

@@ -437,6 +437,17 @@ impl<U: core::fmt::Debug> Keeper<U> {
         self.parts.get(id).is_some_and(|held| matches!(held.state, State::Kept))
     }
 
+    /// Whether it has parts to make, or such as there was no memory for.
+    pub fn is_busy(&self) -> bool {
+        let is_making = |held: &Held<U>| matches!(held.state, State::Making(_));
+        self.owed.values().any(Option::is_some) || self.parts.values().any(is_making)
+    }
+
+    /// Units in memory.
+    pub fn unit_count(&self) -> usize {
+        self.parts.values().map(|held| held.units.len()).sum()
+    }
+
     /// All parts that are here, kept or not.
     pub fn parts(&self) -> impl Iterator<Item = PartId> + '_ {
         self.parts.keys().copied()

@@ -11,7 +11,7 @@
 
 use crate::{Class, GroupId, Record};
 use paritas_base::Term;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// The groups of one stream, in one tenure of its owner.
@@ -25,6 +25,8 @@ pub struct Ledger {
     /// Every delta up to here is acknowledged.
     acked: u64,
     groups: BTreeMap<GroupId, Entry>,
+    /// Groups without an object, by the delta that removed the last one. Some may have an object again.
+    dying: BTreeSet<(u64, GroupId)>,
     /// Groups that have died since [`Self::take_dead`].
     dead: Vec<GroupId>,
 }
@@ -105,6 +107,7 @@ impl Ledger {
             learnt_at: is_born.then_some(0),
             acked: 0,
             groups: BTreeMap::new(),
+            dying: BTreeSet::new(),
             dead: Vec::new(),
         }
     }
@@ -181,6 +184,7 @@ impl Ledger {
             entry.objects -= 1;
             if entry.objects == 0 {
                 entry.removed_at = Some(seq);
+                self.dying.insert((seq, group));
             }
         }
         Ok(())
@@ -188,18 +192,26 @@ impl Ledger {
 
     /// The delta with the number `seq` removed every object of the stream.
     pub fn on_all_removed(&mut self, seq: u64) {
-        for entry in self.groups.values_mut().filter(|entry| entry.objects > 0) {
+        for (group, entry) in self.groups.iter_mut().filter(|(_, entry)| entry.objects > 0) {
             (entry.objects, entry.removed_at) = (0, Some(seq));
+            self.dying.insert((seq, *group));
         }
     }
 
     /// Every delta up to `acked` is acknowledged: held by every holder, so that no owner to come begins before it.
     pub fn on_acked(&mut self, acked: u64) {
-        self.acked = acked;
-        for entry in self.groups.values_mut() {
-            entry.removed_at = entry.removed_at.filter(|seq| *seq > acked);
+        let was_settled = self.is_settled();
+        self.acked = self.acked.max(acked);
+        while let Some((seq, group)) = self.dying.first().copied().filter(|(seq, _)| *seq <= self.acked) {
+            self.dying.pop_first();
+            if let Some(entry) = self.groups.get_mut(&group).filter(|entry| entry.removed_at == Some(seq)) {
+                entry.removed_at = None;
+            }
+            self.bury(group);
         }
-        self.bury_all();
+        if self.is_settled() && !was_settled {
+            self.bury_all();
+        }
     }
 
     /// A reader begins to use the parts of a record that an object has. False if a group is dead.
@@ -230,8 +242,15 @@ impl Ledger {
     /// Every object of the stream has been reported, and `seq` is the newest delta. Lists can be answered once that
     /// delta is acknowledged: an object may have been removed before it was reported.
     pub fn on_learnt(&mut self, seq: u64) {
-        self.learnt_at.get_or_insert(seq);
-        self.bury_all();
+        if self.learnt_at.is_none() {
+            self.learnt_at = Some(seq);
+            self.bury_all();
+        }
+    }
+
+    /// Whether [`Self::on_learnt`] was called.
+    pub fn has_learnt(&self) -> bool {
+        self.learnt_at.is_some()
     }
 
     /// Whether it is known of every group of an earlier owner if it is alive.

@@ -29,6 +29,11 @@ impl GroupId {
         Self(u64::from(term) << Self::NUMBER_BITS | issued)
     }
 
+    /// The last id of a page, from its bits. Unlike [`Self::from_bits`] it may name no group (see [`Self::newest`]).
+    pub fn limit(bits: u64) -> Self {
+        Self(bits)
+    }
+
     /// The id as a number.
     pub fn bits(self) -> u64 {
         self.0

@@ -107,6 +107,13 @@ impl Upload {
         }
     }
 
+    /// The position of a part with this name.
+    pub fn position_of(&self, name: PartName) -> Option<u8> {
+        let mut targets = self.targets.iter();
+        let target = targets.find(|target| self.record.name_of(&target.part) == name)?;
+        Some(target.part.position)
+    }
+
     /// Groups and class, as they were staged.
     pub fn staged(&self) -> &Arc<Record> {
         &self.record

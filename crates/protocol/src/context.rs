@@ -67,6 +67,8 @@ pub struct Shared {
     pub(crate) request_id: u64,
     /// A position that is not whole needs more chunks in memory for commands or peers that wait.
     pub(crate) space_wanted: Option<SpaceWanted>,
+    /// Bytes of bodies of large values that owners here hold for readers, or will.
+    pub(crate) bodies_bytes: u64,
     /// Chunks whose sum did not match when they were read or decoded.
     pub(crate) bad_sums: u64,
     pub(crate) scrub: Scrub,

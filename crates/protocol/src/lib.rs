@@ -14,6 +14,7 @@ mod mark;
 mod pace;
 mod parameters;
 mod parity_member;
+mod parts;
 mod replica;
 mod ring;
 mod rules;
@@ -34,6 +35,7 @@ pub use mark::Mark;
 pub use parameters::{ClientLimits, LogAssist, Parameters, Reads};
 pub use paritas_store::Policy;
 pub use parity_member::{Log, ParityMember};
+pub use parts::PositionParts;
 pub use replica::{Figures, FrontMessage, Notice, Opinions, Replica, flip_bit};
 pub use ring::{Record, Ring};
 pub use rules::{Fault, Rules, TakenAgain};
@@ -41,7 +43,8 @@ pub use scrub::ScrubCounts;
 pub use session::PROTOCOL_VERSION;
 pub use slot_map::{SlotMap, SlotOwner};
 pub use stream_owner::{
-    Access, Effect, Member, Phase, RandomKey, ReadLease, Stop, StreamOwner, WriteRefusal, fits_one_delta,
+    Access, Effect, LARGE_VALUE_BYTES_MAX, Member, Phase, RandomKey, ReadLease, Stop, StreamOwner, Ticket, WriteRefusal,
+    body_bytes, fits_one_delta,
 };
 
 pub use takeovers::Takeovers;

@@ -1,6 +1,7 @@
 //! The stripe lists of this node: each list's installed configuration, and the roles that it gives this node.
 
 use crate::parity_member::ParityMember;
+use crate::parts::PositionParts;
 use crate::stream_owner::StreamOwner;
 use paritas_base::configuration::Configuration;
 use paritas_base::{ListId, Position, StreamId, Time};
@@ -50,6 +51,8 @@ pub struct List {
     /// The node's roles in it, at most [`Configuration::POSITIONS_OF_A_NODE_MAX`]: one, and one more if the node is a
     /// stand-in (P10.5). At most one is at a parity position, so that a message finds its role by kind and stream.
     pub roles: Vec<Role>,
+    /// Parts of large values at the positions of these roles, except positions on log nodes (P14).
+    pub parts: Vec<PositionParts>,
 }
 
 impl List {
@@ -63,6 +66,9 @@ impl List {
                 Role::Owner(owner) => owner.rests_until(&self.configuration)?,
                 Role::Member(member) => member.rests_until()?,
             });
+        }
+        for parts in &self.parts {
+            until = until.min(parts.rests_until(&self.configuration));
         }
         Some(until)
     }
@@ -98,7 +104,7 @@ impl List {
 
     /// As [`Self::member`], with the configuration.
     pub(crate) fn member_mut(&mut self) -> Option<(&Configuration, &mut ParityMember)> {
-        let Self { configuration, roles } = self;
+        let Self { configuration, roles, .. } = self;
         let member = roles.iter_mut().find_map(|role| match role {
             Role::Member(member) => Some(&mut **member),
             _ => None,
@@ -153,7 +159,7 @@ impl Lists {
         all.filter_map(move |(list, rests)| list.as_ref().filter(|_| *rests <= now))
     }
 
-    fn awake_mut(&mut self, now: Time) -> impl Iterator<Item = &mut List> {
+    pub(crate) fn awake_mut(&mut self, now: Time) -> impl Iterator<Item = &mut List> {
         let all = self.lists.iter_mut().zip(&self.rests);
         all.filter_map(move |(list, rests)| list.as_mut().filter(|_| *rests <= now))
     }
@@ -178,6 +184,12 @@ impl Lists {
         self.rests.iter().copied().filter(asleep).min()
     }
 
+    /// Every list.
+    pub(crate) fn all_mut(&mut self) -> impl Iterator<Item = &mut List> {
+        self.wake();
+        self.awake_mut(AWAKE)
+    }
+
     /// Every role, with the configuration of its list.
     pub(crate) fn roles_mut(&mut self) -> impl Iterator<Item = (&Configuration, &mut Role)> {
         self.wake();
@@ -186,7 +198,7 @@ impl Lists {
 
     /// As [`Self::roles_mut`], of lists that do not rest.
     pub(crate) fn awake_roles_mut(&mut self, now: Time) -> impl Iterator<Item = (&Configuration, &mut Role)> {
-        self.awake_mut(now).flat_map(|List { configuration, roles }| {
+        self.awake_mut(now).flat_map(|List { configuration, roles, .. }| {
             let configuration = &*configuration;
             roles.iter_mut().map(move |role| (configuration, role))
         })
@@ -223,7 +235,7 @@ impl Lists {
 
     /// This node's role as owner of a stream, with the configuration of its list.
     pub fn owner_mut(&mut self, stream: StreamId) -> Option<(&Configuration, &mut StreamOwner)> {
-        let List { configuration, roles } = self.get_mut(stream.list)?;
+        let List { configuration, roles, .. } = self.get_mut(stream.list)?;
         roles.iter_mut().find_map(|role| match role {
             Role::Owner(owner) if owner.stream() == stream => Some((&*configuration, &mut **owner)),
             _ => None,
@@ -260,7 +272,11 @@ mod tests {
                 trail: Vec::new(),
             };
             let roles = Vec::new();
-            *lists.entry(list) = Some(List { configuration, roles });
+            *lists.entry(list) = Some(List {
+                configuration,
+                roles,
+                parts: Vec::new(),
+            });
         }
         lists
     }

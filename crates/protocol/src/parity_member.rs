@@ -236,7 +236,13 @@ impl ParityMember {
     }
 
     /// Sends what the turn made due.
-    pub(crate) fn on_turn_end<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
+    /// `parts_whole`: the position has every part of large values that it must have (P14.9).
+    pub(crate) fn on_turn_end<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        configuration: &Configuration,
+        parts_whole: bool,
+    ) {
         // P11.2: what waits for the disk is bounded by windows that no ack moves on. Leases go on.
         let held = match &mut cx.shared.disk {
             Some(disk) if self.table.is_on_disk() => disk.holds_acks(),
@@ -266,6 +272,6 @@ impl ParityMember {
             };
             cx.send(&owner, Channel::Main, stream, configuration.epoch, &ack);
         }
-        self.fill(cx, configuration);
+        self.fill(cx, configuration, parts_whole);
     }
 }

@@ -8,6 +8,7 @@ mod dispatch;
 mod frames;
 mod housekeep;
 mod install;
+mod large;
 mod leases;
 mod memory;
 mod opinions;
@@ -147,6 +148,7 @@ impl Replica {
             suppliers: Suppliers::default(),
             request_id: 0,
             space_wanted: None,
+            bodies_bytes: 0,
             bad_sums: 0,
             scrub: Scrub::default(),
             takeovers: Takeovers::default(),
@@ -355,6 +357,9 @@ impl Replica {
     /// The latest time for the next [`Event::Timer`].
     pub fn next_deadline(&self) -> Option<Time> {
         let awake = self.lists.awake(Time(0)).flat_map(|list| &list.roles);
+        let awake_lists = self.lists.awake(Time(0));
+        let parts = awake_lists.flat_map(|list| list.parts.iter().map(|parts| parts.rests_until(&list.configuration)));
+        let parts = parts.filter(|at| *at != Time(u64::MAX));
         let roles = awake.filter_map(|role| match role {
             Role::Halted(_) => None,
             Role::Owner(owner) => owner.next_deadline(),
@@ -369,6 +374,7 @@ impl Replica {
         let renew = (owns && self.shared.cluster.parity > 0).then_some(self.renew_at);
         let watch = self.lists.roles().next().is_some().then_some(self.watch.look_at);
         roles
+            .chain(parts)
             .chain(self.lists.first_rests_until())
             .chain(self.shared.sessions.next_deadline())
             .chain(self.shared.stashes.next_deadline().map(|at| at.max(self.account_at)))
@@ -391,13 +397,19 @@ impl Replica {
                 out,
                 shared: &mut self.shared,
             };
-            let roles = self.lists.get_mut(id).into_iter().flat_map(|list| &mut list.roles);
-            let Some(role) = roles.into_iter().find(|role| role.position() == position) else {
+            let Some(list) = self.lists.get_mut(id) else { continue };
+            let Some(role) = list.roles.iter_mut().find(|role| role.position() == position) else {
                 continue;
             };
+            if let Some(at) = list.parts.iter().position(|parts| parts.position() == position) {
+                list.parts.remove(at).end(&mut cx);
+            }
             match role {
                 Role::Halted(_) => continue,
-                Role::Owner(owner) => owner.store.chunks_mut().clear(&mut cx.shared.arena),
+                Role::Owner(owner) => {
+                    owner.drop_bodies(&mut cx);
+                    owner.store.chunks_mut().clear(&mut cx.shared.arena);
+                }
                 Role::Member(member) => member.drop_role(&mut cx),
             }
             cx.shared.stashes.drop_list(&mut cx.shared.arena, id);

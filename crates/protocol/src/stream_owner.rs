@@ -11,6 +11,7 @@ mod credit;
 mod hand_off;
 mod hold;
 mod import;
+mod large;
 mod lease;
 mod log;
 mod members;
@@ -31,6 +32,8 @@ use crate::rules::Fault;
 pub use access::{Access, Effect, RandomKey, Stop, WriteRefusal};
 use credit::Credit;
 use hold::Hold;
+use large::Large;
+pub use large::{LARGE_VALUE_BYTES_MAX, Ticket, body_bytes};
 pub use lease::ReadLease;
 use log::StreamLog;
 pub use members::Member;
@@ -102,6 +105,7 @@ pub struct StreamOwner {
     rebuild: Rebuild,
     hold: Hold,
     hand_offs: hand_off::HandOffs,
+    large: Large,
     pub(crate) wake: Wake,
 }
 
@@ -136,6 +140,7 @@ impl StreamOwner {
             rebuild: Rebuild::new(born),
             hold: Hold::default(),
             hand_offs: hand_off::HandOffs::default(),
+            large: Large::new(tenure.term(), born),
             wake: Wake {
                 progress: true,
                 releasable: true,
@@ -212,7 +217,7 @@ impl StreamOwner {
     /// Memory of tables beside the chunks, in bytes.
     pub fn table_bytes(&self) -> u64 {
         let tables = self.log.table_bytes() + self.rebuild.reconstructor.table_bytes();
-        self.store.tables_bytes() + tables as u64
+        self.store.tables_bytes() + (tables + self.large.held_bytes()) as u64
     }
 
     pub(crate) fn term(&self) -> Term {
@@ -230,6 +235,7 @@ impl StreamOwner {
     pub(crate) fn on_configuration<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
         self.rebuild_members(cx, configuration);
         self.rebuild.reconstructor.restart(cx.mono());
+        self.hurry_large(cx.mono());
         self.wake.progress = true;
         match self.phase {
             Phase::Seal => cx.out.mark(Mark::SealedAgain),
@@ -261,6 +267,7 @@ impl StreamOwner {
         self.credit.at = now;
         self.rebuild.on_session_up(now);
         self.takeover.on_session_up(now);
+        self.hurry_large(now);
         self.wake.lease_wanted = true;
     }
 
@@ -326,6 +333,7 @@ impl StreamOwner {
 
     /// The tenure is over. What is here may be wanted again, by this node or by whoever has the position now (P2.4).
     pub(crate) fn end<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
+        self.drop_bodies(cx);
         let newest = Version::new(self.term(), self.log.seq());
         let (list, x, until) = (self.stream.list, self.stream.x, cx.mono() + cx.shared.parameters.stash);
         let arena = &mut cx.shared.arena;
@@ -340,21 +348,30 @@ impl StreamOwner {
 
     // --- time ----------------------------------------------------------------------------------------------------
 
-    /// Closes the turn: the delta leaves, and what is due is done.
-    pub(crate) fn on_turn_end<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
+    /// Closes the turn: the delta leaves, and what is due is done. `parts_whole`: the position has every part of large
+    /// values that it must have. `has_none`: no Live holder has such parts of this stream (P14.9).
+    pub(crate) fn on_turn_end<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        configuration: &Configuration,
+        parts_whole: bool,
+        has_none: bool,
+    ) {
         self.close_delta(cx, configuration);
+        self.settle_records(cx, configuration, has_none);
         match self.phase {
             Phase::Seal | Phase::Push | Phase::Wait => self.take_over(cx, configuration),
-            Phase::Serve => self.serve(cx, configuration),
+            Phase::Serve => self.serve(cx, configuration, parts_whole),
         }
     }
 
-    fn serve<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
+    fn serve<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration, parts_whole: bool) {
+        self.tend_large(cx, configuration);
         self.resend(cx, configuration);
         if self.store.chunks().directory_known() {
             self.ask_credit(cx, configuration);
         }
-        self.rebuild(cx, configuration);
+        self.rebuild(cx, configuration, parts_whole);
         self.report_drained(cx);
         if self.hold.end(cx.mono()) {
             self.wake.progress = true;
@@ -367,7 +384,7 @@ impl StreamOwner {
     /// The time until which the owner has nothing to do, unless an event changes it. `None`: it may have work in each
     /// turn, since it may wait for other roles of the node.
     pub(crate) fn rests_until(&self, configuration: &Configuration) -> Option<Time> {
-        let has_said = !self.wake.is_set() && self.open_bytes() == 0;
+        let has_said = !self.wake.is_set() && self.open_bytes() == 0 && !self.store.has_record_events();
         let is_whole = self.is_whole() && self.rebuild.reconstructor.is_at_rest() && !self.hold.is_drain_asked();
         // What has gone from a list that is not whole is kept for a time (P3.8), and then dropped (`trim`).
         let live = |a: &Option<Assignment>| a.as_ref().is_some_and(|a| a.state.is_live());
@@ -392,6 +409,7 @@ impl StreamOwner {
                     next = next.min(at);
                 }
                 next = next.min(self.rebuild.next_at(self.store.chunks()));
+                next = next.min(self.large.next_at().unwrap_or(next));
                 if self.store.chunks().directory_known() {
                     next = next.min(self.credit.at).min(self.next_slot_work());
                 }

@@ -10,7 +10,7 @@ use paritas_protocol::{Ring, Role};
 pub(crate) fn check(process: &Process, swarm: &Swarm) -> Result<(), String> {
     let node = &process.node;
     let (figures, arena) = (node.figures(), node.replica().arena());
-    let chunks = figures.data_bytes + figures.index_bytes + figures.parity_bytes;
+    let chunks = figures.data_bytes + figures.index_bytes + figures.parity_bytes + figures.part_bytes;
     let used = u64::from(arena.used()) * arena.chunk_bytes() as u64;
     if chunks != used {
         return Err(format!(
@@ -63,6 +63,9 @@ fn budgets(process: &Process) -> Result<(), String> {
             }
             Role::Halted(_) => {}
         }
+    }
+    for parts in node.replica().lists().flat_map(|list| &list.parts) {
+        in_memory.0 += parts.chunk_count();
     }
     for (budget, found) in [(Some(memory), in_memory), (node.replica().disk_budget(), on_disk)] {
         if let Some(budget) = budget

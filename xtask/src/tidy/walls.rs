@@ -12,7 +12,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("store", &["base"]),
     ("paritylog", &["base", "code"]),
     ("large", &["base", "code"]),
-    ("protocol", &["base", "code", "wire", "store", "paritylog"]),
+    ("protocol", &["base", "code", "wire", "store", "paritylog", "large"]),
     ("frontend", &["base", "wire", "store", "protocol"]),
     ("control", &["base", "code", "protocol"]),
     ("files", &["base", "code", "protocol"]),

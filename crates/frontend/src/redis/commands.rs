@@ -14,7 +14,10 @@ pub(crate) use keyspace::slot_number;
 
 use crate::dialect::{Dialect, Refusal};
 use paritas_base::configuration::Configuration;
-use paritas_protocol::{Access, Context, Effect, Out, StreamOwner, WriteRefusal};
+use paritas_base::Time;
+use paritas_protocol::{
+    Access, Context, Effect, Out, StreamOwner, Ticket, WriteRefusal, body_bytes,
+};
 use paritas_store::{Object, Value};
 use paritas_wire::command::{Command, CommandSpec};
 use paritas_wire::peer::FRAME_BYTES_MAX;
@@ -29,8 +32,9 @@ pub(crate) const REPLY_BYTES_MAX: usize = FRAME_BYTES_MAX - 256;
 pub(crate) enum Executed {
     /// It has run, and its reply is appended.
     Replied(Effect),
-    /// It cannot run yet. It has changed nothing and appended nothing.
-    Stalled,
+    /// It cannot run yet. It has changed nothing and appended nothing. If it waits for a large value: when something of
+    /// that was sent or received last.
+    Stalled(Option<Time>),
 }
 
 /// Why a command stops.
@@ -63,6 +67,8 @@ pub(crate) struct Job<'a> {
     pub(crate) dialect: Dialect,
     /// The hash of its first key, if it is known.
     pub(crate) hash: Option<u64>,
+    /// Names the command while it waits and is run again.
+    pub(crate) ticket: Ticket,
 }
 
 /// One command while it runs on its stream.
@@ -72,6 +78,8 @@ struct Operation<'a, 'c, O: Out> {
     reply: &'a mut Vec<u8>,
     /// Offset in `reply` at which the reply of this command begins.
     start: usize,
+    /// What the new value was made from, if the command does not have it as an argument.
+    basis: Vec<u8>,
 }
 
 /// Runs one command on keys of one stream. The owner must be in the phase Serve.
@@ -88,6 +96,7 @@ pub(crate) fn execute<O: Out>(
         job,
         reply,
         start,
+        basis: Vec::new(),
     };
     let mut result = operation.run();
     let is_stuck = matches!(
@@ -112,7 +121,7 @@ pub(crate) fn execute<O: Out>(
         }
         Err(Stop::Wait) => {
             reply.truncate(start);
-            return Executed::Stalled;
+            return Executed::Stalled(access.moved_at());
         }
     }
     Executed::Replied(access.finish())
@@ -145,10 +154,37 @@ struct Seen {
     is_hash: bool,
 }
 
+/// Length of an object's value in bytes, with its body if it is large.
+fn length_of(object: &Object<'_>) -> usize {
+    object.len() + object.record().map_or(0, body_bytes) as usize
+}
+
+/// What a command needs of a large value to read it.
+#[derive(Clone, Debug)]
+struct LargeValue {
+    seen: Seen,
+    record: Vec<u8>,
+    tail: Vec<u8>,
+}
+
+impl LargeValue {
+    /// That of an object; `None` if all of its value is in the object.
+    fn of(object: &Object<'_>) -> Option<Self> {
+        let record = object.record()?.to_vec();
+        let mut tail = Vec::with_capacity(object.len());
+        object.copy_to(&mut tail);
+        Some(Self {
+            seen: Seen::of(object),
+            record,
+            tail,
+        })
+    }
+}
+
 impl Seen {
     fn of(object: &Object<'_>) -> Self {
         Self {
-            bytes: object.len(),
+            bytes: length_of(object),
             expiry_ms: object.expiry_ms(),
             flags: object.flags(),
             is_hash: object.is_hash(),
@@ -287,13 +323,36 @@ impl<O: Out> Operation<'_, '_, O> {
 
     /// A copy of a string.
     fn string(&mut self, at: usize) -> Result<Option<(Seen, Vec<u8>)>, Stop> {
-        self.look_string(at, |object, _| {
-            Ok(object.map(|object| {
-                let mut bytes = Vec::with_capacity(object.len());
-                object.copy_to(&mut bytes);
-                (Seen::of(object), bytes)
-            }))
-        })
+        let found = self.look_string(at, |object, _| {
+            let Some(object) = object else { return Ok(None) };
+            if let Some(large) = LargeValue::of(object) {
+                return Ok(Some(Err(large)));
+            }
+            let mut bytes = Vec::with_capacity(object.len());
+            object.copy_to(&mut bytes);
+            Ok(Some(Ok((Seen::of(object), bytes))))
+        })?;
+        match found {
+            None => Ok(None),
+            Some(Ok(here)) => Ok(Some(here)),
+            Some(Err(large)) => {
+                let mut bytes = self.access.body(&large.record)?.to_vec();
+                bytes.extend_from_slice(&large.tail);
+                self.basis = [large.record, large.tail].concat();
+                Ok(Some((large.seen, bytes)))
+            }
+        }
+    }
+
+    /// Appends a large value to the reply, once its body is here.
+    fn append_large(&mut self, large: &LargeValue) -> Result<(), Stop> {
+        let Self { access, reply, .. } = self;
+        let body = access.body(&large.record)?;
+        encode::bulk_header(reply, body.len() + large.tail.len());
+        reply.extend_from_slice(body);
+        reply.extend_from_slice(&large.tail);
+        encode::bulk_end(reply);
+        Ok(())
     }
 
     // --- changing ------------------------------------------------------------------------------------------------
@@ -301,6 +360,9 @@ impl<O: Out> Operation<'_, '_, O> {
     /// Stores a value under the key in argument `at`.
     fn put(&mut self, at: usize, value: Value<'_>) -> Result<(), Stop> {
         let (key, hash) = (self.job.args.arg(at), self.hash_of(at));
+        if value.bytes.len() > self.access.limits().value_bytes {
+            return Ok(self.access.put_large(self.job.ticket, &self.basis, hash, key, value)?);
+        }
         Ok(self.access.put(hash, key, value)?)
     }
 
@@ -317,8 +379,14 @@ impl<O: Out> Operation<'_, '_, O> {
         Ok(self.access.set_expiry(hash, key, expiry_ms)?)
     }
 
-    /// Refuses the key in argument `at`, or a value of `value_bytes` bytes, if it is longer than the store allows.
+    /// Refuses the key in argument `at`, or a value of `value_bytes` bytes, if it is longer than one object may be.
     fn check_limits(&self, at: usize, value_bytes: usize) -> Result<(), Stop> {
         Ok(self.access.check_limits(self.job.args.arg(at).len(), value_bytes)?)
+    }
+
+    /// As [`Self::check_limits`], for a value that may be large.
+    fn check_large_limits(&self, at: usize, value_bytes: usize) -> Result<(), Stop> {
+        let key_bytes = self.job.args.arg(at).len();
+        Ok(self.access.check_large_limits(key_bytes, value_bytes)?)
     }
 }

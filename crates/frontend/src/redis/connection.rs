@@ -42,6 +42,7 @@ impl Dispatcher {
                     args,
                     dialect,
                     hash: None,
+                    ticket: client.ticket(cx),
                 };
                 return self.run_on(cx, lists, client, turn, job, &[], stream);
             }

@@ -5,7 +5,7 @@ use crate::dialect::Dialect;
 use crate::redis::commands::REPLY_BYTES_MAX;
 use paritas_base::configuration::Tenure;
 use paritas_base::{ConnId, Epoch, Incarnation, ListId, NodeId, Position, StreamId, Term, Time};
-use paritas_protocol::{Ends, Port, ReplyBuf, TakenAgain};
+use paritas_protocol::{Context, Ends, Out, Port, ReplyBuf, TakenAgain, Ticket};
 use paritas_wire::command::{Command, CommandSpec, flag};
 use paritas_wire::resp::Args;
 use std::collections::VecDeque;
@@ -118,6 +118,19 @@ impl Client {
                 replies: Vec::new(),
                 parked: VecDeque::new(),
             },
+        }
+    }
+
+    /// Names its next command at this node.
+    pub(crate) fn ticket<O: Out>(&self, cx: &Context<'_, O>) -> Ticket {
+        let (node, conn) = match self.caller {
+            Caller::Local(conn) => (cx.shared.node, conn),
+            Caller::Remote(node, conn) => (node, conn),
+        };
+        Ticket {
+            node,
+            conn,
+            n: self.next_n,
         }
     }
 

@@ -159,6 +159,7 @@ impl Dispatcher {
                     args,
                     dialect: client.dialect,
                     hash: None,
+                    ticket: client.ticket(cx),
                 };
                 self.run_on(cx, lists, client, turn, job, raw, stream)
             }
@@ -398,6 +399,7 @@ impl Dispatcher {
                 args: self.part_args.list(&command),
                 dialect: client.dialect,
                 hash: None,
+                ticket: client.ticket(cx),
             };
             let executed = commands::execute(cx, configuration, owner, job, &mut reply);
             if let Executed::Replied(effect) = executed {

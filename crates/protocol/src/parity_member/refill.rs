@@ -202,6 +202,11 @@ impl Refill {
         self.filling
     }
 
+    /// P14.9: the position has every part of large values that it must have.
+    pub(crate) fn on_parts_whole(&mut self, now: Time) {
+        self.next_at = now;
+    }
+
     pub(crate) fn next_deadline(&self) -> Option<Time> {
         self.filling.then_some(self.next_at)
     }
@@ -210,7 +215,7 @@ impl Refill {
 impl ParityMember {
     /// Continues the refill: asks for chunks, encodes complete stripes, begins further ones, and asks to become Live
     /// when all stripes are valid.
-    pub(crate) fn fill<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
+    pub(crate) fn fill<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration, parts_whole: bool) {
         let me = configuration.at(self.position()).filter(|a| a.tenure == self.tenure());
         self.refill.filling = me.is_some_and(|a| a.state == PositionState::Filling);
         if !self.refill.filling {
@@ -224,7 +229,7 @@ impl ParityMember {
         if cx.mono() >= self.refill.next_at {
             let retry = cx.shared.parameters.retry;
             self.refill.next_at = cx.after(retry);
-            self.ask_again(cx, configuration);
+            self.ask_again(cx, configuration, parts_whole);
         }
         self.begin_fetches(cx, configuration);
     }
@@ -424,7 +429,7 @@ impl ParityMember {
     }
 
     /// Repeats unanswered questions. If all stripes are valid, asks to become Live.
-    fn ask_again<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
+    fn ask_again<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration, parts_whole: bool) {
         let list = configuration.list;
         if self.refill.queue.is_none() {
             for x in configuration.data_positions() {
@@ -471,7 +476,7 @@ impl ParityMember {
             log.known && configuration.tenure(x).map(|t| t.term()) == Some(log.term)
         });
         let idle = self.refill.fetches.is_empty() && self.refill.queue.as_ref().is_some_and(|q| q.is_empty());
-        if idle && all_known {
+        if idle && all_known && parts_whole {
             cx.propose(Proposal::AskLive {
                 list,
                 position: self.position(),

@@ -1,6 +1,7 @@
 //! Frames of peers: the handshake, the epoch fence, and messages that are not for one role.
 
 use super::dispatch::{on_member, on_owner, tenure_of};
+use super::large::{on_fenced, on_unfenced};
 use super::{FrontMessage, Notice, Replica};
 use crate::context::Context;
 use crate::interface::{Channel, LinkId, Out, Proposal};
@@ -39,12 +40,8 @@ impl Replica {
                     // The end of the former link is reported later, when it has no peer any more.
                     self.notices.push(Notice::SessionDown(node, incarnation));
                 }
-                for (_, role) in self.lists.roles_mut() {
-                    match role {
-                        Role::Halted(_) => {}
-                        Role::Owner(owner) => owner.on_session_up(&mut cx, node),
-                        Role::Member(member) => member.refill.on_session_up(now.mono),
-                    }
+                for list in self.lists.all_mut() {
+                    on_session_up(&mut cx, list, node);
                 }
                 self.notices.push(Notice::SessionUp);
             }
@@ -113,13 +110,7 @@ impl Replica {
                     for channel in [Channel::Main, Channel::Bulk] {
                         cx.send_to(node, incarnation, channel, header.stream, epoch, &stale);
                     }
-                    for role in &mut list.roles {
-                        match role {
-                            Role::Halted(_) => {}
-                            Role::Owner(owner) => owner.on_session_up(&mut cx, node),
-                            Role::Member(member) => member.refill.on_session_up(now.mono),
-                        }
-                    }
+                    on_session_up(&mut cx, list, node);
                 }
             }
             Message::Yielded { tenure } => {
@@ -149,6 +140,13 @@ impl Replica {
                         owner.on_lease(&mut cx, from, entry.term, sent);
                     }
                 }
+            }
+            Message::PutUnit { .. }
+            | Message::FreeGroups { .. }
+            | Message::ReadUnit { .. }
+            | Message::UnitValue { .. } => {
+                let list = self.lists.get_mut(header.stream.list);
+                on_unfenced(&mut cx, list, (node, incarnation), header, &message);
             }
             message => self.on_list_message(now, (node, incarnation), header, &message, out),
         }
@@ -198,7 +196,10 @@ impl Replica {
             cx.send_to(from.0, from.1, Channel::Main, header.stream, installed, &stale);
             return;
         }
-        let List { configuration, roles } = list;
+        if on_fenced(&mut cx, list, from, header, message) {
+            return;
+        }
+        let List { configuration, roles, .. } = list;
         if let Message::YieldQuery { tenure } = message {
             let mine = (tenure.node, tenure.incarnation) == (cx.shared.node, cx.shared.incarnation);
             let holds_as =
@@ -227,5 +228,24 @@ impl Replica {
                 Role::Member(member) => on_member(&mut cx, configuration, member, from, header, message),
             }
         }
+    }
+}
+
+/// What a lost session may have cost goes again.
+fn on_session_up<O: Out>(cx: &mut Context<'_, O>, list: &mut List, node: NodeId) {
+    let List {
+        configuration,
+        roles,
+        parts,
+    } = list;
+    for role in roles {
+        match role {
+            Role::Halted(_) => {}
+            Role::Owner(owner) => owner.on_session_up(cx, node),
+            Role::Member(member) => member.refill.on_session_up(cx.now.mono),
+        }
+    }
+    for held in parts {
+        held.on_session_up(cx, configuration, node);
     }
 }

@@ -6,6 +6,7 @@ use crate::interface::{Channel, HaltReason, Out, Proposal};
 use crate::lists::{Halted, List, Role};
 use crate::mark::Mark;
 use crate::parity_member::ParityMember;
+use crate::parts::{PositionParts, positions_in_memory};
 use crate::stream_owner::StreamOwner;
 use paritas_base::configuration::{Configuration, Lineage, PositionState, Tenure};
 use paritas_base::{Clock, Position, StreamId};
@@ -68,7 +69,7 @@ impl Replica {
                 disk.drop_list(new.list);
             }
         }
-        let before = before.map_or(Vec::new(), |list| list.roles);
+        let (before, parts_before) = before.map_or((Vec::new(), Vec::new()), |list| (list.roles, list.parts));
         let rules = cx.rules();
         let mut roles = Vec::new();
         for mut role in before {
@@ -148,11 +149,46 @@ impl Replica {
             });
         }
         roles.sort_by_key(Role::position);
+        let parts = install_parts(&mut cx, new, &roles, parts_before);
         *entry = Some(List {
             configuration: new.clone(),
             roles,
+            parts,
         });
         self.notices.push(Notice::Configuration(new.list));
         true
     }
+}
+
+/// Parts of large values belong to the tenure of a role: they are kept, begun and ended with it (P14.4).
+fn install_parts<O: Out>(
+    cx: &mut Context<'_, O>,
+    new: &Configuration,
+    roles: &[Role],
+    before: Vec<PositionParts>,
+) -> Vec<PositionParts> {
+    let tenure = |role: &Role| match role {
+        Role::Halted(_) => None,
+        Role::Owner(owner) => Some((owner.stream().x, owner.tenure())),
+        Role::Member(member) => Some((member.position(), member.tenure())),
+    };
+    let mut held: Vec<(Position, Tenure)> = roles.iter().filter_map(tenure).collect();
+    held.retain(|(position, _)| position.0 < positions_in_memory(cx, new));
+    let mut parts = Vec::new();
+    for mut one in before {
+        match held.iter().position(|held| *held == (one.position(), one.tenure())) {
+            Some(at) => {
+                held.remove(at);
+                parts.push(one);
+            }
+            None => one.end(cx),
+        }
+    }
+    for (position, tenure) in held {
+        parts.push(PositionParts::new(cx, new, position, tenure));
+    }
+    for one in &mut parts {
+        one.on_configuration(cx, new);
+    }
+    parts
 }

@@ -32,6 +32,8 @@ pub struct Figures {
     pub index_bytes: u64,
     /// Bytes of parity chunks in memory.
     pub parity_bytes: u64,
+    /// Bytes of chunks with parts of large values.
+    pub part_bytes: u64,
     /// Bytes of raw deltas: unstable ones, and stable ones that are kept for undoing.
     pub ring_bytes: u64,
     /// Bytes of versions, sums and directories.
@@ -63,6 +65,8 @@ impl Replica {
     pub fn figures(&self, front_bytes: u64) -> Figures {
         let chunk = u64::from(self.shared.cluster.chunk_bytes);
         let mut f = Figures::default();
+        let parts = self.lists.iter().flat_map(|list| &list.parts);
+        f.part_bytes = parts.map(|parts| u64::from(parts.chunk_count())).sum::<u64>() * chunk;
         for role in self.lists.roles() {
             match role {
                 Role::Halted(_) => {}
@@ -97,7 +101,7 @@ impl Replica {
             .shared
             .arena
             .resident_bytes()
-            .saturating_sub(f.data_bytes + f.index_bytes + f.parity_bytes + f.stash_bytes);
+            .saturating_sub(f.data_bytes + f.index_bytes + f.parity_bytes + f.part_bytes + f.stash_bytes);
         f
     }
 

@@ -160,11 +160,36 @@ impl Replica {
             out,
             shared: &mut self.shared,
         };
-        for (configuration, role) in self.lists.awake_roles_mut(now.mono) {
-            match role {
-                Role::Halted(_) => {}
-                Role::Owner(owner) => owner.on_turn_end(&mut cx, configuration),
-                Role::Member(member) => member.on_turn_end(&mut cx, configuration),
+        for list in self.lists.awake_mut(now.mono) {
+            let List {
+                configuration,
+                roles,
+                parts,
+            } = list;
+            for role in roles {
+                let mut held = parts.iter_mut().find(|held| held.position() == role.position());
+                // Positions on log nodes have no parts.
+                let was_whole = held.as_ref().is_none_or(|held| held.was_whole());
+                let is_whole = was_whole || held.as_mut().is_some_and(|held| held.is_whole(configuration));
+                match role {
+                    Role::Halted(_) => {}
+                    Role::Owner(owner) => {
+                        if is_whole && !was_whole {
+                            owner.on_parts_whole(now.mono);
+                        }
+                        let has_none = held.is_some_and(|held| held.has_none_of(owner.stream().x));
+                        owner.on_turn_end(&mut cx, configuration, is_whole, has_none);
+                    }
+                    Role::Member(member) => {
+                        if is_whole && !was_whole {
+                            member.refill.on_parts_whole(now.mono);
+                        }
+                        member.on_turn_end(&mut cx, configuration, is_whole);
+                    }
+                }
+            }
+            for held in parts {
+                held.on_turn_end(&mut cx, configuration);
             }
         }
         // Halted roles end before leases are asked for and replies are released.

@@ -3,12 +3,13 @@
 //! A command reads everything it needs before it changes anything. So a command that must wait has changed nothing, and
 //! can be run again from its start. Its changes are in one delta if it reserves space first ([`Access::reserve`]).
 
-use super::{Admission, StreamOwner};
+use super::{Admission, LARGE_VALUE_BYTES_MAX, StreamOwner, Ticket};
 use crate::context::Context;
 use crate::interface::Out;
 use crate::mark::Mark;
 use crate::parameters::Reads;
 use crate::rules::{Fault, Rules};
+use paritas_base::Time;
 use paritas_base::configuration::Configuration;
 use paritas_store::delta::COMMAND_DELTA_BYTES_MAX;
 use paritas_store::{Arena, Blocked, Delta, Limits, Object, ObjectStore as Store, Policy, Value};
@@ -107,6 +108,7 @@ pub struct Access<'a, 'c, O: Out> {
     changed: bool,
     /// Whether the command's own changes have begun.
     pub(super) begun: bool,
+    moved_at: Option<Time>,
     /// Whether it makes several changes, all in one delta: no client may ever see some without the others (P1.3).
     pub(super) several: bool,
 }
@@ -124,6 +126,7 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
             admitted: false,
             changed: false,
             begun: false,
+            moved_at: None,
             several: false,
         }
     }
@@ -319,6 +322,61 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
         Ok(())
     }
 
+    /// Stores a value that is too long for one object: its body lies in parts at the positions of the list (P14.2).
+    /// `ticket` names the command, which is run again with the same value until the parts are there. `basis`: what the
+    /// command has made the value from. If that is another one than before, the value is sent from its beginning.
+    ///
+    /// # Errors
+    /// [`Stop::Wait`] until every holder has its part. A refusal for a key or value that is too long, or if a holder
+    /// has no memory for its part, and the errors of `change`.
+    pub fn put_large(
+        &mut self,
+        ticket: Ticket,
+        basis: &[u8],
+        hash: u64,
+        key: &[u8],
+        value: Value<'_>,
+    ) -> Result<(), Stop> {
+        self.check_large_limits(key.len(), value.bytes.len())?;
+        self.admit()?;
+        let sealed = self.owner.upload(self.cx, self.configuration, ticket, basis, value.bytes);
+        self.note_move(self.owner.upload_moved_at(ticket));
+        let sealed = sealed?;
+        let mut record = Vec::new();
+        sealed.encode(&mut record);
+        let value = Value {
+            bytes: value.bytes.get(sealed.body_bytes as usize..).unwrap_or_default(),
+            record: record.get(1..).unwrap_or_default(),
+            ..value
+        };
+        self.change(hash, |store, arena, delta| store.put(arena, delta, hash, key, value))?;
+        self.begun = true;
+        self.owner.end_upload(ticket, true);
+        Ok(())
+    }
+
+    /// The body of a large value. `record` is that of its object.
+    ///
+    /// # Errors
+    /// [`Stop::Wait`] until all of it is here.
+    pub fn body(&mut self, record: &[u8]) -> Result<&[u8], Stop> {
+        if let Err(stop) = self.owner.body(self.cx, self.configuration, record) {
+            self.note_move(self.owner.body_moved_at(record));
+            return Err(stop);
+        }
+        self.owner.body(self.cx, self.configuration, record)
+    }
+
+    /// A command that waits for a large value has moved on.
+    fn note_move(&mut self, at: Option<Time>) {
+        self.moved_at = self.moved_at.max(at);
+    }
+
+    /// When something of the large values that the command waits for was sent or received last.
+    pub fn moved_at(&self) -> Option<Time> {
+        self.moved_at
+    }
+
     /// Removes a key. True if it existed.
     ///
     /// # Errors
@@ -388,6 +446,21 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
             return Err(Stop::Refused(WriteRefusal::ValueTooLong {
                 bytes: value_bytes,
                 bytes_max: limits.value_bytes,
+            }));
+        }
+        Ok(())
+    }
+
+    /// As [`Self::check_limits`], for a value that may lie in parts.
+    ///
+    /// # Errors
+    /// The refusal for the key or value that is too long.
+    pub fn check_large_limits(&self, key_bytes: usize, value_bytes: usize) -> Result<(), Stop> {
+        self.check_limits(key_bytes, 0)?;
+        if value_bytes > LARGE_VALUE_BYTES_MAX {
+            return Err(Stop::Refused(WriteRefusal::ValueTooLong {
+                bytes: value_bytes,
+                bytes_max: LARGE_VALUE_BYTES_MAX,
             }));
         }
         Ok(())

@@ -486,6 +486,14 @@ impl StreamOwner {
                 }
                 // Evicted or expired since the walk found it.
                 Ok(None) => {}
+                // The parts of a large value do not move with its slot: the move is refused.
+                Ok(Some(object)) if object.record().is_some() => {
+                    source.stage = Stage::Refused;
+                    source.resend_at = cx.mono();
+                    source.give_up_at = Time(u64::MAX);
+                    self.wake.progress = true;
+                    return;
+                }
                 Ok(Some(object)) => {
                     value.clear();
                     object.copy_to(&mut value);

@@ -65,7 +65,12 @@ impl Rebuild {
 
 impl StreamOwner {
     /// While Filling: the directory, then every absent chunk, then `AskLive` (P5.5, P5.6).
-    pub(super) fn rebuild<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
+    pub(super) fn rebuild<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        configuration: &Configuration,
+        parts_whole: bool,
+    ) {
         let now = cx.mono();
         let me = configuration.at(self.stream.x).filter(|a| a.tenure == self.tenure);
         let filling = me.is_some_and(|a| a.state == PositionState::Filling);
@@ -101,6 +106,10 @@ impl StreamOwner {
         self.reconstruct(cx, configuration);
         if filling && self.store.chunks().absent_count() == 0 && now >= self.rebuild.ask_live_at {
             self.rebuild.ask_live_at = cx.after(cx.shared.parameters.retry);
+            // P14.9: parts of large values are still to be made.
+            if !parts_whole {
+                return;
+            }
             self.rebuild.asked_live = true;
             let shared = &mut *cx.shared;
             shared
@@ -132,7 +141,12 @@ impl StreamOwner {
             .set_directory(&cx.shared.arena, Message::directory_entries(entries));
         self.rebuild.reconstructor.restart(cx.mono());
         self.wake.progress = true;
-        self.rebuild(cx, configuration);
+        self.rebuild(cx, configuration, false);
+    }
+
+    /// P14.9: the position has every part of large values that it must have.
+    pub(crate) fn on_parts_whole(&mut self, now: Time) {
+        self.rebuild.ask_live_at = now;
     }
 
     /// Whether all of the stream's chunks are here.

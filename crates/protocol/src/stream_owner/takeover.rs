@@ -82,7 +82,7 @@ impl StreamOwner {
         self.try_wait(cx, configuration);
         self.try_serve(cx, configuration);
         if self.phase == Phase::Serve {
-            self.serve(cx, configuration);
+            self.serve(cx, configuration, false);
             return;
         }
         let now = cx.mono();

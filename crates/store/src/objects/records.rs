@@ -65,6 +65,11 @@ impl ObjectStore {
         core::mem::take(&mut self.records.events)
     }
 
+    /// Whether [`Self::take_record_events`] would return any.
+    pub fn has_record_events(&self) -> bool {
+        !self.records.events.is_empty()
+    }
+
     /// Number of records reported as born and not as dead.
     pub fn record_count(&self) -> u64 {
         self.records.live

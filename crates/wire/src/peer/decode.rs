@@ -238,6 +238,13 @@ impl<'a> Message<'a> {
                     false => None,
                 },
             },
+            kind::FIND_PARTS => Self::FindParts {
+                position: Position(r.u8()?),
+            },
+            kind::FOUND_PARTS => Self::FoundParts {
+                position: Position(r.u8()?),
+                any: flag(r.u8()?)?,
+            },
             _ => return None,
         };
         r.end(message)

@@ -281,6 +281,11 @@ impl Message<'_> {
                     to.extend_from_slice(bytes);
                 }
             }
+            Self::FindParts { position } => to.u8(position.0),
+            Self::FoundParts { position, any } => {
+                to.u8(position.0);
+                to.u8(u8::from(*any));
+            }
         }
     }
 }

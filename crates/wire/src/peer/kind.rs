@@ -38,7 +38,9 @@ pub const READ_GROUPS: u8 = 42;
 pub const ALIVE_GROUPS: u8 = 43;
 pub const READ_UNIT: u8 = 44;
 pub const UNIT_VALUE: u8 = 45;
+pub const FIND_PARTS: u8 = 46;
+pub const FOUND_PARTS: u8 = 47;
 
 pub(super) fn is_known(kind: u8) -> bool {
-    kind == HELLO || (DELTA..=UNIT_VALUE).contains(&kind)
+    kind == HELLO || (DELTA..=FOUND_PARTS).contains(&kind)
 }

@@ -298,6 +298,15 @@ pub enum Message<'a> {
         id: u64,
         unit: Option<(u32, &'a [u8])>,
     },
+    /// Asks whether the receiver has parts of large values of the stream. `position` is that of the sender.
+    FindParts {
+        position: Position,
+    },
+    /// Answers it. `position` repeats that of the question.
+    FoundParts {
+        position: Position,
+        any: bool,
+    },
 }
 
 impl Message<'_> {
@@ -341,6 +350,8 @@ impl Message<'_> {
             Self::AliveGroups { .. } => kind::ALIVE_GROUPS,
             Self::ReadUnit { .. } => kind::READ_UNIT,
             Self::UnitValue { .. } => kind::UNIT_VALUE,
+            Self::FindParts { .. } => kind::FIND_PARTS,
+            Self::FoundParts { .. } => kind::FOUND_PARTS,
         }
     }
 }

@@ -19,7 +19,7 @@ pub struct Limits {
 impl Limits {
     /// Limits for clients that may run commands.
     pub const DEFAULT: Self = Self {
-        bulk_bytes_max: 1 << 20,
+        bulk_bytes_max: 32 << 20,
         args_max: 1 << 20,
         inline_bytes_max: 64 << 10,
         request_bytes_max: 64 << 20,

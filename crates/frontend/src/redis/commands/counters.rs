@@ -25,6 +25,7 @@ impl<O: Out> Operation<'_, '_, O> {
                 return Ok((None, Some(0)));
             };
             let value = match object.whole() {
+                _ if object.record().is_some() => None,
                 Some(bytes) => parse_integer(bytes),
                 None if object.len() <= INTEGER_BYTES_MAX => {
                     let mut bytes = Vec::with_capacity(INTEGER_BYTES_MAX);

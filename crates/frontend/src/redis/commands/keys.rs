@@ -54,24 +54,25 @@ impl<O: Out> Operation<'_, '_, O> {
         })
     }
 
-    /// A copy of the value of a key, of any type.
-    fn object(&mut self, at: usize) -> Result<Option<(Seen, Vec<u8>)>, Stop> {
+    /// A copy of a key's object, of any type: the bytes in it, and its record if the value is large.
+    fn object(&mut self, at: usize) -> Result<Option<(Seen, Vec<u8>, Vec<u8>)>, Stop> {
         self.look(at, |object, _| {
             Ok(object.map(|object| {
                 let mut bytes = Vec::with_capacity(object.len());
                 object.copy_to(&mut bytes);
-                (Seen::of(object), bytes)
+                (Seen::of(object), bytes, object.record().unwrap_or_default().to_vec())
             }))
         })
     }
 
-    fn put_object(&mut self, at: usize, seen: &Seen, bytes: &[u8]) -> Result<(), Stop> {
+    /// Of a large value, both objects name the same parts.
+    fn put_object(&mut self, at: usize, seen: &Seen, bytes: &[u8], record: &[u8]) -> Result<(), Stop> {
         let value = Value {
             bytes,
             expiry_ms: seen.expiry_ms,
             flags: seen.flags,
             hash_kind: seen.is_hash,
-            record: &[],
+            record,
         };
         self.put(at, value)
     }
@@ -97,8 +98,8 @@ impl<O: Out> Operation<'_, '_, O> {
         let source = self.object(1)?;
         let taken = self.seen(2)?.is_some();
         let copied = match source {
-            Some((seen, bytes)) if replace || !taken => {
-                self.put_object(2, &seen, &bytes)?;
+            Some((seen, bytes, record)) if replace || !taken => {
+                self.put_object(2, &seen, &bytes, &record)?;
                 true
             }
             _ => false,
@@ -109,7 +110,7 @@ impl<O: Out> Operation<'_, '_, O> {
 
     /// RENAME, and RENAMENX if `only_if_free`: one delta.
     pub(crate) fn rename(&mut self, only_if_free: bool) -> Result<(), Stop> {
-        let Some((seen, bytes)) = self.object(1)? else {
+        let Some((seen, bytes, record)) = self.object(1)? else {
             return Err(Stop::Error(errors::NO_SUCH_KEY));
         };
         let taken = self.seen(2)?.is_some();
@@ -121,7 +122,7 @@ impl<O: Out> Operation<'_, '_, O> {
             let (keys, inserted) = ([old, new].into_iter(), [new].into_iter());
             self.access.reserve(2, bytes.len() + new.len(), keys, inserted)?;
             // The order matters: the write can fail for lack of space, so it comes before the removal.
-            self.put_object(2, &seen, &bytes)?;
+            self.put_object(2, &seen, &bytes, &record)?;
             self.remove(1)?;
         }
         if only_if_free {
@@ -141,6 +142,7 @@ impl<O: Out> Operation<'_, '_, O> {
                     return Ok(());
                 }
                 Some(object) if object.is_hash() => "listpack",
+                Some(object) if object.record().is_some() => "raw",
                 Some(object) if object.whole().and_then(parse_integer).is_some() => "int",
                 Some(object) if object.len() <= EMBEDDED_BYTES_MAX => "embstr",
                 Some(_) => "raw",

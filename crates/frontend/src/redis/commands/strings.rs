@@ -1,10 +1,10 @@
 //! Strings.
 
 use super::expiry::Unit;
-use super::{Operation, REPLY_BYTES_MAX, Seen, Stop};
-use paritas_protocol::{Fault, Out};
+use super::{LargeValue, Operation, REPLY_BYTES_MAX, Seen, Stop, length_of};
+use paritas_protocol::{Fault, LARGE_VALUE_BYTES_MAX, Out};
 use paritas_store::{Object, Value};
-use paritas_wire::resp::{encode, errors};
+use paritas_wire::resp::{Proto, encode, errors};
 
 /// The options of SET and GETEX.
 #[derive(Clone, Copy, Default, Debug)]
@@ -29,42 +29,75 @@ fn append_value(reply: &mut Vec<u8>, object: &Object<'_>) {
     }
 }
 
+fn append_value_or_null(reply: &mut Vec<u8>, object: Option<&Object<'_>>, proto: Proto) {
+    match object {
+        Some(object) => append_value(reply, object),
+        None => encode::null(reply, proto),
+    }
+}
+
+/// The bytes that GETRANGE returns of a value of `length` bytes. Negative numbers count from the end.
+fn range_of(start: i64, end: i64, length: usize) -> core::ops::Range<usize> {
+    let length = length as i64;
+    let from_end = |index: i64| if index < 0 { (length + index).max(0) } else { index };
+    let range = from_end(start)..from_end(end).saturating_add(1).min(length);
+    if (start < 0 && end < 0 && start > end) || range.is_empty() {
+        return 0..0;
+    }
+    range.start as usize..range.end as usize
+}
+
 impl<O: Out> Operation<'_, '_, O> {
     /// Appends the value of the key in argument `at` to the reply.
     fn answer_value(&mut self, at: usize) -> Result<Option<Seen>, Stop> {
         let proto = self.proto();
-        self.look_string(at, |object, reply| {
-            match object {
-                Some(object) => append_value(reply, object),
-                None => encode::null(reply, proto),
+        let found = self.look_string(at, |object, reply| {
+            match object.and_then(LargeValue::of) {
+                Some(large) => return Ok(Err(large)),
+                None => append_value_or_null(reply, object, proto),
             }
-            Ok(object.map(Seen::of))
-        })
+            Ok(Ok(object.map(Seen::of)))
+        })?;
+        match found {
+            Ok(seen) => Ok(seen),
+            Err(large) => {
+                self.append_large(&large)?;
+                Ok(Some(large.seen))
+            }
+        }
     }
 
     #[inline]
     pub(crate) fn get(&mut self) -> Result<(), Stop> {
         let proto = self.proto();
-        self.look_string(1, |object, reply| {
-            match object {
-                Some(object) => append_value(reply, object),
-                None => encode::null(reply, proto),
+        let large = self.look_string(1, |object, reply| {
+            let large = object.and_then(LargeValue::of);
+            if large.is_none() {
+                append_value_or_null(reply, object, proto);
             }
-            Ok(())
-        })
+            Ok(large)
+        })?;
+        match large {
+            None => Ok(()),
+            Some(large) => self.append_large(&large),
+        }
     }
 
     pub(crate) fn mget(&mut self) -> Result<(), Stop> {
         let proto = self.proto();
         encode::array_header(self.reply, self.count() - 1);
         for at in 1..self.count() {
-            self.look(at, |object, reply| {
-                match object.filter(|o| !o.is_hash()) {
-                    Some(object) => append_value(reply, object),
-                    None => encode::null(reply, proto),
+            let large = self.look(at, |object, reply| {
+                let object = object.filter(|o| !o.is_hash());
+                let large = object.and_then(LargeValue::of);
+                if large.is_none() {
+                    append_value_or_null(reply, object, proto);
                 }
-                Ok(())
+                Ok(large)
             })?;
+            if let Some(large) = large {
+                self.append_large(&large)?;
+            }
             if self.reply.len() - self.start > REPLY_BYTES_MAX {
                 return Err(self.refuse(|out| errors::reply_too_large(out, REPLY_BYTES_MAX)));
             }
@@ -121,7 +154,7 @@ impl<O: Out> Operation<'_, '_, O> {
             Some((unit, at)) => Some(self.deadline(unit, at)?),
             None => None,
         };
-        self.check_limits(1, self.job.args.arg(2).len())?;
+        self.check_large_limits(1, self.job.args.arg(2).len())?;
         let old = if options.get {
             self.answer_value(1)?
         } else if options.if_absent || options.if_present || options.keep_expiry {
@@ -150,7 +183,7 @@ impl<O: Out> Operation<'_, '_, O> {
     /// Stores a value with this expiry, in ms since 1970. If that time has passed, the key is removed instead.
     fn put_until(&mut self, at: usize, bytes: &[u8], expiry_ms: Option<u64>) -> Result<(), Stop> {
         if expiry_ms.is_some_and(|expiry| expiry <= self.access.now_ms()) {
-            self.check_limits(at, bytes.len())?;
+            self.check_large_limits(at, bytes.len())?;
             return self.remove(at).map(|_| ());
         }
         let value = Value {
@@ -162,7 +195,7 @@ impl<O: Out> Operation<'_, '_, O> {
     }
 
     pub(crate) fn setnx(&mut self) -> Result<(), Stop> {
-        self.check_limits(1, self.job.args.arg(2).len())?;
+        self.check_large_limits(1, self.job.args.arg(2).len())?;
         let absent = self.seen(1)?.is_none();
         if absent {
             self.put(1, Seen::with(None, self.job.args.arg(2)))?;
@@ -179,7 +212,7 @@ impl<O: Out> Operation<'_, '_, O> {
     }
 
     pub(crate) fn getset(&mut self) -> Result<(), Stop> {
-        self.check_limits(1, self.job.args.arg(2).len())?;
+        self.check_large_limits(1, self.job.args.arg(2).len())?;
         self.answer_value(1)?;
         self.put(1, Seen::with(None, self.job.args.arg(2)))
     }
@@ -260,7 +293,7 @@ impl<O: Out> Operation<'_, '_, O> {
 
     pub(crate) fn strlen(&mut self) -> Result<(), Stop> {
         self.look_string(1, |object, reply| {
-            encode::integer(reply, object.map_or(0, |o| o.len() as i64));
+            encode::integer(reply, object.map_or(0, |o| length_of(o) as i64));
             Ok(())
         })
     }
@@ -268,20 +301,15 @@ impl<O: Out> Operation<'_, '_, O> {
     pub(crate) fn getrange(&mut self) -> Result<(), Stop> {
         let (start, end) = (self.integer(2)?, self.integer(3)?);
         let mut bytes = Vec::new();
-        self.look_string(1, |object, reply| {
+        let large = self.look_string(1, |object, reply| {
             let Some(object) = object else {
                 reply.extend_from_slice(encode::EMPTY_BULK);
-                return Ok(());
+                return Ok(None);
             };
-            let length = object.len() as i64;
-            let from_end = |index: i64| if index < 0 { (length + index).max(0) } else { index };
-            let range = from_end(start)..from_end(end).saturating_add(1).min(length);
-            let backwards = start < 0 && end < 0 && start > end;
-            if backwards || range.is_empty() {
-                reply.extend_from_slice(encode::EMPTY_BULK);
-                return Ok(());
+            if let Some(large) = LargeValue::of(object) {
+                return Ok(Some(large));
             }
-            let range = range.start as usize..range.end as usize;
+            let range = range_of(start, end, object.len());
             match object.whole() {
                 Some(value) => encode::bulk(reply, value.get(range).unwrap_or_default()),
                 None => {
@@ -289,16 +317,34 @@ impl<O: Out> Operation<'_, '_, O> {
                     encode::bulk(reply, bytes.get(range).unwrap_or_default());
                 }
             }
-            Ok(())
-        })
+            Ok(None)
+        })?;
+        let Some(large) = large else { return Ok(()) };
+        let Self { access, reply, .. } = self;
+        let body = access.body(&large.record)?;
+        let range = range_of(start, end, body.len() + large.tail.len());
+        encode::bulk_header(reply, range.len());
+        reply.extend_from_slice(body.get(range.start.min(body.len())..range.end.min(body.len())).unwrap_or_default());
+        let in_tail = range.start.saturating_sub(body.len())..range.end.saturating_sub(body.len());
+        reply.extend_from_slice(large.tail.get(in_tail).unwrap_or_default());
+        encode::bulk_end(reply);
+        Ok(())
     }
 
     /// Refuses a string of `bytes` bytes, with the error of Redis, if it is longer than the store allows.
     fn check_length(&self, bytes: usize) -> Result<(), Stop> {
-        if bytes > self.access.limits().value_bytes {
+        if bytes > LARGE_VALUE_BYTES_MAX {
             return Err(Stop::Error(errors::STRING_TOO_LONG));
         }
         Ok(())
+    }
+
+    /// Remembers what a new value of `length` bytes is made from, if it is large: it may change before all parts of the
+    /// new value are at their holders.
+    fn keep_basis(&mut self, old: &[u8], length: usize) {
+        if self.basis.is_empty() && length > self.access.limits().value_bytes {
+            self.basis = old.to_vec();
+        }
     }
 
     pub(crate) fn append(&mut self) -> Result<(), Stop> {
@@ -306,6 +352,7 @@ impl<O: Out> Operation<'_, '_, O> {
         let (seen, mut bytes) = old.map_or((None, Vec::new()), |(seen, bytes)| (Some(seen), bytes));
         let more = self.job.args.arg(2);
         self.check_length(bytes.len() + more.len())?;
+        self.keep_basis(&bytes, bytes.len() + more.len());
         bytes.extend_from_slice(more);
         if seen.is_none() || !more.is_empty() {
             self.put(1, Seen::with(seen.as_ref(), &bytes))?;
@@ -322,6 +369,7 @@ impl<O: Out> Operation<'_, '_, O> {
         if !part.is_empty() {
             let end = offset.saturating_add(part.len());
             self.check_length(end)?;
+            self.keep_basis(&bytes, end);
             if end > bytes.len() {
                 bytes.resize(end, 0);
             }

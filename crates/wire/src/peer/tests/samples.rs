@@ -369,6 +369,11 @@ pub(super) fn with_each(mut check: impl FnMut(&Message<'_>)) {
             unit: Some((n32(2), b"uu")),
         },
         Message::UnitValue { id: n(1), unit: None },
+        Message::FindParts { position: Position(1) },
+        Message::FoundParts {
+            position: Position(1),
+            any: true,
+        },
     ];
     for message in &all {
         check(message);

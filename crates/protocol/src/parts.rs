@@ -1,0 +1,529 @@
+//! Parts of large values at one position of this node (P14): joins the machine that keeps them to messages, memory and
+//! time.
+//!
+//! A holder that is not Live must have every part that its position should have before it asks to become Live. For
+//! each stream of the list it knows that in one of two ways: it has compared the owner's list of groups to its end, or
+//! no Live holder has any part of the stream.
+
+use crate::context::Context;
+use crate::interface::{Channel, Out};
+use paritas_base::configuration::{Configuration, PositionState, Tenure};
+use paritas_base::{Incarnation, NodeId, Position, Span, StreamId, Term, Time};
+use paritas_code::sum;
+use paritas_large::{Alive, Answer, Fetch, GroupId, Keeper, Page, PartId, PartName, Put, Record, Units};
+use paritas_store::{Arena, ChunkRef, Part, Purpose};
+use paritas_wire::peer::{self, AliveGroups, Groups, Message};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// The longest body of a large value, in bytes. Records of others are refused.
+pub(crate) const BODY_BYTES_MAX: u64 = 512 << 20;
+/// Units that one position fetches at a time while it makes parts.
+const FETCHES_MAX: usize = 32;
+
+/// The memory of units: chunks of the node's arena.
+pub(crate) struct PartMemory<'a> {
+    arena: &'a mut Arena,
+    /// What the chunks are wanted for: a write of a client, or a part that was lost.
+    purpose: Purpose,
+}
+
+impl Units for PartMemory<'_> {
+    type Unit = ChunkRef;
+
+    fn unit_bytes(&self) -> u32 {
+        self.arena.chunk_bytes() as u32
+    }
+
+    fn room(&self) -> u64 {
+        u64::from(self.arena.available(self.purpose))
+    }
+
+    fn store(&mut self, bytes: &[u8]) -> Option<ChunkRef> {
+        if self.arena.available(self.purpose) == 0 {
+            return None;
+        }
+        let unit = self.arena.take(Part::Free)?;
+        if let Some(place) = self.arena.bytes_mut(unit).get_mut(..bytes.len()) {
+            place.copy_from_slice(bytes);
+        }
+        Some(unit)
+    }
+
+    fn bytes<'a>(&'a self, unit: &'a ChunkRef, length: u32) -> &'a [u8] {
+        let bytes = self.arena.bytes(*unit);
+        bytes.get(..length as usize).unwrap_or(bytes)
+    }
+
+    fn free(&mut self, unit: ChunkRef) {
+        self.arena.give(unit, Part::Free);
+    }
+}
+
+fn writing(arena: &mut Arena) -> PartMemory<'_> {
+    PartMemory {
+        arena,
+        purpose: Purpose::Write,
+    }
+}
+
+fn making(arena: &mut Arena) -> PartMemory<'_> {
+    PartMemory {
+        arena,
+        purpose: Purpose::Rebuild,
+    }
+}
+
+/// A unit that was asked for.
+#[derive(Debug)]
+struct Fetching {
+    part: PartId,
+    fetch: Fetch,
+    from: (NodeId, Incarnation),
+    until: Time,
+}
+
+/// What is known of the parts of one stream.
+#[derive(Clone, Debug, Default)]
+struct Known {
+    /// Every Live holder has said that it has none.
+    has_none: bool,
+    /// Live holders that have said so, by the present configuration.
+    none_at: BTreeSet<NodeId>,
+    /// When the owner's list, or the holders, are asked next.
+    ask_at: Time,
+}
+
+/// The parts at one position, in one tenure of this node.
+#[derive(Debug)]
+pub struct PositionParts {
+    position: Position,
+    tenure: Tenure,
+    keeper: Keeper<ChunkRef>,
+    /// By data position.
+    known: Vec<Known>,
+    fetches: BTreeMap<u64, Fetching>,
+    retry_at: Time,
+    /// Whether it was whole once in this tenure.
+    was_whole: bool,
+}
+
+/// Positions of a list whose holders keep their chunks in memory. Only they have parts.
+pub(crate) fn positions_in_memory<O: Out>(cx: &Context<'_, O>, configuration: &Configuration) -> u8 {
+    configuration.data + configuration.parity - cx.shared.cluster.logged
+}
+
+/// A part's name as it is on the wire.
+pub(crate) fn to_wire(name: PartName) -> peer::PartName {
+    peer::PartName {
+        group: name.group.bits(),
+        number: name.number,
+    }
+}
+
+/// A part's name from the wire; `None` if it names no group.
+pub(crate) fn from_wire(name: peer::PartName) -> Option<PartName> {
+    Some(PartName {
+        group: GroupId::from_bits(name.group)?,
+        number: name.number,
+    })
+}
+
+/// A record from the wire; `None` if these bytes are none, or its body is too long.
+pub(crate) fn record_of(bytes: &[u8]) -> Option<Arc<Record>> {
+    let (record, used) = Record::decode(bytes)?;
+    (used == bytes.len() && record.body_bytes <= BODY_BYTES_MAX).then(|| Arc::new(record))
+}
+
+impl PositionParts {
+    /// For a new tenure of a position.
+    pub(crate) fn new<O: Out>(
+        cx: &mut Context<'_, O>,
+        configuration: &Configuration,
+        position: Position,
+        tenure: Tenure,
+    ) -> Self {
+        let is_born = configuration.is_born(&tenure);
+        let positions = positions_in_memory(cx, configuration);
+        Self {
+            position,
+            tenure,
+            keeper: Keeper::new(position.0, positions, is_born),
+            known: vec![Known::default(); usize::from(configuration.data)],
+            fetches: BTreeMap::new(),
+            retry_at: cx.mono(),
+            was_whole: is_born,
+        }
+    }
+
+    /// Its position.
+    pub fn position(&self) -> Position {
+        self.position
+    }
+
+    /// The tenure under which it holds the parts.
+    pub fn tenure(&self) -> Tenure {
+        self.tenure
+    }
+
+    /// What it keeps.
+    pub fn keeper(&self) -> &Keeper<ChunkRef> {
+        &self.keeper
+    }
+
+    /// Whether it is known that no Live holder has a part of this stream (P14.9).
+    pub(crate) fn has_none_of(&self, x: Position) -> bool {
+        self.known.get(x.index()).is_some_and(|known| known.has_none)
+    }
+
+    /// A newer configuration. Called before any message of an owner that it names.
+    pub(crate) fn on_configuration<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
+        for x in configuration.data_positions() {
+            if let Some(owner) = configuration.tenure(x) {
+                self.keeper.on_owner(&mut writing(&mut cx.shared.arena), x, owner.term());
+            }
+        }
+        for known in &mut self.known {
+            // Others may be Live now, or other nodes hold the positions.
+            known.none_at.clear();
+            known.ask_at = cx.now.mono;
+        }
+        let lost = |fetching: &Fetching| !configuration.held_by(fetching.from.0, fetching.from.1).any(|_| true);
+        self.drop_fetches(cx, lost);
+    }
+
+    /// A session with a peer is new: what the old one may have lost is asked for again.
+    pub(crate) fn on_session_up<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration, node: NodeId) {
+        self.drop_fetches(cx, |fetching| fetching.from.0 == node);
+        for x in configuration.data_positions() {
+            if configuration.tenure(x).is_some_and(|owner| owner.node == node) {
+                // It may have said that groups are dead, and that was lost.
+                self.keeper.ask_list(x);
+                self.known[x.index()].ask_at = cx.now.mono;
+            }
+        }
+    }
+
+    /// The tenure is over.
+    pub(crate) fn end<O: Out>(&mut self, cx: &mut Context<'_, O>) {
+        self.keeper.clear(&mut writing(&mut cx.shared.arena));
+    }
+
+    /// Whether [`Self::is_whole`] was true once in this tenure.
+    pub(crate) fn was_whole(&self) -> bool {
+        self.was_whole
+    }
+
+    /// Whether it has every part that the position must have (P14.9). From the first time on it declines nothing.
+    pub(crate) fn is_whole(&mut self, configuration: &Configuration) -> bool {
+        let known = &self.known;
+        let listed = |x: &Position| known.get(x.index()).is_some_and(|known| !known.has_none);
+        self.was_whole |= self.keeper.is_whole(configuration.data_positions().filter(listed));
+        self.was_whole
+    }
+
+    // --- messages of owners ----------------------------------------------------------------------------------------
+
+    /// The owner of the stream opens a part.
+    pub(crate) fn on_open<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        x: Position,
+        term: Term,
+        name: PartName,
+        record: &Arc<Record>,
+    ) -> Answer {
+        let id = PartId { x, name };
+        self.keeper.on_open(&writing(&mut cx.shared.arena), id, record, term)
+    }
+
+    /// The owner of the stream wants a part to be made.
+    pub(crate) fn on_make<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        x: Position,
+        name: PartName,
+        record: &Arc<Record>,
+    ) -> Answer {
+        let id = PartId { x, name };
+        self.keeper.on_make(&mut making(&mut cx.shared.arena), id, record)
+    }
+
+    /// The next unit of an open part.
+    pub(crate) fn on_put<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        x: Position,
+        name: PartName,
+        unit: u32,
+        bytes: &[u8],
+    ) -> Put {
+        let id = PartId { x, name };
+        self.keeper.on_put(&mut writing(&mut cx.shared.arena), id, unit, bytes)
+    }
+
+    /// Groups of a stream are dead.
+    pub(crate) fn on_free<O: Out>(&mut self, cx: &mut Context<'_, O>, x: Position, groups: Groups<'_>) {
+        let groups: BTreeSet<GroupId> = groups.iter().filter_map(GroupId::from_bits).collect();
+        self.keeper.on_free(&mut writing(&mut cx.shared.arena), x, &groups);
+    }
+
+    /// A page of an owner's list. `asked`: position and tenure of the question that it answers.
+    #[allow(clippy::too_many_arguments)] // The fields of one frame.
+    pub(crate) fn on_page<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        x: Position,
+        term: Term,
+        asked: (Position, Tenure),
+        after: Option<u64>,
+        last: u64,
+        is_end: bool,
+        groups: AliveGroups<'_>,
+    ) {
+        let mut alive = Vec::new();
+        for (group, is_staging, record) in groups.iter() {
+            let (Some(group), Some(record)) = (GroupId::from_bits(group), record_of(record)) else {
+                // Nothing can be made of a page with a record that is none.
+                return;
+            };
+            alive.push(Alive {
+                group,
+                record,
+                is_staging,
+            });
+        }
+        let page = Page {
+            term,
+            after: after.and_then(GroupId::from_bits),
+            last: GroupId::limit(last),
+            is_end,
+            alive,
+        };
+        let answers = asked == (self.position, self.tenure);
+        let memory = &mut making(&mut cx.shared.arena);
+        self.keeper.on_page(memory, x, &page, answers);
+        if let Some(known) = self.known.get_mut(x.index())
+            && answers
+            && !is_end
+        {
+            // The next page at once.
+            known.ask_at = cx.now.mono;
+        }
+    }
+
+    /// The owner's number of its term and whether it holds parts of its stream: see [`Message::FindParts`].
+    pub(crate) fn has_parts_of(&self, x: Position) -> bool {
+        self.keeper.parts().any(|id| id.x == x)
+    }
+
+    /// A Live holder has parts of a stream, or none.
+    pub(crate) fn on_found<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        configuration: &Configuration,
+        x: Position,
+        from: NodeId,
+        any: bool,
+    ) {
+        let Some(known) = self.known.get_mut(x.index()) else {
+            return;
+        };
+        if any || known.has_none {
+            return;
+        }
+        known.none_at.insert(from);
+        let mut others = live_others(configuration, self.position, positions_in_memory(cx, configuration)).peekable();
+        // Without a Live holder nobody can say.
+        known.has_none = others.peek().is_some() && others.all(|tenure| known.none_at.contains(&tenure.node));
+    }
+
+    // --- units -------------------------------------------------------------------------------------------------------
+
+    /// Sum and bytes of a unit that is kept here.
+    pub(crate) fn read<'a>(&self, arena: &'a mut Arena, x: Position, name: PartName, unit: u32) -> Option<(u32, Vec<u8>)> {
+        let memory = writing(arena);
+        let id = PartId { x, name };
+        let (sum, bytes) = self.keeper.read(&memory, &id, unit)?;
+        Some((sum, bytes.to_vec()))
+    }
+
+    /// The answer to a request for a unit. False if this position did not ask.
+    pub(crate) fn on_unit<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        configuration: &Configuration,
+        id: u64,
+        unit: Option<(u32, &[u8])>,
+    ) -> bool {
+        let Some(fetching) = self.fetches.remove(&id) else {
+            return false;
+        };
+        let chunk_bytes = cx.shared.arena.chunk_bytes();
+        let bytes = unit.filter(|(sum, bytes)| is_sound(chunk_bytes, *sum, bytes));
+        let bytes = bytes.map(|(_, bytes)| bytes.to_vec());
+        self.take_unit(cx, &fetching, bytes);
+        self.fetch(cx, configuration);
+        true
+    }
+
+    fn take_unit<O: Out>(&mut self, cx: &mut Context<'_, O>, fetching: &Fetching, bytes: Option<Vec<u8>>) {
+        let memory = &mut making(&mut cx.shared.arena);
+        self.keeper.on_fetched(memory, fetching.part, &fetching.fetch, bytes);
+    }
+
+    fn drop_fetches<O: Out>(&mut self, cx: &mut Context<'_, O>, is_over: impl Fn(&Fetching) -> bool) {
+        let over: Vec<u64> = self.fetches.iter().filter(|(_, f)| is_over(f)).map(|(id, _)| *id).collect();
+        for id in over {
+            if let Some(fetching) = self.fetches.remove(&id) {
+                self.take_unit(cx, &fetching, None);
+            }
+        }
+    }
+
+    /// Asks for units of parts that are being made.
+    fn fetch<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
+        while self.fetches.len() < FETCHES_MAX {
+            let has = |position: u8| configuration.tenure(Position(position)).is_some();
+            let Some((part, fetch)) = self.keeper.next_fetch(has) else {
+                return;
+            };
+            let Some(from) = configuration.tenure(Position(fetch.position)) else {
+                return;
+            };
+            let id = cx.next_request_id();
+            let until = cx.after(cx.shared.parameters.resend);
+            let message = Message::ReadUnit {
+                id,
+                name: to_wire(fetch.name),
+                unit: fetch.unit,
+            };
+            let stream = StreamId {
+                list: configuration.list,
+                x: part.x,
+            };
+            let fetching = Fetching {
+                part,
+                fetch,
+                from: (from.node, from.incarnation),
+                until,
+            };
+            if cx.send(&from, Channel::Bulk, stream, configuration.epoch, &message) {
+                self.fetches.insert(id, fetching);
+            } else {
+                self.take_unit(cx, &fetching, None);
+            }
+        }
+    }
+
+    // --- time --------------------------------------------------------------------------------------------------------
+
+    /// Asks what is to be asked, and goes on with the parts that are being made.
+    pub(crate) fn on_turn_end<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
+        let now = cx.mono();
+        self.drop_fetches(cx, |fetching| fetching.until <= now);
+        if now >= self.retry_at {
+            self.retry_at = cx.after(cx.shared.parameters.retry);
+            self.keeper.retry(&making(&mut cx.shared.arena));
+        }
+        for x in configuration.data_positions() {
+            if now >= self.known[x.index()].ask_at && self.must_ask(configuration, x) {
+                self.known[x.index()].ask_at = cx.after(cx.shared.parameters.retry);
+                self.ask(cx, configuration, x);
+            }
+        }
+        self.fetch(cx, configuration);
+    }
+
+    /// Whether the list of a stream is of use: to become whole, or to free what is dead.
+    fn must_ask(&self, configuration: &Configuration, x: Position) -> bool {
+        let known = &self.known[x.index()];
+        if self.is_live(configuration) || self.was_whole {
+            return self.keeper.needs_list(x) && self.has_parts_of(x);
+        }
+        (self.keeper.needs_list(x) && !known.has_none) || (self.keeper.needs_list(x) && self.has_parts_of(x))
+    }
+
+    fn is_live(&self, configuration: &Configuration) -> bool {
+        configuration.at(self.position).is_some_and(|a| a.state.is_live())
+    }
+
+    fn ask<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration, x: Position) {
+        let stream = StreamId {
+            list: configuration.list,
+            x,
+        };
+        if let Some(owner) = configuration.tenure(x) {
+            let message = Message::ReadGroups {
+                position: self.position,
+                tenure: self.tenure,
+                after: self.keeper.next_page(x).map(GroupId::bits),
+            };
+            cx.send(&owner, Channel::Main, stream, configuration.epoch, &message);
+        }
+        let known = &self.known[x.index()];
+        if self.was_whole || known.has_none {
+            return;
+        }
+        let positions = positions_in_memory(cx, configuration);
+        let position = self.position;
+        let others: Vec<Tenure> = live_others(configuration, position, positions)
+            .filter(|tenure| !known.none_at.contains(&tenure.node))
+            .collect();
+        for tenure in others {
+            cx.send(&tenure, Channel::Main, stream, configuration.epoch, &Message::FindParts { position });
+        }
+    }
+
+    /// The time until which it has nothing to do, unless an event changes it.
+    pub(crate) fn rests_until(&self, configuration: &Configuration) -> Time {
+        let asks = configuration.data_positions().filter(|x| self.must_ask(configuration, *x));
+        let ask_at = asks.map(|x| self.known[x.index()].ask_at).min();
+        let fetch_at = self.fetches.values().map(|fetching| fetching.until).min();
+        let retry_at = self.keeper.is_busy().then_some(self.retry_at);
+        let times = [ask_at, fetch_at, retry_at];
+        times.into_iter().flatten().min().unwrap_or(Time(u64::MAX))
+    }
+
+    /// Chunks that it uses.
+    pub fn chunk_count(&self) -> u32 {
+        self.keeper.unit_count() as u32
+    }
+}
+
+/// Whether the bytes of a unit have their sum.
+pub(crate) fn is_sound(chunk_bytes: usize, sum: u32, bytes: &[u8]) -> bool {
+    bytes.len() <= chunk_bytes && sum::of_extent(chunk_bytes, 0, bytes) == sum
+}
+
+/// Live holders of positions in memory, except that of `position`.
+fn live_others(
+    configuration: &Configuration,
+    position: Position,
+    positions: u8,
+) -> impl Iterator<Item = Tenure> + '_ {
+    let held = configuration.positions.iter().take(usize::from(positions)).enumerate();
+    held.filter(move |(at, _)| *at != position.index())
+        .filter_map(|(_, held)| held.filter(|a| a.state == PositionState::Live || a.state.is_live()))
+        .map(|a| a.tenure)
+}
+
+/// The answer of a holder, as it is on the wire.
+pub(crate) fn state_of(answer: Answer) -> peer::PartState {
+    match answer {
+        Answer::Open(units) => peer::PartState::Open(units),
+        Answer::Kept(check) => peer::PartState::Kept(check),
+        Answer::Making => peer::PartState::Making,
+        Answer::NoRoom => peer::PartState::NoRoom,
+        Answer::Declined => peer::PartState::Declined,
+        Answer::Unknown => peer::PartState::Unknown,
+    }
+}
+
+/// Time that an upload or a read of which nobody wants to know any more is kept, in leases.
+pub(crate) const FORGOTTEN_LEASES: u64 = 3;
+
+/// That time.
+pub(crate) fn forgotten_after(lease: Span) -> Span {
+    Span(lease.0 * FORGOTTEN_LEASES)
+}

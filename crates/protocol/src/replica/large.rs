@@ -1,0 +1,183 @@
+//! Messages about parts of large values: to the positions that hold them, and to the owners that write and read them
+//! (P14).
+
+use crate::context::Context;
+use crate::interface::{Channel, Out};
+use crate::lists::{List, Role};
+use crate::parts::{PositionParts, from_wire, record_of, state_of, to_wire};
+use crate::stream_owner::StreamOwner;
+use paritas_base::configuration::Configuration;
+use paritas_base::{Incarnation, NodeId, Position, StreamId};
+use paritas_large::{PartName, Put};
+use paritas_wire::peer::{Header, Message, PartState};
+
+/// The position of this node that has a part of this record, by its number and group.
+fn holder_of<'l, O: Out>(
+    cx: &Context<'_, O>,
+    list: &'l mut List,
+    record: &paritas_large::Record,
+    name: PartName,
+) -> Option<(&'l Configuration, &'l mut PositionParts)> {
+    let positions = crate::parts::positions_in_memory(cx, &list.configuration);
+    let placement = record.placement(positions).ok()?;
+    let part = placement.parts().find(|part| record.name_of(part) == name)?;
+    let List { configuration, parts, .. } = list;
+    let held = parts.iter_mut().find(|held| held.position() == Position(part.position))?;
+    Some((configuration, held))
+}
+
+fn answer<O: Out>(
+    cx: &mut Context<'_, O>,
+    configuration: &Configuration,
+    stream: StreamId,
+    to: (NodeId, Incarnation),
+    name: PartName,
+    state: PartState,
+) {
+    let message = Message::PartState {
+        name: to_wire(name),
+        state,
+    };
+    cx.send_to(to.0, to.1, Channel::Bulk, stream, configuration.epoch, &message);
+}
+
+/// A message that counts only under the installed epoch. False if it is none about parts.
+pub(super) fn on_fenced<O: Out>(
+    cx: &mut Context<'_, O>,
+    list: &mut List,
+    from: (NodeId, Incarnation),
+    header: &Header,
+    message: &Message<'_>,
+) -> bool {
+    let stream = header.stream;
+    let owner = list.configuration.tenure(stream.x);
+    let owner = owner.filter(|owner| (owner.node, owner.incarnation) == from);
+    match *message {
+        Message::OpenPart { term, name, record } => {
+            let (Some(owner), Some(name), Some(record)) = (owner, from_wire(name), record_of(record)) else {
+                return true;
+            };
+            if owner.term() != term {
+                return true;
+            }
+            let state = match holder_of(cx, list, &record, name) {
+                Some((_, held)) => state_of(held.on_open(cx, stream.x, term, name, &record)),
+                None => PartState::Unknown,
+            };
+            answer(cx, &list.configuration, stream, from, name, state);
+        }
+        Message::MakePart { name, record } => {
+            let (Some(_), Some(name), Some(record)) = (owner, from_wire(name), record_of(record)) else {
+                return true;
+            };
+            let state = match holder_of(cx, list, &record, name) {
+                Some((_, held)) => state_of(held.on_make(cx, stream.x, name, &record)),
+                None => PartState::Unknown,
+            };
+            answer(cx, &list.configuration, stream, from, name, state);
+        }
+        Message::PartState { name, state } => {
+            if let (Some(name), Some((configuration, owner))) = (from_wire(name), owner_of(list, stream)) {
+                owner.on_part_state(cx, configuration, from, name, state);
+            }
+        }
+        Message::ReadGroups {
+            position,
+            tenure,
+            after,
+        } => {
+            if let Some((configuration, owner)) = owner_of(list, stream) {
+                owner.on_read_groups(cx, configuration, from, position, tenure, after);
+            }
+        }
+        Message::AliveGroups {
+            term,
+            position,
+            tenure,
+            after,
+            last,
+            is_end,
+            groups,
+        } => {
+            if owner.is_some_and(|owner| owner.term() == term) {
+                for held in &mut list.parts {
+                    held.on_page(cx, stream.x, term, (position, tenure), after, last, is_end, groups);
+                }
+            }
+        }
+        Message::FindParts { position } => {
+            let any = list.parts.iter().any(|held| held.has_parts_of(stream.x));
+            let found = Message::FoundParts { position, any };
+            cx.send_to(from.0, from.1, Channel::Main, stream, list.configuration.epoch, &found);
+        }
+        Message::FoundParts { position, any } => {
+            let List { configuration, parts, .. } = list;
+            if let Some(held) = parts.iter_mut().find(|held| held.position() == position) {
+                held.on_found(cx, configuration, stream.x, from.0, any);
+            }
+        }
+        _ => return false,
+    }
+    true
+}
+
+/// A message that counts under every epoch: what it speaks of never changes, or it names a part that is open.
+pub(super) fn on_unfenced<O: Out>(
+    cx: &mut Context<'_, O>,
+    list: Option<&mut List>,
+    from: (NodeId, Incarnation),
+    header: &Header,
+    message: &Message<'_>,
+) {
+    let (stream, Some(list)) = (header.stream, list) else { return };
+    match *message {
+        Message::PutUnit { name, unit, bytes } => {
+            let Some(name) = from_wire(name) else { return };
+            for at in 0..list.parts.len() {
+                let state = match list.parts[at].on_put(cx, stream.x, name, unit, bytes) {
+                    Put::Taken(units) => PartState::Taken(units),
+                    Put::Kept(check) => PartState::Kept(check),
+                    Put::Broken => PartState::Broken,
+                    Put::Ignored => continue,
+                };
+                answer(cx, &list.configuration, stream, from, name, state);
+            }
+        }
+        Message::FreeGroups { groups } => {
+            for held in &mut list.parts {
+                held.on_free(cx, stream.x, groups);
+            }
+        }
+        Message::ReadUnit { id, name, unit } => {
+            let found = from_wire(name).and_then(|name| {
+                let arena = &mut cx.shared.arena;
+                list.parts.iter().find_map(|held| held.read(arena, stream.x, name, unit))
+            });
+            let unit = found.as_ref().map(|(sum, bytes)| (*sum, bytes.as_slice()));
+            let message = Message::UnitValue { id, unit };
+            cx.send_to(from.0, from.1, Channel::Bulk, stream, list.configuration.epoch, &message);
+        }
+        Message::UnitValue { id, unit } => {
+            let List { configuration, roles, parts } = list;
+            if parts.iter_mut().any(|held| held.on_unit(cx, configuration, id, unit)) {
+                return;
+            }
+            for role in roles {
+                if let Role::Owner(owner) = role
+                    && owner.on_body_unit(cx, configuration, id, unit)
+                {
+                    return;
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+fn owner_of(list: &mut List, stream: StreamId) -> Option<(&Configuration, &mut StreamOwner)> {
+    let List { configuration, roles, .. } = list;
+    roles.iter_mut().find_map(|role| match role {
+        Role::Owner(owner) if owner.stream() == stream => Some((&*configuration, &mut **owner)),
+        _ => None,
+    })
+}

@@ -1,0 +1,256 @@
+//! Large values of a stream (P14): which groups of parts are alive, values on their way to their holders, and bodies on
+//! their way to readers.
+
+mod body;
+mod upload;
+
+use super::{Phase, StreamOwner};
+use crate::context::Context;
+use crate::interface::{Channel, Out};
+use crate::parts::{forgotten_after, positions_in_memory, record_of};
+use body::Bodies;
+use paritas_base::configuration::{Configuration, Tenure};
+use paritas_base::{ConnId, Incarnation, NodeId, Position, Term, Time};
+use paritas_large::{GroupId, Holder, Ledger, NotAlive, PartName, Record};
+use paritas_store::RecordEvent;
+use paritas_wire::peer::{AliveGroups, Groups, Message};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+pub use upload::LARGE_VALUE_BYTES_MAX;
+use upload::Uploading;
+
+/// Groups in one page of the list that holders ask for.
+const PAGE_GROUPS_MAX: usize = 256;
+/// Ids of dead groups in one message.
+const FREED_MAX: usize = 1024;
+
+/// The command of a client that writes a large value. It names the value while the command waits and is run again.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Ticket {
+    /// The node that the client is connected to.
+    pub node: NodeId,
+    /// The client there.
+    pub conn: ConnId,
+    /// The number of the command.
+    pub n: u64,
+}
+
+/// What an owner knows of large values.
+#[derive(Debug)]
+pub(super) struct Large {
+    ledger: Ledger,
+    uploads: BTreeMap<Ticket, Uploading>,
+    bodies: Bodies,
+    /// Staged values whose object is in the store by now. Their staging ends when the ledger knows that.
+    named: Vec<Arc<Record>>,
+    /// When unanswered messages are repeated.
+    resend_at: Time,
+}
+
+impl Large {
+    pub(super) fn new(term: Term, is_born: bool) -> Self {
+        Self {
+            ledger: Ledger::new(term, is_born),
+            uploads: BTreeMap::new(),
+            bodies: Bodies::default(),
+            named: Vec::new(),
+            resend_at: Time(0),
+        }
+    }
+
+    fn is_busy(&self) -> bool {
+        !self.uploads.is_empty() || !self.bodies.is_empty()
+    }
+
+    /// Bytes of bodies that are held for readers.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.bodies.held_bytes()
+    }
+
+    pub(super) fn next_at(&self) -> Option<Time> {
+        self.is_busy().then_some(self.resend_at)
+    }
+}
+
+/// The holders of the positions that may have parts.
+fn holders<O: Out>(cx: &Context<'_, O>, configuration: &Configuration) -> Vec<Option<Holder>> {
+    let positions = positions_in_memory(cx, configuration);
+    let held = configuration.positions.iter().take(usize::from(positions));
+    held.map(|held| {
+        held.map(|a| Holder {
+            tenure: number_of(&a.tenure),
+            is_live: a.state.is_live(),
+        })
+    })
+    .collect()
+}
+
+/// A number that tells the tenures of one position apart.
+fn number_of(tenure: &Tenure) -> u64 {
+    u64::from(tenure.since.0)
+}
+
+impl StreamOwner {
+    /// A value begins to be sent or read: unanswered messages are repeated from now on.
+    fn begin_work<O: Out>(&mut self, cx: &mut Context<'_, O>) {
+        if !self.large.is_busy() {
+            self.large.resend_at = cx.after(cx.shared.parameters.resend);
+        }
+    }
+
+    /// Groups of parts that are alive.
+    pub fn ledger(&self) -> &Ledger {
+        &self.large.ledger
+    }
+
+    /// Tells the ledger what became of records since the last call, and holders which groups are dead. `has_none`: no
+    /// Live holder has parts of the stream (P14.9).
+    pub(super) fn settle_records<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration, has_none: bool) {
+        let seq = self.log.newest_seq();
+        let large = &mut self.large;
+        for event in self.store.take_record_events() {
+            let done = match event {
+                RecordEvent::AllDied => {
+                    large.ledger.on_all_removed(seq);
+                    Ok(())
+                }
+                RecordEvent::Born(bytes) => named(&mut large.ledger, &bytes, None),
+                RecordEvent::Died(bytes) => named(&mut large.ledger, &bytes, Some(seq)),
+            };
+            if let Err(NotAlive(group)) = done {
+                let (list, x) = (self.stream.list, self.stream.x);
+                cx.halt(list, x, format!("P14.3: an object of {} names group {:x}, which is dead", self.stream, group.bits()));
+                return;
+            }
+        }
+        for record in large.named.drain(..) {
+            large.ledger.end_staging(&record);
+        }
+        if !large.ledger.has_learnt() {
+            if has_none {
+                large.ledger.on_learnt(0);
+            } else if self.phase == Phase::Serve && self.store.knows_records() {
+                large.ledger.on_learnt(seq);
+            }
+        }
+        large.ledger.on_acked(self.log.stable());
+        let dead = large.ledger.take_dead();
+        for some in dead.chunks(FREED_MAX) {
+            self.send_dead(cx, configuration, some);
+        }
+    }
+
+    fn send_dead<O: Out>(&self, cx: &mut Context<'_, O>, configuration: &Configuration, dead: &[GroupId]) {
+        let mut ids = Vec::new();
+        dead.iter().for_each(|group| Groups::push(&mut ids, group.bits()));
+        let groups = Groups::new(&ids);
+        let positions = positions_in_memory(cx, configuration);
+        let mut told: Vec<Tenure> = Vec::new();
+        for tenure in configuration.positions.iter().take(usize::from(positions)).flatten().map(|a| a.tenure) {
+            if told.iter().all(|other| other.node != tenure.node) {
+                told.push(tenure);
+                cx.send(&tenure, Channel::Main, self.stream, configuration.epoch, &Message::FreeGroups { groups });
+            }
+        }
+    }
+
+    /// P14.6: a holder asks which groups are alive.
+    pub(crate) fn on_read_groups<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        configuration: &Configuration,
+        from: (NodeId, Incarnation),
+        position: Position,
+        tenure: Tenure,
+        after: Option<u64>,
+    ) {
+        let is_holder = (tenure.node, tenure.incarnation) == from && configuration.tenure(position) == Some(tenure);
+        if self.phase != Phase::Serve || !is_holder {
+            return;
+        }
+        let after = after.and_then(GroupId::from_bits);
+        let Some(page) = self.large.ledger.page(after, PAGE_GROUPS_MAX) else {
+            return;
+        };
+        let mut bytes = Vec::new();
+        for alive in &page.alive {
+            let mut record = Vec::new();
+            alive.record.encode(&mut record);
+            AliveGroups::push(&mut bytes, alive.group.bits(), alive.is_staging, &record);
+        }
+        let message = Message::AliveGroups {
+            term: page.term,
+            position,
+            tenure,
+            after: page.after.map(GroupId::bits),
+            last: page.last.bits(),
+            is_end: page.is_end,
+            groups: AliveGroups::new(&bytes),
+        };
+        cx.send(&tenure, Channel::Main, self.stream, configuration.epoch, &message);
+    }
+
+    /// A holder speaks of a group that is dead: it is told so again (P14.5).
+    fn answer_dead<O: Out>(
+        &self,
+        cx: &mut Context<'_, O>,
+        configuration: &Configuration,
+        from: (NodeId, Incarnation),
+        name: PartName,
+    ) {
+        if name.group.term() != self.term() || self.large.ledger.is_alive(name.group) {
+            return;
+        }
+        let mut ids = Vec::new();
+        Groups::push(&mut ids, name.group.bits());
+        let message = Message::FreeGroups {
+            groups: Groups::new(&ids),
+        };
+        cx.send_to(from.0, from.1, Channel::Main, self.stream, configuration.epoch, &message);
+    }
+
+    /// Repeats what was not answered, and forgets values that nobody waits for.
+    pub(super) fn tend_large<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
+        let now = cx.mono();
+        if !self.large.is_busy() || now < self.large.resend_at {
+            return;
+        }
+        self.large.resend_at = cx.after(cx.shared.parameters.resend);
+        let forgotten = forgotten_after(cx.shared.parameters.lease);
+        self.tend_uploads(cx, configuration, forgotten);
+        self.tend_bodies(cx, configuration, forgotten);
+    }
+
+    /// Holders have changed, or a session is new: unanswered messages go again.
+    pub(super) fn hurry_large(&mut self, now: Time) {
+        if self.large.is_busy() {
+            self.large.resend_at = now;
+            self.wake.progress = true;
+        }
+    }
+}
+
+/// An object with this record was put into the store, or removed by the delta `removed_at`.
+fn named(ledger: &mut Ledger, bytes: &[u8], removed_at: Option<u64>) -> Result<(), NotAlive> {
+    // Bytes that are no record are those of a damaged chunk: the scrub repairs it.
+    let Some(record) = decode(bytes) else {
+        return Ok(());
+    };
+    match removed_at {
+        None => ledger.on_named(&record),
+        Some(seq) => ledger.on_unnamed(&record, seq),
+    }
+}
+
+/// The record of an object, from its bytes without the length byte.
+fn decode(bytes: &[u8]) -> Option<Arc<Record>> {
+    let mut encoded = Vec::with_capacity(1 + bytes.len());
+    encoded.push(u8::try_from(bytes.len()).ok()?);
+    encoded.extend_from_slice(bytes);
+    record_of(&encoded)
+}
+
+/// Length of the body of a large value in bytes, from the record of its object; 0 if the record is damaged.
+pub fn body_bytes(record: &[u8]) -> u64 {
+    decode(record).map_or(0, |record| record.body_bytes)
+}

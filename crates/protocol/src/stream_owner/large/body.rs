@@ -1,0 +1,267 @@
+//! Bodies of large values on their way to readers (P14.7). A body never changes, so all readers of a value share it.
+
+use super::{StreamOwner, decode};
+use crate::context::Context;
+use crate::interface::{Channel, Out};
+use crate::parts::{is_sound, positions_in_memory, to_wire};
+use crate::stream_owner::Stop;
+use paritas_base::configuration::Configuration;
+use paritas_base::{Incarnation, NodeId, Position, Span, Time};
+use paritas_large::{GroupId, Part, Reader, Record, Request};
+use paritas_wire::peer::Message;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// A node holds bodies for readers up to this part (1/8) of its memory, or this number of bytes if that is more: it is
+/// that of the longest reply. Further readers wait.
+const HELD_PART: u64 = 8;
+const HELD_BYTES_MIN: u64 = 32 << 20;
+
+/// One body that is read.
+#[derive(Debug)]
+struct Body {
+    record: Arc<Record>,
+    reader: Reader,
+    bytes: Vec<u8>,
+    /// Too few holders have answered: all are asked again later.
+    is_stuck: bool,
+    /// When a command asked for it last, and when bytes came last.
+    wanted_at: Time,
+    moved_at: Time,
+}
+
+/// Bodies by the group of their data.
+#[derive(Debug, Default)]
+pub(super) struct Bodies {
+    all: BTreeMap<GroupId, Body>,
+    /// Units that were asked for, by the number of the request.
+    requests: BTreeMap<u64, Requested>,
+}
+
+impl Bodies {
+    pub(super) fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    pub(super) fn held_bytes(&self) -> usize {
+        self.all.values().map(|body| body.bytes.capacity()).sum()
+    }
+}
+
+#[derive(Debug)]
+struct Requested {
+    group: GroupId,
+    request: Request,
+    from: (NodeId, Incarnation),
+    until: Time,
+}
+
+impl StreamOwner {
+    /// The bytes of a body, once they are here. `record` is that of an object, without its length byte.
+    ///
+    /// # Errors
+    /// [`Stop::Wait`] until all bytes are here.
+    pub(crate) fn body<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        configuration: &Configuration,
+        record: &[u8],
+    ) -> Result<&[u8], Stop> {
+        // A damaged object may be repaired.
+        let record = decode(record).ok_or(Stop::Wait)?;
+        let group = record.data_group;
+        if !self.large.bodies.all.contains_key(&group) {
+            self.begin_body(cx, configuration, record)?;
+        }
+        let now = cx.mono();
+        let body = self.large.bodies.all.get_mut(&group).ok_or(Stop::Wait)?;
+        body.wanted_at = now;
+        match body.reader.is_done() {
+            true => Ok(&body.bytes),
+            false => Err(Stop::Wait),
+        }
+    }
+
+    /// When bytes of a body came last.
+    pub(crate) fn body_moved_at(&self, record: &[u8]) -> Option<Time> {
+        let body = self.large.bodies.all.get(&decode(record)?.data_group);
+        body.map(|body| body.moved_at)
+    }
+
+    fn begin_body<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        configuration: &Configuration,
+        record: Arc<Record>,
+    ) -> Result<(), Stop> {
+        let now = cx.mono();
+        let held_max = HELD_BYTES_MIN.max(cx.shared.maxmemory_bytes / HELD_PART);
+        while cx.shared.bodies_bytes > 0 && cx.shared.bodies_bytes + record.body_bytes > held_max {
+            let all = self.large.bodies.all.iter();
+            let done = all.filter(|(_, body)| body.reader.is_done() && body.wanted_at < now);
+            let oldest = done.min_by_key(|(_, body)| body.wanted_at);
+            let oldest = oldest.map(|(group, _)| *group).ok_or(Stop::Wait)?;
+            self.drop_body(cx, oldest);
+        }
+        let positions = positions_in_memory(cx, configuration);
+        let layout = record.layout(cx.shared.arena.chunk_bytes() as u32).ok_or(Stop::Wait)?;
+        let placement = record.placement(positions).map_err(|_| Stop::Wait)?;
+        let (list, x) = (self.stream.list, self.stream.x);
+        let pinned = self.large.ledger.pin(&record);
+        let group = record.data_group;
+        cx.ensure(list, x, pinned, || {
+            format!("P14.3: an object of {list:?} names group {:x}, which is dead", group.bits())
+        });
+        if !pinned {
+            return Err(Stop::Wait);
+        }
+        let rank = |part: &Part| Some(u32::from(part.position != x.0));
+        let body = Body {
+            reader: Reader::new(layout, placement, 0..layout.body_bytes(), rank),
+            bytes: Vec::with_capacity(record.body_bytes as usize),
+            record,
+            is_stuck: false,
+            wanted_at: now,
+            moved_at: now,
+        };
+        self.begin_work(cx);
+        cx.shared.bodies_bytes += body.record.body_bytes;
+        self.large.bodies.all.insert(group, body);
+        self.ask_units(cx, configuration, group);
+        Ok(())
+    }
+
+    fn drop_body<O: Out>(&mut self, cx: &mut Context<'_, O>, group: GroupId) {
+        if let Some(body) = self.large.bodies.all.remove(&group) {
+            cx.shared.bodies_bytes = cx.shared.bodies_bytes.saturating_sub(body.record.body_bytes);
+            self.large.ledger.unpin(&body.record);
+            self.large.bodies.requests.retain(|_, requested| requested.group != group);
+        }
+    }
+
+    /// The role ends.
+    pub(crate) fn drop_bodies<O: Out>(&mut self, cx: &mut Context<'_, O>) {
+        let all: Vec<GroupId> = self.large.bodies.all.keys().copied().collect();
+        for group in all {
+            self.drop_body(cx, group);
+        }
+    }
+
+    /// Asks holders for what the reader wants next.
+    fn ask_units<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration, group: GroupId) {
+        let Bodies { all, requests } = &mut self.large.bodies;
+        let Some(body) = all.get_mut(&group) else { return };
+        loop {
+            let request = match body.reader.next_request() {
+                Ok(Some(request)) => request,
+                Ok(None) => return,
+                Err(_) => {
+                    body.is_stuck = true;
+                    return;
+                }
+            };
+            let id = cx.next_request_id();
+            let message = Message::ReadUnit {
+                id,
+                name: to_wire(body.record.name_of(&request.part)),
+                unit: request.unit,
+            };
+            let holder = configuration.tenure(Position(request.part.position));
+            let sent = holder.filter(|from| cx.send(from, Channel::Bulk, self.stream, configuration.epoch, &message));
+            match sent {
+                Some(from) => {
+                    let requested = Requested {
+                        group,
+                        request,
+                        from: (from.node, from.incarnation),
+                        until: cx.after(cx.shared.parameters.resend),
+                    };
+                    requests.insert(id, requested);
+                }
+                None => body.reader.on_unit(&request, None),
+            }
+        }
+    }
+
+    /// The answer to a request for a unit. False if this owner did not ask.
+    pub(crate) fn on_body_unit<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        configuration: &Configuration,
+        id: u64,
+        unit: Option<(u32, &[u8])>,
+    ) -> bool {
+        let Some(requested) = self.large.bodies.requests.remove(&id) else {
+            return false;
+        };
+        let chunk_bytes = cx.shared.arena.chunk_bytes();
+        let bytes = unit.filter(|(sum, bytes)| is_sound(chunk_bytes, *sum, bytes));
+        let bytes = bytes.map(|(_, bytes)| bytes.to_vec());
+        self.take_unit(cx, configuration, &requested, bytes);
+        true
+    }
+
+    fn take_unit<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        configuration: &Configuration,
+        requested: &Requested,
+        bytes: Option<Vec<u8>>,
+    ) {
+        let Some(body) = self.large.bodies.all.get_mut(&requested.group) else {
+            return;
+        };
+        if bytes.is_some() {
+            body.moved_at = cx.now.mono;
+        }
+        body.reader.on_unit(&requested.request, bytes);
+        let Body { reader, bytes, .. } = body;
+        while reader.take(|some| bytes.extend_from_slice(some)) {}
+        if reader.is_done() {
+            self.wake.progress = true;
+        } else {
+            self.ask_units(cx, configuration, requested.group);
+        }
+    }
+
+    /// Asks others for what has not come, and drops bodies that nobody waits for.
+    pub(super) fn tend_bodies<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        configuration: &Configuration,
+        forgotten: Span,
+    ) {
+        let now = cx.mono();
+        let all = self.large.bodies.all.iter();
+        // Commands are run again as soon as their bodies are here.
+        let taken = cx.shared.parameters.resend;
+        let kept = |body: &Body| if body.reader.is_done() { taken } else { forgotten };
+        let over = all.filter(|(_, body)| now > body.wanted_at + kept(body));
+        let over: Vec<GroupId> = over.map(|(group, _)| *group).collect();
+        for group in over {
+            self.drop_body(cx, group);
+        }
+        let is_late = |requested: &Requested| {
+            let (node, incarnation) = requested.from;
+            requested.until <= now || configuration.held_by(node, incarnation).next().is_none()
+        };
+        let late = self.large.bodies.requests.iter().filter(|(_, requested)| is_late(requested));
+        let late: Vec<u64> = late.map(|(id, _)| *id).collect();
+        for id in late {
+            if let Some(requested) = self.large.bodies.requests.remove(&id) {
+                self.take_unit(cx, configuration, &requested, None);
+            }
+        }
+        let stuck = self.large.bodies.all.iter_mut().filter(|(_, body)| body.is_stuck);
+        let mut again = Vec::new();
+        for (group, body) in stuck {
+            body.is_stuck = false;
+            body.reader.ask_again();
+            again.push(*group);
+        }
+        for group in again {
+            self.large.bodies.requests.retain(|_, requested| requested.group != group);
+            self.ask_units(cx, configuration, group);
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! A large value on its way to its holders (P14.2). The bytes stay with the client's command: each time it is run
+//! again, it sends what may be sent.
+
+use super::{StreamOwner, Ticket, holders, number_of};
+use crate::context::Context;
+use crate::interface::{Channel, Out};
+use crate::parts::{positions_in_memory, to_wire};
+use crate::stream_owner::{Stop, WriteRefusal};
+use paritas_base::configuration::Configuration;
+use paritas_base::{Incarnation, NodeId, Position, Span, StreamId, Term, Time};
+use paritas_large::{Answer, Class, Holder, Layout, PartName, Record, Tell, Upload, UploadFailed};
+use paritas_wire::peer::{self, Message};
+use std::sync::Arc;
+
+/// The longest value in bytes.
+pub const LARGE_VALUE_BYTES_MAX: usize = 16 << 20;
+
+/// One value.
+#[derive(Debug)]
+pub(super) struct Uploading {
+    upload: Upload,
+    /// What the command has made the value from.
+    basis: Box<[u8]>,
+    /// Bytes of the body that were sent.
+    sent_bytes: usize,
+    /// When its command ran last, and when something of it was sent or answered.
+    wanted_at: Time,
+    moved_at: Time,
+    failed: Option<UploadFailed>,
+}
+
+impl StreamOwner {
+    /// Sends what may be sent of a value. Returns its record when an object may name it.
+    ///
+    /// # Errors
+    /// [`Stop::Wait`] until every holder has its part. A refusal if a holder has no memory for it.
+    pub(crate) fn upload<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        configuration: &Configuration,
+        ticket: Ticket,
+        basis: &[u8],
+        value: &[u8],
+    ) -> Result<Arc<Record>, Stop> {
+        let now = cx.mono();
+        // A key that the value is made from has changed since.
+        if self.large.uploads.get(&ticket).is_some_and(|uploading| *uploading.basis != *basis) {
+            self.end_upload(ticket, false);
+        }
+        if !self.large.uploads.contains_key(&ticket) {
+            self.begin_upload(cx, configuration, ticket, basis, value)?;
+        }
+        let redundancy = cx.shared.cluster.min_redundancy.min(cx.shared.cluster.parity);
+        let holders = holders(cx, configuration);
+        let (stream, term) = (self.stream, self.tenure.term());
+        let Some(uploading) = self.large.uploads.get_mut(&ticket) else {
+            return Err(Stop::Wait);
+        };
+        uploading.wanted_at = now;
+        let Uploading { upload, sent_bytes, .. } = uploading;
+        let body_bytes = upload.staged().body_bytes as usize;
+        tell(cx, configuration, (stream, term), upload, &holders, false);
+        let before = *sent_bytes;
+        while upload.may_send()
+            && let Some(rest) = value.get(*sent_bytes..body_bytes).filter(|rest| !rest.is_empty())
+        {
+            let taken = upload.push(rest, |position, name, unit, bytes| {
+                if let Some(holder) = configuration.tenure(Position(position)) {
+                    let name = to_wire(name);
+                    let message = Message::PutUnit { name, unit, bytes };
+                    cx.send(&holder, Channel::Bulk, stream, configuration.epoch, &message);
+                }
+            });
+            *sent_bytes += taken;
+            if taken == 0 {
+                break;
+            }
+        }
+        if upload.is_sent() {
+            tell(cx, configuration, (stream, term), upload, &holders, false);
+        }
+        if *sent_bytes > before {
+            uploading.moved_at = now;
+        }
+        let upload = &uploading.upload;
+        let failed = match (uploading.failed, upload.is_ready(&holders, redundancy)) {
+            (None, Ok(true)) if self.large.ledger.is_staging(upload.staged()) => return Ok(Arc::new(upload.record())),
+            (None, Ok(_)) => return Err(Stop::Wait),
+            (Some(failed), _) | (None, Err(failed)) => failed,
+        };
+        self.end_upload(ticket, false);
+        match failed {
+            UploadFailed::NoRoom => Err(Stop::Refused(WriteRefusal::NoMemory)),
+            // It is begun again when the command runs next.
+            UploadFailed::Refused | UploadFailed::Lost => Err(Stop::Wait),
+        }
+    }
+
+    fn begin_upload<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        configuration: &Configuration,
+        ticket: Ticket,
+        basis: &[u8],
+        value: &[u8],
+    ) -> Result<(), Stop> {
+        let unit_bytes = cx.shared.arena.chunk_bytes() as u32;
+        let positions = positions_in_memory(cx, configuration);
+        let class = Class::of_scheme(cx.shared.code.scheme(), value.len() as u64, unit_bytes);
+        let layout = class.and_then(|class| Layout::of_value(value.len() as u64, class.data(), unit_bytes));
+        let too_large = Stop::Refused(WriteRefusal::TooLarge);
+        let (Some(class), Some((layout, _))) = (class, layout) else {
+            return Err(too_large);
+        };
+        let first = self.stream.x.0;
+        let staged = self.large.ledger.stage(class, first, 0, layout.body_bytes());
+        let record = staged.ok_or(too_large)?;
+        let Ok(upload) = Upload::new(record.clone(), positions, unit_bytes) else {
+            self.large.ledger.end_staging(&record);
+            return Err(too_large);
+        };
+        let now = cx.mono();
+        let uploading = Uploading {
+            upload,
+            basis: basis.into(),
+            sent_bytes: 0,
+            wanted_at: now,
+            moved_at: now,
+            failed: None,
+        };
+        self.begin_work(cx);
+        self.large.uploads.insert(ticket, uploading);
+        Ok(())
+    }
+
+    /// When something of a value was sent or answered last.
+    pub(crate) fn upload_moved_at(&self, ticket: Ticket) -> Option<Time> {
+        self.large.uploads.get(&ticket).map(|uploading| uploading.moved_at)
+    }
+
+    /// The object of a value was put into the store (`is_named`), or the value is given up.
+    pub(crate) fn end_upload(&mut self, ticket: Ticket, is_named: bool) {
+        if let Some(uploading) = self.large.uploads.remove(&ticket) {
+            let staged = uploading.upload.staged();
+            if is_named {
+                self.large.named.push(staged.clone());
+            } else {
+                self.large.ledger.end_staging(staged);
+            }
+        }
+    }
+
+    /// P14.2: how far a part is at its holder.
+    pub(crate) fn on_part_state<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        configuration: &Configuration,
+        from: (NodeId, Incarnation),
+        name: PartName,
+        state: peer::PartState,
+    ) {
+        let of_group = |uploading: &&mut Uploading| uploading.upload.staged().groups().any(|group| group == name.group);
+        let Some(uploading) = self.large.uploads.values_mut().find(of_group) else {
+            return self.answer_dead(cx, configuration, from, name);
+        };
+        let position = uploading.upload.position_of(name);
+        let holder = position.and_then(|at| configuration.tenure(Position(at)));
+        let Some(holder) = holder.filter(|holder| (holder.node, holder.incarnation) == from) else {
+            return;
+        };
+        let (upload, tenure) = (&mut uploading.upload, number_of(&holder));
+        let answer = match state {
+            peer::PartState::Taken(units) => {
+                upload.on_taken(tenure, name, units);
+                None
+            }
+            peer::PartState::Broken => {
+                upload.on_broken(tenure, name);
+                None
+            }
+            peer::PartState::Open(units) => Some(Answer::Open(units)),
+            peer::PartState::Kept(check) => Some(Answer::Kept(check)),
+            peer::PartState::Making => Some(Answer::Making),
+            peer::PartState::NoRoom => Some(Answer::NoRoom),
+            peer::PartState::Declined => Some(Answer::Declined),
+            peer::PartState::Unknown => Some(Answer::Unknown),
+        };
+        if let Some(Err(failed)) = answer.map(|answer| upload.on_answer(tenure, name, answer)) {
+            uploading.failed = Some(failed);
+        }
+        uploading.moved_at = cx.now.mono;
+        self.wake.progress = true;
+    }
+
+    /// Asks holders again, and gives up values whose client has gone.
+    pub(super) fn tend_uploads<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        configuration: &Configuration,
+        forgotten: Span,
+    ) {
+        let now = cx.mono();
+        let uploads = self.large.uploads.iter();
+        let over = uploads.filter(|(_, uploading)| now > uploading.wanted_at + forgotten);
+        let over: Vec<Ticket> = over.map(|(ticket, _)| *ticket).collect();
+        for ticket in over {
+            self.end_upload(ticket, false);
+        }
+        let holders = holders(cx, configuration);
+        let from = (self.stream, self.tenure.term());
+        for uploading in self.large.uploads.values_mut() {
+            tell(cx, configuration, from, &mut uploading.upload, &holders, true);
+        }
+    }
+}
+
+/// Tells holders what they must be told of a value. `from`: the stream, and its owner's term.
+fn tell<O: Out>(
+    cx: &mut Context<'_, O>,
+    configuration: &Configuration,
+    (stream, term): (StreamId, Term),
+    upload: &mut Upload,
+    holders: &[Option<Holder>],
+    again: bool,
+) {
+    let mut told = Vec::new();
+    upload.tell(holders, again, |what| told.push(what));
+    if told.is_empty() {
+        return;
+    }
+    let (mut staged, mut sealed) = (Vec::new(), Vec::new());
+    upload.staged().encode(&mut staged);
+    upload.record().encode(&mut sealed);
+    for what in told {
+        let (position, message) = match what {
+            Tell::Open(name, position) => {
+                let (name, record) = (to_wire(name), staged.as_slice());
+                (position, Message::OpenPart { term, name, record })
+            }
+            Tell::Make(name, position) => {
+                let (name, record) = (to_wire(name), sealed.as_slice());
+                (position, Message::MakePart { name, record })
+            }
+        };
+        if let Some(holder) = configuration.tenure(Position(position)) {
+            cx.send(&holder, Channel::Bulk, stream, configuration.epoch, &message);
+        }
+    }
+}
