@@ -443,6 +443,11 @@ impl<U: core::fmt::Debug> Keeper<U> {
         self.owed.values().any(Option::is_some) || self.parts.values().any(is_making)
     }
 
+    /// Positions of the list in memory.
+    pub fn positions(&self) -> u8 {
+        self.positions
+    }
+
     /// Units in memory.
     pub fn unit_count(&self) -> usize {
         self.parts.values().map(|held| held.units.len()).sum()

@@ -7,6 +7,7 @@
 
 use crate::context::Context;
 use crate::interface::{Channel, Out};
+use crate::stream_owner::StreamOwner;
 use paritas_base::configuration::{Configuration, PositionState, Tenure};
 use paritas_base::{Incarnation, NodeId, Position, Span, StreamId, Term, Time};
 use paritas_code::sum;
@@ -483,6 +484,22 @@ impl PositionParts {
         let retry_at = self.keeper.is_busy().then_some(self.retry_at);
         let times = [ask_at, fetch_at, retry_at];
         times.into_iter().flatten().min().unwrap_or(Time(u64::MAX))
+    }
+
+    /// B2: a part of a group that objects of this owner name, which the position should keep and does not.
+    pub fn missing_part(&self, owner: &StreamOwner) -> Option<String> {
+        let page = owner.ledger().page(None, usize::MAX - 1)?;
+        let x = owner.stream().x;
+        page.alive.iter().filter(|alive| !alive.is_staging).find_map(|alive| {
+            let placement = alive.record.placement(self.keeper.positions()).ok()?;
+            let mine = |part: &paritas_large::Part| {
+                part.position == self.position.0 && alive.record.group_of(part) == alive.group
+            };
+            let name = |part| alive.record.name_of(&part);
+            let names = placement.parts().filter(mine).map(name);
+            let mut lacking = names.filter(|name| !self.keeper.is_kept(&PartId { x, name: *name }));
+            lacking.next().map(|name| format!("part {} of group {:x}", name.number, name.group.bits()))
+        })
     }
 
     /// Chunks that it uses.

@@ -54,6 +54,7 @@ impl World {
                 checked = checked.and_then(|()| ghost.check_stashed(position, &old, &self.code, wrong));
             }
             checked = checked.and_then(|()| gauges::check(process, &self.swarm));
+            checked = checked.and_then(|()| self.check_parts(at));
         }
         if let Err(what) = checked {
             self.violate(what);
@@ -184,6 +185,38 @@ impl World {
             )),
             None => Ok(()),
         }
+    }
+
+    /// B2: every position that is Live by the owner's configuration keeps its parts of the large values that objects
+    /// name.
+    fn check_parts(&self, at: usize) -> Result<(), String> {
+        let Some(process) = self.processes[at].as_ref() else {
+            return Ok(());
+        };
+        for list in process.node.replica().lists() {
+            for owner in list.owners().filter(|owner| owner.phase() == Phase::Serve) {
+                for (i, held) in list.configuration.positions.iter().enumerate() {
+                    let Some(held) = held.filter(|held| held.state == PositionState::Live) else {
+                        continue;
+                    };
+                    let holder = self.processes[usize::from(held.tenure.node.0)].as_ref();
+                    let holder = holder.filter(|holder| holder.incarnation == held.tenure.incarnation);
+                    let theirs = holder.and_then(|holder| holder.node.replica().list(list.configuration.list));
+                    let parts = theirs.into_iter().flat_map(|list| &list.parts);
+                    let mut parts = parts.filter(|parts| {
+                        parts.tenure() == held.tenure && parts.position() == Position(i as u8)
+                    });
+                    if let Some(what) = parts.next().and_then(|parts| parts.missing_part(owner)) {
+                        return Err(format!(
+                            "B2: {} at position {i} is Live and has not {what} of stream {}",
+                            held.tenure.node,
+                            owner.stream()
+                        ));
+                    }
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Checks at rest: parity is the encoding of data (F1), and every history is linearizable (I9).

@@ -17,6 +17,34 @@ pub(crate) const ALL: &str = "*";
 /// Names of keys that are written once begin so. Their values are padded with leading zeros to a given length.
 pub(crate) const FILLER: &str = "filler:";
 
+/// Names of keys with large values begin so. Such a value repeats its number up to a length that the number gives.
+pub(crate) const LARGE: &str = "large:";
+
+/// Lengths of values in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lengths {
+    /// Those of keys that are written once.
+    pub(crate) filler_bytes: usize,
+    /// The shortest and the longest of large keys.
+    pub(crate) large_bytes: (usize, usize),
+}
+
+/// A large value of this length.
+fn large(n: i64, bytes: usize) -> String {
+    let mut text = format!("{n};").repeat(bytes / 2 + 1);
+    text.truncate(bytes);
+    text
+}
+
+/// The number that a value says. An error if a large value is not whole.
+fn number_of(text: &str) -> Option<i64> {
+    let Some((number, _)) = text.split_once(';') else {
+        return text.parse().ok();
+    };
+    let n = number.parse().ok()?;
+    (large(n, text.len()) == text).then_some(n)
+}
+
 /// A command without a reply yet.
 #[derive(Clone, Debug)]
 pub(crate) struct Pending {
@@ -111,12 +139,18 @@ impl Crowds {
 }
 
 /// Encodes a command on keys and groups, as a client sends it.
-pub(crate) fn encode(crowds: &Crowds, keys: &[String], action: Action, filler_bytes: usize) -> Vec<u8> {
+pub(crate) fn encode(crowds: &Crowds, keys: &[String], action: Action, lengths: Lengths) -> Vec<u8> {
     let names: Vec<String> = keys.iter().flat_map(|key| crowds.keys(key)).collect();
     let several = names.len() > 1;
     let mut args: Vec<String> = Vec::new();
     let text = |name: &str, n: i64| {
-        let width = if name.starts_with(FILLER) { filler_bytes } else { 0 };
+        if name.starts_with(LARGE) {
+            let (shortest, longest) = lengths.large_bytes;
+            // Numbers are multiples of 1,000.
+            let more = (n as usize / 1000).wrapping_mul(7919) % (longest - shortest + 1);
+            return large(n, shortest + more);
+        }
+        let width = if name.starts_with(FILLER) { lengths.filler_bytes } else { 0 };
         format!("{n:0width$}")
     };
     let pairs = |n: i64| names.iter().flat_map(move |name| [name.clone(), text(name, n)]);
@@ -235,7 +269,9 @@ fn parse(received: &[u8]) -> Result<Option<(Parsed, usize)>, String> {
                 }
                 let text = String::from_utf8_lossy(&received[used..used + length]).into_owned();
                 used += length + 2;
-                Answer::Outcome(Outcome::Done(Some(number(&text)?)))
+                Answer::Outcome(Outcome::Done(Some(number_of(&text).ok_or_else(|| {
+                    format!("B6: a client got a value of {} bytes that nobody wrote: {:?}", text.len(), &text[..text.len().min(64)])
+                })?)))
             }
         }
         _ => return Err(bad()),

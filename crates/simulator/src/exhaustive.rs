@@ -380,7 +380,7 @@ impl State {
         self.digests[usize::from(node.0)] = None;
         self.moments += 1;
         let keys = vec![KEY.to_owned()];
-        let bytes = client::encode(&self.world.crowds, &keys, action, 0);
+        let bytes = client::encode(&self.world.crowds, &keys, action, self.world.swarm.lengths());
         let begin = Time(self.moments);
         self.world.clients[0].pending.push_back(Pending { keys, action, begin });
         self.world.client_sends(0, conn, bytes);

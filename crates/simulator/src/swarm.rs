@@ -1,6 +1,7 @@
 //! What a seed determines: the shape of the cluster, the length of the run, and its own mix of faults (swarm testing,
 //! docs/reliability.md). Probabilities are per million.
 
+use crate::client::Lengths;
 use crate::disks::draw_settings;
 use paritas_base::{Prng, Span};
 use paritas_protocol::paritylog::Settings;
@@ -53,6 +54,10 @@ pub(crate) struct Swarm {
     /// Number of groups of keys that are neighbours in the index.
     pub(crate) crowds: u64,
     pub(crate) crowd_keys: usize,
+    /// Number of keys with large values.
+    pub(crate) larges: u64,
+    /// The longest of these values in bytes.
+    pub(crate) large_bytes: usize,
     /// Probability that a SET of one key is an MSET of two keys in different slots.
     pub(crate) pairs: u32,
     /// Probability that a SET has an expiry.
@@ -241,6 +246,8 @@ impl Swarm {
             group: if evicts { 0 } else { some(random, 300_000) },
             crowds: 0,
             crowd_keys: 0,
+            larges: 0,
+            large_bytes: 0,
             pairs: some(random, 300_000),
             expiring: some(random, 700_000),
             flushes: if random.chance(300_000) {
@@ -355,6 +362,29 @@ impl Swarm {
                 swarm.hand_off_every = Span::from_ms(random.between(10, 200));
             }
         }
+        // Values in parts have as many parities as the list, all in memory, and at least one data block.
+        if random.chance(300_000) && swarm.logged < swarm.data {
+            swarm.larges = random.between(1, 4);
+            let rows = random.between(1, 12);
+            swarm.large_bytes = swarm.large_bytes_min() + (rows * u64::from(chunk_bytes) * u64::from(data)) as usize;
+            if swarm.maxmemory_bytes == 1 << 20 {
+                swarm.maxmemory_bytes = 4 << 20;
+            }
+        }
         swarm
+    }
+
+    /// The shortest value that does not fit in one object.
+    fn large_bytes_min(&self) -> usize {
+        let settings = paritas_store::Settings::new(self.chunk_bytes as usize, [0; 2]);
+        paritas_store::ObjectStore::new(settings).limits().value_bytes + 1
+    }
+
+    /// Lengths of clients' values.
+    pub(crate) fn lengths(&self) -> Lengths {
+        Lengths {
+            filler_bytes: self.filler_bytes,
+            large_bytes: (self.large_bytes_min(), self.large_bytes.max(self.large_bytes_min())),
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! The commands of clients, and the handling of their replies.
 
-use crate::client::{self, ALL, Answer, CROWD, FILLER, Pending};
+use crate::client::{self, ALL, Answer, CROWD, FILLER, LARGE, Pending};
 use crate::events::SimEvent;
 use crate::linear::{Action, Operation, Outcome};
 use crate::marks::Seen;
@@ -55,7 +55,7 @@ impl World {
             let Some((keys, action)) = self.next_command(self.clients[client].port) else {
                 break;
             };
-            bytes.extend(client::encode(&self.crowds, &keys, action, self.swarm.filler_bytes));
+            bytes.extend(client::encode(&self.crowds, &keys, action, self.swarm.lengths()));
             self.clients[client].pending.push_back(Pending {
                 keys,
                 action,
@@ -104,6 +104,10 @@ impl World {
             let key = format!("{CROWD}{}", self.random.below(self.swarm.crowds));
             return self.on_group(key);
         }
+        if self.swarm.larges > 0 && self.random.chance(150_000) {
+            let key = format!("{LARGE}{}", self.random.below(self.swarm.larges));
+            return self.on_large(key);
+        }
         let key = format!("k{}", self.random.below(self.swarm.keys));
         if !self.has_room(&key) {
             return None;
@@ -126,6 +130,20 @@ impl World {
             _ => Action::Delete,
         };
         Some((vec![key], action))
+    }
+
+    fn on_large(&mut self, key: String) -> Option<(Vec<String>, Action)> {
+        let action = match self.random.below(10) {
+            0..4 => Action::Get,
+            4..9 => match self.set() {
+                Action::Set(n) if self.random.chance(self.swarm.expiring) => {
+                    Action::SetFor(n, Span::from_ms(self.random.between(20, 400)))
+                }
+                set => set,
+            },
+            _ => Action::Delete,
+        };
+        self.has_room(&key).then(|| (vec![key], action))
     }
 
     fn on_group(&mut self, key: String) -> Option<(Vec<String>, Action)> {

@@ -8,6 +8,7 @@ use crate::parts::{positions_in_memory, to_wire};
 use crate::stream_owner::{Stop, WriteRefusal};
 use paritas_base::configuration::Configuration;
 use paritas_base::{Incarnation, NodeId, Position, Span, StreamId, Term, Time};
+use paritas_code::Scheme;
 use paritas_large::{Answer, Class, Holder, Layout, PartName, Record, Tell, Upload, UploadFailed};
 use paritas_wire::peer::{self, Message};
 use std::sync::Arc;
@@ -106,7 +107,10 @@ impl StreamOwner {
     ) -> Result<(), Stop> {
         let unit_bytes = cx.shared.arena.chunk_bytes() as u32;
         let positions = positions_in_memory(cx, configuration);
-        let class = Class::of_scheme(cx.shared.code.scheme(), value.len() as u64, unit_bytes);
+        // Parts are in memory only: with positions on log nodes there are fewer data blocks.
+        let (data, parity) = (configuration.data, configuration.parity);
+        let scheme = Scheme::new(data.min(positions.saturating_sub(parity)), parity).ok();
+        let class = scheme.and_then(|scheme| Class::of_scheme(scheme, value.len() as u64, unit_bytes));
         let layout = class.and_then(|class| Layout::of_value(value.len() as u64, class.data(), unit_bytes));
         let too_large = Stop::Refused(WriteRefusal::TooLarge);
         let (Some(class), Some((layout, _))) = (class, layout) else {
