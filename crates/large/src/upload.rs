@@ -39,16 +39,16 @@ struct Target {
     /// The holder that it was opened at.
     tenure: Option<u64>,
     state: State,
-    /// Units that had been sent when the holder was last asked how many it has. The question follows them on the same
-    /// link: fewer in the answer means that some were lost.
-    sent_before: Option<u32>,
+    /// The newest question how many units the holder has, and the units that had been sent before it. The question
+    /// follows them on the same link: fewer in the answer means that some were lost.
+    asked: Option<(u32, u32)>,
 }
 
 /// What to tell a holder.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Tell {
-    /// Open this part.
-    Open(PartName, u8),
+    /// Open this part. The last number is that of the question, which the answer repeats.
+    Open(PartName, u8, u32),
     /// Make this part; the record has its checks now.
     Make(PartName, u8),
 }
@@ -76,6 +76,8 @@ pub struct Upload {
     record: Arc<Record>,
     writer: Writer,
     targets: Vec<Target>,
+    /// Number of the newest question to a holder.
+    question: u32,
 }
 
 impl Upload {
@@ -90,12 +92,13 @@ impl Upload {
             part,
             tenure: None,
             state: State::Asked,
-            sent_before: None,
+            asked: None,
         };
         Ok(Self {
             targets: placement.parts().map(target).collect(),
             writer: Writer::new(layout, placement),
             record,
+            question: 0,
         })
     }
 
@@ -140,7 +143,10 @@ impl Upload {
                 target.state = State::ToMake;
             }
             match target.state {
-                State::Asked if is_new || again => tell(Tell::Open(name, position)),
+                State::Asked if is_new || again => {
+                    self.question += 1;
+                    tell(Tell::Open(name, position, self.question));
+                }
                 State::ToMake if all_sent => {
                     target.state = State::Making;
                     tell(Tell::Make(name, position));
@@ -150,24 +156,26 @@ impl Upload {
                 State::Declined if again && all_sent => tell(Tell::Make(name, position)),
                 // Units or its answers may be lost: it is asked what it has.
                 State::Open if again => {
-                    target.sent_before = Some(self.writer.sent_units(at));
-                    tell(Tell::Open(name, position));
+                    self.question += 1;
+                    target.asked = Some((self.question, self.writer.sent_units(at)));
+                    tell(Tell::Open(name, position, self.question));
                 }
                 _ => {}
             }
         }
     }
 
-    /// The answer of a holder about a part. Answers of former holders are ignored.
-    pub fn on_answer(&mut self, tenure: u64, name: PartName, answer: Answer) -> Result<(), UploadFailed> {
+    /// The answer of a holder about a part. `question` is the number of the question that it answers, or 0. Answers of
+    /// former holders are ignored.
+    pub fn on_answer(&mut self, tenure: u64, name: PartName, question: u32, answer: Answer) -> Result<(), UploadFailed> {
         let Some(at) = self.find(tenure, name) else {
             return Ok(());
         };
         let target = &mut self.targets[at];
         match answer {
-            Answer::Open(units) => match (target.state, target.sent_before.take()) {
+            Answer::Open(units) => match (target.state, target.asked.filter(|(asked, _)| *asked == question)) {
                 (State::Asked, _) => target.state = State::Open,
-                (State::Open, Some(sent)) if units < sent => {
+                (State::Open, Some((_, sent))) if units < sent => {
                     self.writer.on_broken(at);
                     target.state = State::ToMake;
                 }

@@ -58,7 +58,7 @@ struct Node {
 
 #[derive(Debug)]
 enum ToHolder {
-    Open(PartName, Arc<Record>),
+    Open(PartName, u32, Arc<Record>),
     Put(PartName, u32, Vec<u8>),
     Make(PartName, Arc<Record>),
     Free(BTreeSet<paritas_large::GroupId>),
@@ -67,7 +67,7 @@ enum ToHolder {
 
 #[derive(Debug)]
 enum ToOwner {
-    Answer(PartName, Answer),
+    Answer(PartName, u32, Answer),
     Put(PartName, Put),
     ReadList(Option<paritas_large::GroupId>),
 }
@@ -269,7 +269,9 @@ impl World {
         let (key, staged) = (*key, upload.staged().clone());
         for tell in told {
             match tell {
-                Tell::Open(name, position) => self.send(position, ToHolder::Open(name, staged.clone())),
+                Tell::Open(name, position, question) => {
+                    self.send(position, ToHolder::Open(name, question, staged.clone()));
+                }
                 Tell::Make(name, position) => self.send(position, ToHolder::Make(name, record.clone())),
             }
         }
@@ -498,7 +500,7 @@ impl World {
                     return;
                 };
                 if let Some(check) = node.keeper.on_fetched(&mut node.pool, id, &fetch, bytes) {
-                    let kept = ToOwner::Answer(id.name, Answer::Kept(check));
+                    let kept = ToOwner::Answer(id.name, 0, Answer::Kept(check));
                     self.network.push(Message::Owner(self.term, to, tenure, kept));
                 }
             }
@@ -516,21 +518,24 @@ impl World {
         let is_current = term == self.term || self.fault == Fault::OpenSurvivesOwner;
         let id = |name| PartId { x: X, name };
         let reply = match message {
-            ToHolder::Open(name, record) if is_current && self.fault == Fault::DeclinedForgotten && !node.is_live => {
+            ToHolder::Open(name, question, record)
+                if is_current && self.fault == Fault::DeclinedForgotten && !node.is_live =>
+            {
                 // Another keeper declines, and this one does not note it.
                 let mut other = Keeper::new(position, 4, false);
                 let answer = match other.on_open(&node.pool, id(name), &record, term as u32) {
                     Answer::Declined => Answer::Declined,
                     _ => node.keeper.on_open(&node.pool, id(name), &record, term as u32),
                 };
-                Some(ToOwner::Answer(name, answer))
+                Some(ToOwner::Answer(name, question, answer))
             }
-            ToHolder::Open(name, record) if is_current => {
+            ToHolder::Open(name, question, record) if is_current => {
                 let answer = node.keeper.on_open(&node.pool, id(name), &record, term as u32);
-                Some(ToOwner::Answer(name, answer))
+                Some(ToOwner::Answer(name, question, answer))
             }
             ToHolder::Make(name, record) if is_current => Some(ToOwner::Answer(
                 name,
+                0,
                 node.keeper.on_make(&mut node.pool, id(name), &record),
             )),
             ToHolder::Open(..) | ToHolder::Make(..) => None,
@@ -567,11 +572,11 @@ impl World {
                     self.send(position, ToHolder::Page(page, tenure));
                 }
             }
-            ToOwner::Answer(name, answer) => {
+            ToOwner::Answer(name, question, answer) => {
                 let failed = self
                     .upload
                     .as_mut()
-                    .is_some_and(|(upload, ..)| upload.on_answer(tenure, name, answer).is_err());
+                    .is_some_and(|(upload, ..)| upload.on_answer(tenure, name, question, answer).is_err());
                 if failed {
                     self.give_up();
                 }
@@ -580,7 +585,7 @@ impl World {
                 if let Some((upload, ..)) = &mut self.upload {
                     match put {
                         Put::Taken(units) => upload.on_taken(tenure, name, units),
-                        Put::Kept(check) => drop(upload.on_answer(tenure, name, Answer::Kept(check))),
+                        Put::Kept(check) => drop(upload.on_answer(tenure, name, 0, Answer::Kept(check))),
                         Put::Broken => upload.on_broken(tenure, name),
                         Put::Ignored => {}
                     }

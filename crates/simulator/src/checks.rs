@@ -429,6 +429,14 @@ impl World {
         let owned = self.lists().flat_map(streams).filter(|stream| counts(*stream));
         let owned = owned.filter_map(owner).filter(|(node, _)| *node == at);
         let owned: usize = owned.map(|(_, owner)| held(owner).len()).sum();
+        // Positions of a list have about as many units each.
+        let units = |list: ListId| {
+            let all = self.processes.iter().flatten().filter_map(|p| p.node.replica().list(list));
+            let most = all.flat_map(|list| &list.parts).map(|parts| parts.chunk_count()).max();
+            let mine = process.node.replica().list(list).map_or(0, |list| list.parts.len());
+            mine * most.unwrap_or(0) as usize
+        };
+        let owned = owned + self.lists().map(units).sum::<usize>();
         let slots_max = process.node.replica().arena().slots_max();
         let room = slots_max - self.swarm.parameters.kept_chunks.min(slots_max / 4);
         in_memory + owned > room as usize || on_disk > on_disk_max as usize

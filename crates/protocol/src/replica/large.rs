@@ -32,10 +32,12 @@ fn answer<O: Out>(
     stream: StreamId,
     to: (NodeId, Incarnation),
     name: PartName,
+    question: u32,
     state: PartState,
 ) {
     let message = Message::PartState {
         name: to_wire(name),
+        question,
         state,
     };
     cx.send_to(to.0, to.1, Channel::Bulk, stream, configuration.epoch, &message);
@@ -53,7 +55,12 @@ pub(super) fn on_fenced<O: Out>(
     let owner = list.configuration.tenure(stream.x);
     let owner = owner.filter(|owner| (owner.node, owner.incarnation) == from);
     match *message {
-        Message::OpenPart { term, name, record } => {
+        Message::OpenPart {
+            term,
+            question,
+            name,
+            record,
+        } => {
             let (Some(owner), Some(name), Some(record)) = (owner, from_wire(name), record_of(record)) else {
                 return true;
             };
@@ -64,7 +71,7 @@ pub(super) fn on_fenced<O: Out>(
                 Some((_, held)) => state_of(held.on_open(cx, stream.x, term, name, &record)),
                 None => PartState::Unknown,
             };
-            answer(cx, &list.configuration, stream, from, name, state);
+            answer(cx, &list.configuration, stream, from, name, question, state);
         }
         Message::MakePart { name, record } => {
             let (Some(_), Some(name), Some(record)) = (owner, from_wire(name), record_of(record)) else {
@@ -74,11 +81,11 @@ pub(super) fn on_fenced<O: Out>(
                 Some((_, held)) => state_of(held.on_make(cx, stream.x, name, &record)),
                 None => PartState::Unknown,
             };
-            answer(cx, &list.configuration, stream, from, name, state);
+            answer(cx, &list.configuration, stream, from, name, 0, state);
         }
-        Message::PartState { name, state } => {
+        Message::PartState { name, question, state } => {
             if let (Some(name), Some((configuration, owner))) = (from_wire(name), owner_of(list, stream)) {
-                owner.on_part_state(cx, configuration, from, name, state);
+                owner.on_part_state(cx, configuration, from, name, question, state);
             }
         }
         Message::ReadGroups {
@@ -140,7 +147,7 @@ pub(super) fn on_unfenced<O: Out>(
                     Put::Broken => PartState::Broken,
                     Put::Ignored => continue,
                 };
-                answer(cx, &list.configuration, stream, from, name, state);
+                answer(cx, &list.configuration, stream, from, name, 0, state);
             }
         }
         Message::FreeGroups { groups } => {

@@ -193,6 +193,7 @@ impl<'a> Message<'a> {
             },
             kind::OPEN_PART => Self::OpenPart {
                 term: r.u32()?,
+                question: r.u32()?,
                 name: PartName::read(r)?,
                 record: record(r.rest())?,
             },
@@ -207,6 +208,7 @@ impl<'a> Message<'a> {
             },
             kind::PART_STATE => Self::PartState {
                 name: PartName::read(r)?,
+                question: r.u32()?,
                 state: part_state(r.u8()?, r.u32()?)?,
             },
             kind::FREE_GROUPS => Self::FreeGroups {

@@ -212,8 +212,14 @@ impl Message<'_> {
                     ImportStatus::Unknown => 2,
                 });
             }
-            Self::OpenPart { term, name, record } => {
+            Self::OpenPart {
+                term,
+                question,
+                name,
+                record,
+            } => {
                 to.u32(*term);
+                to.u32(*question);
                 name.encode(to);
                 to.extend_from_slice(record);
             }
@@ -226,8 +232,9 @@ impl Message<'_> {
                 to.u32(*unit);
                 to.extend_from_slice(bytes);
             }
-            Self::PartState { name, state } => {
+            Self::PartState { name, question, state } => {
                 name.encode(to);
+                to.u32(*question);
                 let (state, number) = match state {
                     PartState::Open(units) => (0, *units),
                     PartState::Taken(units) => (1, *units),

@@ -248,6 +248,8 @@ pub enum Message<'a> {
     /// Opens a part of a large value for its writer, or asks how far it is.
     OpenPart {
         term: Term,
+        /// The number of the question, which the answer repeats.
+        question: u32,
         name: PartName,
         /// Its record, encoded; without checks.
         record: &'a [u8],
@@ -265,6 +267,8 @@ pub enum Message<'a> {
     },
     PartState {
         name: PartName,
+        /// The number of the question that it answers; 0: of none.
+        question: u32,
         state: PartState,
     },
     /// Groups of parts that are dead.

@@ -161,17 +161,26 @@ impl StreamOwner {
         configuration: &Configuration,
         from: (NodeId, Incarnation),
         name: PartName,
+        question: u32,
         state: peer::PartState,
     ) {
         let of_group = |uploading: &&mut Uploading| uploading.upload.staged().groups().any(|group| group == name.group);
         let Some(uploading) = self.large.uploads.values_mut().find(of_group) else {
-            return self.answer_dead(cx, configuration, from, name);
+            // The answers to single units would say the same many times.
+            if !matches!(state, peer::PartState::Taken(_)) {
+                self.answer_dead(cx, configuration, from, name);
+            }
+            return;
         };
         let position = uploading.upload.position_of(name);
         let holder = position.and_then(|at| configuration.tenure(Position(at)));
         let Some(holder) = holder.filter(|holder| (holder.node, holder.incarnation) == from) else {
             return;
         };
+        // Other answers only repeat what is known: a value that waits for ever must be refused some time.
+        if matches!(state, peer::PartState::Taken(_) | peer::PartState::Kept(_)) {
+            uploading.moved_at = cx.now.mono;
+        }
         let (upload, tenure) = (&mut uploading.upload, number_of(&holder));
         let answer = match state {
             peer::PartState::Taken(units) => {
@@ -189,10 +198,9 @@ impl StreamOwner {
             peer::PartState::Declined => Some(Answer::Declined),
             peer::PartState::Unknown => Some(Answer::Unknown),
         };
-        if let Some(Err(failed)) = answer.map(|answer| upload.on_answer(tenure, name, answer)) {
+        if let Some(Err(failed)) = answer.map(|answer| upload.on_answer(tenure, name, question, answer)) {
             uploading.failed = Some(failed);
         }
-        uploading.moved_at = cx.now.mono;
         self.wake.progress = true;
     }
 
@@ -237,9 +245,15 @@ fn tell<O: Out>(
     upload.record().encode(&mut sealed);
     for what in told {
         let (position, message) = match what {
-            Tell::Open(name, position) => {
+            Tell::Open(name, position, question) => {
                 let (name, record) = (to_wire(name), staged.as_slice());
-                (position, Message::OpenPart { term, name, record })
+                let message = Message::OpenPart {
+                    term,
+                    question,
+                    name,
+                    record,
+                };
+                (position, message)
             }
             Tell::Make(name, position) => {
                 let (name, record) = (to_wire(name), sealed.as_slice());

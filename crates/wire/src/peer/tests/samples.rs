@@ -298,6 +298,7 @@ pub(super) fn with_each(mut check: impl FnMut(&Message<'_>)) {
         },
         Message::OpenPart {
             term: n32(1),
+            question: n32(4),
             name,
             record: b"\x02rr",
         },
@@ -312,34 +313,42 @@ pub(super) fn with_each(mut check: impl FnMut(&Message<'_>)) {
         },
         Message::PartState {
             name,
+            question: n32(4),
             state: PartState::Open(n32(3)),
         },
         Message::PartState {
             name,
+            question: n32(4),
             state: PartState::Taken(n32(3)),
         },
         Message::PartState {
             name,
+            question: n32(4),
             state: PartState::Kept(n32(3)),
         },
         Message::PartState {
             name,
+            question: n32(4),
             state: PartState::Making,
         },
         Message::PartState {
             name,
+            question: n32(4),
             state: PartState::Broken,
         },
         Message::PartState {
             name,
+            question: n32(4),
             state: PartState::NoRoom,
         },
         Message::PartState {
             name,
+            question: n32(4),
             state: PartState::Declined,
         },
         Message::PartState {
             name,
+            question: n32(4),
             state: PartState::Unknown,
         },
         Message::FreeGroups {
