@@ -204,7 +204,11 @@ impl Ledger {
         self.acked = self.acked.max(acked);
         while let Some((seq, group)) = self.dying.first().copied().filter(|(seq, _)| *seq <= self.acked) {
             self.dying.pop_first();
-            if let Some(entry) = self.groups.get_mut(&group).filter(|entry| entry.removed_at == Some(seq)) {
+            if let Some(entry) = self
+                .groups
+                .get_mut(&group)
+                .filter(|entry| entry.removed_at == Some(seq))
+            {
                 entry.removed_at = None;
             }
             self.bury(group);

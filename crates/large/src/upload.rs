@@ -167,7 +167,13 @@ impl Upload {
 
     /// The answer of a holder about a part. `question` is the number of the question that it answers, or 0. Answers of
     /// former holders are ignored.
-    pub fn on_answer(&mut self, tenure: u64, name: PartName, question: u32, answer: Answer) -> Result<(), UploadFailed> {
+    pub fn on_answer(
+        &mut self,
+        tenure: u64,
+        name: PartName,
+        question: u32,
+        answer: Answer,
+    ) -> Result<(), UploadFailed> {
         let Some(at) = self.find(tenure, name) else {
             return Ok(());
         };

@@ -43,8 +43,8 @@ pub use scrub::ScrubCounts;
 pub use session::PROTOCOL_VERSION;
 pub use slot_map::{SlotMap, SlotOwner};
 pub use stream_owner::{
-    Access, Effect, LARGE_VALUE_BYTES_MAX, Member, Phase, RandomKey, ReadLease, Stop, StreamOwner, Ticket, WriteRefusal,
-    body_bytes, fits_one_delta,
+    Access, Effect, LARGE_VALUE_BYTES_MAX, Member, Phase, RandomKey, ReadLease, Stop, StreamOwner, Ticket,
+    WriteRefusal, body_bytes, fits_one_delta,
 };
 
 pub use takeovers::Takeovers;

@@ -104,7 +104,9 @@ impl List {
 
     /// As [`Self::member`], with the configuration.
     pub(crate) fn member_mut(&mut self) -> Option<(&Configuration, &mut ParityMember)> {
-        let Self { configuration, roles, .. } = self;
+        let Self {
+            configuration, roles, ..
+        } = self;
         let member = roles.iter_mut().find_map(|role| match role {
             Role::Member(member) => Some(&mut **member),
             _ => None,
@@ -198,10 +200,14 @@ impl Lists {
 
     /// As [`Self::roles_mut`], of lists that do not rest.
     pub(crate) fn awake_roles_mut(&mut self, now: Time) -> impl Iterator<Item = (&Configuration, &mut Role)> {
-        self.awake_mut(now).flat_map(|List { configuration, roles, .. }| {
-            let configuration = &*configuration;
-            roles.iter_mut().map(move |role| (configuration, role))
-        })
+        self.awake_mut(now).flat_map(
+            |List {
+                 configuration, roles, ..
+             }| {
+                let configuration = &*configuration;
+                roles.iter_mut().map(move |role| (configuration, role))
+            },
+        )
     }
 
     /// Memory that parity uses or has reserved, in bytes.
@@ -235,7 +241,9 @@ impl Lists {
 
     /// This node's role as owner of a stream, with the configuration of its list.
     pub fn owner_mut(&mut self, stream: StreamId) -> Option<(&Configuration, &mut StreamOwner)> {
-        let List { configuration, roles, .. } = self.get_mut(stream.list)?;
+        let List {
+            configuration, roles, ..
+        } = self.get_mut(stream.list)?;
         roles.iter_mut().find_map(|role| match role {
             Role::Owner(owner) if owner.stream() == stream => Some((&*configuration, &mut **owner)),
             _ => None,

@@ -181,7 +181,8 @@ impl PositionParts {
     pub(crate) fn on_configuration<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
         for x in configuration.data_positions() {
             if let Some(owner) = configuration.tenure(x) {
-                self.keeper.on_owner(&mut writing(&mut cx.shared.arena), x, owner.term());
+                self.keeper
+                    .on_owner(&mut writing(&mut cx.shared.arena), x, owner.term());
             }
         }
         for known in &mut self.known {
@@ -194,7 +195,12 @@ impl PositionParts {
     }
 
     /// A session with a peer is new: what the old one may have lost is asked for again.
-    pub(crate) fn on_session_up<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration, node: NodeId) {
+    pub(crate) fn on_session_up<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        configuration: &Configuration,
+        node: NodeId,
+    ) {
         self.drop_fetches(cx, |fetching| fetching.from.0 == node);
         for x in configuration.data_positions() {
             if configuration.tenure(x).is_some_and(|owner| owner.node == node) {
@@ -342,7 +348,13 @@ impl PositionParts {
     // --- units -------------------------------------------------------------------------------------------------------
 
     /// Sum and bytes of a unit that is kept here.
-    pub(crate) fn read<'a>(&self, arena: &'a mut Arena, x: Position, name: PartName, unit: u32) -> Option<(u32, Vec<u8>)> {
+    pub(crate) fn read<'a>(
+        &self,
+        arena: &'a mut Arena,
+        x: Position,
+        name: PartName,
+        unit: u32,
+    ) -> Option<(u32, Vec<u8>)> {
         let memory = writing(arena);
         let id = PartId { x, name };
         let (sum, bytes) = self.keeper.read(&memory, &id, unit)?;
@@ -374,7 +386,12 @@ impl PositionParts {
     }
 
     fn drop_fetches<O: Out>(&mut self, cx: &mut Context<'_, O>, is_over: impl Fn(&Fetching) -> bool) {
-        let over: Vec<u64> = self.fetches.iter().filter(|(_, f)| is_over(f)).map(|(id, _)| *id).collect();
+        let over: Vec<u64> = self
+            .fetches
+            .iter()
+            .filter(|(_, f)| is_over(f))
+            .map(|(id, _)| *id)
+            .collect();
         for id in over {
             if let Some(fetching) = self.fetches.remove(&id) {
                 self.take_unit(cx, &fetching, None);
@@ -472,13 +489,21 @@ impl PositionParts {
             .filter(|tenure| !known.none_at.contains(&tenure.node))
             .collect();
         for tenure in others {
-            cx.send(&tenure, Channel::Main, stream, configuration.epoch, &Message::FindParts { position });
+            cx.send(
+                &tenure,
+                Channel::Main,
+                stream,
+                configuration.epoch,
+                &Message::FindParts { position },
+            );
         }
     }
 
     /// The time until which it has nothing to do, unless an event changes it.
     pub(crate) fn rests_until(&self, configuration: &Configuration) -> Time {
-        let asks = configuration.data_positions().filter(|x| self.must_ask(configuration, *x));
+        let asks = configuration
+            .data_positions()
+            .filter(|x| self.must_ask(configuration, *x));
         let ask_at = asks.map(|x| self.known[x.index()].ask_at).min();
         let fetch_at = self.fetches.values().map(|fetching| fetching.until).min();
         let retry_at = self.keeper.is_busy().then_some(self.retry_at);
@@ -498,7 +523,9 @@ impl PositionParts {
             let name = |part| alive.record.name_of(&part);
             let names = placement.parts().filter(mine).map(name);
             let mut lacking = names.filter(|name| !self.keeper.is_kept(&PartId { x, name: *name }));
-            lacking.next().map(|name| format!("part {} of group {:x}", name.number, name.group.bits()))
+            lacking
+                .next()
+                .map(|name| format!("part {} of group {:x}", name.number, name.group.bits()))
         })
     }
 
@@ -514,11 +541,7 @@ pub(crate) fn is_sound(chunk_bytes: usize, sum: u32, bytes: &[u8]) -> bool {
 }
 
 /// Live holders of positions in memory, except that of `position`.
-fn live_others(
-    configuration: &Configuration,
-    position: Position,
-    positions: u8,
-) -> impl Iterator<Item = Tenure> + '_ {
+fn live_others(configuration: &Configuration, position: Position, positions: u8) -> impl Iterator<Item = Tenure> + '_ {
     let held = configuration.positions.iter().take(usize::from(positions)).enumerate();
     held.filter(move |(at, _)| *at != position.index())
         .filter_map(|(_, held)| held.filter(|a| a.state == PositionState::Live || a.state.is_live()))

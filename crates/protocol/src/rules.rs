@@ -63,6 +63,14 @@ pub enum Fault {
     HeadroomWritten,
     /// P10.8: commands wait while their slots are frozen for a hand-off. They are served.
     FrozenSlotsServed,
+    /// P14.2: an object names a large value when every holder has its part. It does when all units were sent.
+    PutBeforeKept,
+    /// P14.3: a group is alive until the delta that removed its last object is stable. It dies with the delta.
+    FreedBeforeStable,
+    /// P14.6: an owner answers with lists when it has seen every object. It answers at once.
+    ListedBeforeLearnt,
+    /// P14.9: a position asks to become Live when it has its parts of large values. It does not wait for them.
+    LiveWithoutParts,
 }
 
 /// A rule that is broken.
@@ -159,7 +167,7 @@ impl Rules {
 }
 
 #[cfg(feature = "mutants")]
-const NAMES: [(&str, Mutant); 55] = [
+const NAMES: [(&str, Mutant); 59] = [
     ("owner-judges-who-is-alive", Mutant::OwnerJudgesWhoIsAlive),
     ("no-epoch-fence", Mutant::NoEpochFence),
     ("serve-before-push", Mutant::Does(Fault::ServeBeforePush)),
@@ -224,6 +232,10 @@ const NAMES: [(&str, Mutant); 55] = [
     ("keys-without-whole-map", Mutant::KeysWithoutWholeMap),
     ("kept-chunks-written", Mutant::Does(Fault::HeadroomWritten)),
     ("epoch-for-id", Mutant::EpochForId),
+    ("put-before-kept", Mutant::Does(Fault::PutBeforeKept)),
+    ("freed-before-stable", Mutant::Does(Fault::FreedBeforeStable)),
+    ("listed-before-learnt", Mutant::Does(Fault::ListedBeforeLearnt)),
+    ("live-without-parts", Mutant::Does(Fault::LiveWithoutParts)),
 ];
 
 /// The `n`-th largest, from 1 on; `None` if there are fewer. Members are few, and this runs for every ack: no list.

@@ -203,9 +203,8 @@ impl World {
                     let holder = holder.filter(|holder| holder.incarnation == held.tenure.incarnation);
                     let theirs = holder.and_then(|holder| holder.node.replica().list(list.configuration.list));
                     let parts = theirs.into_iter().flat_map(|list| &list.parts);
-                    let mut parts = parts.filter(|parts| {
-                        parts.tenure() == held.tenure && parts.position() == Position(i as u8)
-                    });
+                    let mut parts =
+                        parts.filter(|parts| parts.tenure() == held.tenure && parts.position() == Position(i as u8));
                     if let Some(what) = parts.next().and_then(|parts| parts.missing_part(owner)) {
                         return Err(format!(
                             "B2: {} at position {i} is Live and has not {what} of stream {}",
@@ -431,7 +430,11 @@ impl World {
         let owned: usize = owned.map(|(_, owner)| held(owner).len()).sum();
         // Positions of a list have about as many units each.
         let units = |list: ListId| {
-            let all = self.processes.iter().flatten().filter_map(|p| p.node.replica().list(list));
+            let all = self
+                .processes
+                .iter()
+                .flatten()
+                .filter_map(|p| p.node.replica().list(list));
             let most = all.flat_map(|list| &list.parts).map(|parts| parts.chunk_count()).max();
             let mine = process.node.replica().list(list).map_or(0, |list| list.parts.len());
             mine * most.unwrap_or(0) as usize

@@ -150,7 +150,11 @@ pub(crate) fn encode(crowds: &Crowds, keys: &[String], action: Action, lengths: 
             let more = (n as usize / 1000).wrapping_mul(7919) % (longest - shortest + 1);
             return large(n, shortest + more);
         }
-        let width = if name.starts_with(FILLER) { lengths.filler_bytes } else { 0 };
+        let width = if name.starts_with(FILLER) {
+            lengths.filler_bytes
+        } else {
+            0
+        };
         format!("{n:0width$}")
     };
     let pairs = |n: i64| names.iter().flat_map(move |name| [name.clone(), text(name, n)]);
@@ -270,7 +274,11 @@ fn parse(received: &[u8]) -> Result<Option<(Parsed, usize)>, String> {
                 let text = String::from_utf8_lossy(&received[used..used + length]).into_owned();
                 used += length + 2;
                 Answer::Outcome(Outcome::Done(Some(number_of(&text).ok_or_else(|| {
-                    format!("B6: a client got a value of {} bytes that nobody wrote: {:?}", text.len(), &text[..text.len().min(64)])
+                    format!(
+                        "B6: a client got a value of {} bytes that nobody wrote: {:?}",
+                        text.len(),
+                        &text[..text.len().min(64)]
+                    )
                 })?)))
             }
         }

@@ -13,11 +13,9 @@ mod strings;
 pub(crate) use keyspace::slot_number;
 
 use crate::dialect::{Dialect, Refusal};
-use paritas_base::configuration::Configuration;
 use paritas_base::Time;
-use paritas_protocol::{
-    Access, Context, Effect, Out, StreamOwner, Ticket, WriteRefusal, body_bytes,
-};
+use paritas_base::configuration::Configuration;
+use paritas_protocol::{Access, Context, Effect, Out, StreamOwner, Ticket, WriteRefusal, body_bytes};
 use paritas_store::{Object, Value};
 use paritas_wire::command::{Command, CommandSpec};
 use paritas_wire::peer::FRAME_BYTES_MAX;

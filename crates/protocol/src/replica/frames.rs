@@ -199,7 +199,9 @@ impl Replica {
         if on_fenced(&mut cx, list, from, header, message) {
             return;
         }
-        let List { configuration, roles, .. } = list;
+        let List {
+            configuration, roles, ..
+        } = list;
         if let Message::YieldQuery { tenure } = message {
             let mine = (tenure.node, tenure.incarnation) == (cx.shared.node, cx.shared.incarnation);
             let holds_as =

@@ -21,8 +21,12 @@ fn holder_of<'l, O: Out>(
     let positions = crate::parts::positions_in_memory(cx, &list.configuration);
     let placement = record.placement(positions).ok()?;
     let part = placement.parts().find(|part| record.name_of(part) == name)?;
-    let List { configuration, parts, .. } = list;
-    let held = parts.iter_mut().find(|held| held.position() == Position(part.position))?;
+    let List {
+        configuration, parts, ..
+    } = list;
+    let held = parts
+        .iter_mut()
+        .find(|held| held.position() == Position(part.position))?;
     Some((configuration, held))
 }
 
@@ -118,7 +122,9 @@ pub(super) fn on_fenced<O: Out>(
             cx.send_to(from.0, from.1, Channel::Main, stream, list.configuration.epoch, &found);
         }
         Message::FoundParts { position, any } => {
-            let List { configuration, parts, .. } = list;
+            let List {
+                configuration, parts, ..
+            } = list;
             if let Some(held) = parts.iter_mut().find(|held| held.position() == position) {
                 held.on_found(cx, configuration, stream.x, from.0, any);
             }
@@ -136,7 +142,9 @@ pub(super) fn on_unfenced<O: Out>(
     header: &Header,
     message: &Message<'_>,
 ) {
-    let (stream, Some(list)) = (header.stream, list) else { return };
+    let (stream, Some(list)) = (header.stream, list) else {
+        return;
+    };
     match *message {
         Message::PutUnit { name, unit, bytes } => {
             let Some(name) = from_wire(name) else { return };
@@ -158,14 +166,27 @@ pub(super) fn on_unfenced<O: Out>(
         Message::ReadUnit { id, name, unit } => {
             let found = from_wire(name).and_then(|name| {
                 let arena = &mut cx.shared.arena;
-                list.parts.iter().find_map(|held| held.read(arena, stream.x, name, unit))
+                list.parts
+                    .iter()
+                    .find_map(|held| held.read(arena, stream.x, name, unit))
             });
             let unit = found.as_ref().map(|(sum, bytes)| (*sum, bytes.as_slice()));
             let message = Message::UnitValue { id, unit };
-            cx.send_to(from.0, from.1, Channel::Bulk, stream, list.configuration.epoch, &message);
+            cx.send_to(
+                from.0,
+                from.1,
+                Channel::Bulk,
+                stream,
+                list.configuration.epoch,
+                &message,
+            );
         }
         Message::UnitValue { id, unit } => {
-            let List { configuration, roles, parts } = list;
+            let List {
+                configuration,
+                roles,
+                parts,
+            } = list;
             if parts.iter_mut().any(|held| held.on_unit(cx, configuration, id, unit)) {
                 return;
             }
@@ -182,7 +203,9 @@ pub(super) fn on_unfenced<O: Out>(
 }
 
 fn owner_of(list: &mut List, stream: StreamId) -> Option<(&Configuration, &mut StreamOwner)> {
-    let List { configuration, roles, .. } = list;
+    let List {
+        configuration, roles, ..
+    } = list;
     roles.iter_mut().find_map(|role| match role {
         Role::Owner(owner) if owner.stream() == stream => Some((&*configuration, &mut **owner)),
         _ => None,

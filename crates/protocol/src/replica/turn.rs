@@ -5,6 +5,7 @@ use crate::context::Context;
 use crate::interface::Out;
 use crate::lists::{List, Role};
 use crate::parameters::Reads;
+use crate::rules::Fault;
 use crate::stream_owner::{Phase, StreamOwner};
 use paritas_base::configuration::Configuration;
 use paritas_base::hash_slots::HandOff;
@@ -169,7 +170,8 @@ impl Replica {
             for role in roles {
                 let mut held = parts.iter_mut().find(|held| held.position() == role.position());
                 // Positions on log nodes have no parts.
-                let was_whole = held.as_ref().is_none_or(|held| held.was_whole());
+                let needs_no_parts = held.is_none() || cx.rules().fault(Fault::LiveWithoutParts);
+                let was_whole = needs_no_parts || held.as_ref().is_some_and(|held| held.was_whole());
                 let is_whole = was_whole || held.as_mut().is_some_and(|held| held.is_whole(configuration));
                 match role {
                     Role::Halted(_) => {}

@@ -339,7 +339,9 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
     ) -> Result<(), Stop> {
         self.check_large_limits(key.len(), value.bytes.len())?;
         self.admit()?;
-        let sealed = self.owner.upload(self.cx, self.configuration, ticket, basis, value.bytes);
+        let sealed = self
+            .owner
+            .upload(self.cx, self.configuration, ticket, basis, value.bytes);
         self.note_move(self.owner.upload_moved_at(ticket));
         let sealed = sealed?;
         let mut record = Vec::new();

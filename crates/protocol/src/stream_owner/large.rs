@@ -8,6 +8,7 @@ use super::{Phase, StreamOwner};
 use crate::context::Context;
 use crate::interface::{Channel, Out};
 use crate::parts::{forgotten_after, positions_in_memory, record_of};
+use crate::rules::Fault;
 use body::Bodies;
 use paritas_base::configuration::{Configuration, Tenure};
 use paritas_base::{ConnId, Incarnation, NodeId, Position, Term, Time};
@@ -105,7 +106,12 @@ impl StreamOwner {
 
     /// Tells the ledger what became of records since the last call, and holders which groups are dead. `has_none`: no
     /// Live holder has parts of the stream (P14.9).
-    pub(super) fn settle_records<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration, has_none: bool) {
+    pub(super) fn settle_records<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        configuration: &Configuration,
+        has_none: bool,
+    ) {
         let seq = self.log.newest_seq();
         let large = &mut self.large;
         for event in self.store.take_record_events() {
@@ -119,7 +125,15 @@ impl StreamOwner {
             };
             if let Err(NotAlive(group)) = done {
                 let (list, x) = (self.stream.list, self.stream.x);
-                cx.halt(list, x, format!("P14.3: an object of {} names group {:x}, which is dead", self.stream, group.bits()));
+                cx.halt(
+                    list,
+                    x,
+                    format!(
+                        "P14.3: an object of {} names group {:x}, which is dead",
+                        self.stream,
+                        group.bits()
+                    ),
+                );
                 return;
             }
         }
@@ -127,13 +141,16 @@ impl StreamOwner {
             large.ledger.end_staging(&record);
         }
         if !large.ledger.has_learnt() {
-            if has_none {
+            if has_none || cx.rules().fault(Fault::ListedBeforeLearnt) {
                 large.ledger.on_learnt(0);
             } else if self.phase == Phase::Serve && self.store.knows_records() {
                 large.ledger.on_learnt(seq);
             }
         }
-        large.ledger.on_acked(self.log.stable());
+        large.ledger.on_acked(match cx.rules().fault(Fault::FreedBeforeStable) {
+            true => seq,
+            false => self.log.stable(),
+        });
         let dead = large.ledger.take_dead();
         for some in dead.chunks(FREED_MAX) {
             self.send_dead(cx, configuration, some);
@@ -146,10 +163,22 @@ impl StreamOwner {
         let groups = Groups::new(&ids);
         let positions = positions_in_memory(cx, configuration);
         let mut told: Vec<Tenure> = Vec::new();
-        for tenure in configuration.positions.iter().take(usize::from(positions)).flatten().map(|a| a.tenure) {
+        for tenure in configuration
+            .positions
+            .iter()
+            .take(usize::from(positions))
+            .flatten()
+            .map(|a| a.tenure)
+        {
             if told.iter().all(|other| other.node != tenure.node) {
                 told.push(tenure);
-                cx.send(&tenure, Channel::Main, self.stream, configuration.epoch, &Message::FreeGroups { groups });
+                cx.send(
+                    &tenure,
+                    Channel::Main,
+                    self.stream,
+                    configuration.epoch,
+                    &Message::FreeGroups { groups },
+                );
             }
         }
     }
@@ -206,7 +235,14 @@ impl StreamOwner {
         let message = Message::FreeGroups {
             groups: Groups::new(&ids),
         };
-        cx.send_to(from.0, from.1, Channel::Main, self.stream, configuration.epoch, &message);
+        cx.send_to(
+            from.0,
+            from.1,
+            Channel::Main,
+            self.stream,
+            configuration.epoch,
+            &message,
+        );
     }
 
     /// Repeats what was not answered, and forgets values that nobody waits for.

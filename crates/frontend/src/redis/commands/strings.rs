@@ -324,7 +324,10 @@ impl<O: Out> Operation<'_, '_, O> {
         let body = access.body(&large.record)?;
         let range = range_of(start, end, body.len() + large.tail.len());
         encode::bulk_header(reply, range.len());
-        reply.extend_from_slice(body.get(range.start.min(body.len())..range.end.min(body.len())).unwrap_or_default());
+        reply.extend_from_slice(
+            body.get(range.start.min(body.len())..range.end.min(body.len()))
+                .unwrap_or_default(),
+        );
         let in_tail = range.start.saturating_sub(body.len())..range.end.saturating_sub(body.len());
         reply.extend_from_slice(large.tail.get(in_tail).unwrap_or_default());
         encode::bulk_end(reply);

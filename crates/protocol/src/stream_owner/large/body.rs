@@ -110,7 +110,10 @@ impl StreamOwner {
         let pinned = self.large.ledger.pin(&record);
         let group = record.data_group;
         cx.ensure(list, x, pinned, || {
-            format!("P14.3: an object of {list:?} names group {:x}, which is dead", group.bits())
+            format!(
+                "P14.3: an object of {list:?} names group {:x}, which is dead",
+                group.bits()
+            )
         });
         if !pinned {
             return Err(Stop::Wait);
@@ -135,7 +138,10 @@ impl StreamOwner {
         if let Some(body) = self.large.bodies.all.remove(&group) {
             cx.shared.bodies_bytes = cx.shared.bodies_bytes.saturating_sub(body.record.body_bytes);
             self.large.ledger.unpin(&body.record);
-            self.large.bodies.requests.retain(|_, requested| requested.group != group);
+            self.large
+                .bodies
+                .requests
+                .retain(|_, requested| requested.group != group);
         }
     }
 
@@ -245,7 +251,12 @@ impl StreamOwner {
             let (node, incarnation) = requested.from;
             requested.until <= now || configuration.held_by(node, incarnation).next().is_none()
         };
-        let late = self.large.bodies.requests.iter().filter(|(_, requested)| is_late(requested));
+        let late = self
+            .large
+            .bodies
+            .requests
+            .iter()
+            .filter(|(_, requested)| is_late(requested));
         let late: Vec<u64> = late.map(|(id, _)| *id).collect();
         for id in late {
             if let Some(requested) = self.large.bodies.requests.remove(&id) {
@@ -260,7 +271,10 @@ impl StreamOwner {
             again.push(*group);
         }
         for group in again {
-            self.large.bodies.requests.retain(|_, requested| requested.group != group);
+            self.large
+                .bodies
+                .requests
+                .retain(|_, requested| requested.group != group);
             self.ask_units(cx, configuration, group);
         }
     }

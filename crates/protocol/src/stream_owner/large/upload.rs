@@ -5,6 +5,7 @@ use super::{StreamOwner, Ticket, holders, number_of};
 use crate::context::Context;
 use crate::interface::{Channel, Out};
 use crate::parts::{positions_in_memory, to_wire};
+use crate::rules::Fault;
 use crate::stream_owner::{Stop, WriteRefusal};
 use paritas_base::configuration::Configuration;
 use paritas_base::{Incarnation, NodeId, Position, Span, StreamId, Term, Time};
@@ -45,7 +46,12 @@ impl StreamOwner {
     ) -> Result<Arc<Record>, Stop> {
         let now = cx.mono();
         // A key that the value is made from has changed since.
-        if self.large.uploads.get(&ticket).is_some_and(|uploading| *uploading.basis != *basis) {
+        if self
+            .large
+            .uploads
+            .get(&ticket)
+            .is_some_and(|uploading| *uploading.basis != *basis)
+        {
             self.end_upload(ticket, false);
         }
         if !self.large.uploads.contains_key(&ticket) {
@@ -84,6 +90,9 @@ impl StreamOwner {
             uploading.moved_at = now;
         }
         let upload = &uploading.upload;
+        if upload.is_sent() && cx.rules().fault(Fault::PutBeforeKept) {
+            return Ok(Arc::new(upload.record()));
+        }
         let failed = match (uploading.failed, upload.is_ready(&holders, redundancy)) {
             (None, Ok(true)) if self.large.ledger.is_staging(upload.staged()) => return Ok(Arc::new(upload.record())),
             (None, Ok(_)) => return Err(Stop::Wait),
