@@ -402,7 +402,7 @@ fn idle_clients_are_asked_whether_they_are_there() {
     client.send("PING\n");
     client.expect("PONG\n");
     let ends = [shard.any.port(), client.0.local_addr().unwrap().port()].map(|port| format!(":{port:04X}"));
-    let until = std::time::Instant::now() + crate::machine::PATIENCE;
+    let until = std::time::Instant::now() + crate::machine::TIMEOUT;
     loop {
         let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
         let mut rows = table.lines().map(|row| row.split_whitespace().collect::<Vec<_>>());
