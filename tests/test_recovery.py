@@ -402,7 +402,7 @@ def test_a_store_on_a_disk_that_is_full_or_read_only_is_refused(make, small_disk
     assert cluster.coordinator.wait(TIMEOUT_S) != 0 and cluster.says("Read-only"), cluster.coordinator.log.read_text()
     subprocess.run(["mount", "-o", "remount,rw", small_disk], check=True)
     cluster.adopt()
-    until(cluster.is_adopted, "a coordinator once there is room")
+    until(cluster.is_adopted, "a coordinator once the disk has free space")
     assert {key: client.get(key) for key in values} == values
     cluster.stop_coordinator()
 

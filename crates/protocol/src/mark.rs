@@ -99,7 +99,7 @@ impl Mark {
         (Self::HandOffResumed, "10.8 slots handed off by the source's successor"),
         (Self::SlotsThawed, "10.8 an attempt given up, its slots served again"),
         (Self::ImportRefused, "10.8 a late import refused"),
-        (Self::ImportWithoutRoom, "10.8 an import without room"),
+        (Self::ImportWithoutRoom, "10.8 an import without memory"),
         (Self::AckHeldBack, "11.2 an ack held back while the disk is behind"),
         (Self::ParityReadFromDisk, "11.1 a parity chunk read from the disk"),
         (Self::LoggedParityReused, "11.3 a parity chunk on disk used again"),

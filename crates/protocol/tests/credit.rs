@@ -67,8 +67,8 @@ fn a_write_that_has_waited_long_for_credit_is_refused() {
     assert!(all.starts_with("+OK\r\n") && all.contains("-OOM "), "{all}");
 }
 
-/// A `2+2` list with so many values, of which a parity begins anew at the spare, which hears nothing of owner 1, or
-/// there is none: what it grants owner 0.
+/// A `2+2` list with `values` values, whose parity position 2 goes to the spare node. Credit requests of owner 1 to it
+/// are lost; with `vacant`, owner 1's position is vacant. Returns what the new member grants owner 0.
 fn granted_before_all_is_known(values: usize, vacant: bool) -> (Cluster, Client, u32) {
     let mut cluster = Cluster::coded(2, 2, 1, 1, Parameters::default());
     let client = cluster.connect(0, Port::Any);
@@ -122,14 +122,14 @@ fn a_new_parity_keeps_room_for_what_it_does_not_know_yet() {
     assert_eq!(cluster.ask(client, "SET more 1"), "+OK\r\n");
 }
 
-/// Where there is room for much more than is asked for, nobody waits.
+/// With free memory for much more than is asked for, a new member grants at once.
 #[test]
-fn a_new_parity_with_much_room_grants_at_once() {
+fn a_new_parity_with_much_free_memory_grants_at_once() {
     let (.., granted) = granted_before_all_is_known(20, false);
     assert!(granted > 0);
 }
 
-/// For a position that nobody holds nobody asks, maybe for long: writes to the others go on (P16).
+/// A vacant position asks for no credit, maybe for a long time. Writes to the other positions go on (P16).
 #[test]
 fn a_new_parity_does_not_wait_for_a_position_that_nobody_holds() {
     let (mut cluster, client, granted) = granted_before_all_is_known(200, true);

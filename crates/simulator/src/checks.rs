@@ -419,7 +419,7 @@ impl World {
         };
         let parity = |list: ListId| {
             let member = process.node.replica().list(list).and_then(List::member)?;
-            Some(stripes(list).max((member.slots_granted() + member.slots_owed()) as usize))
+            Some(stripes(list).max((member.slots_granted() + member.refill_backlog()) as usize))
         };
         let parity: usize = self.lists().filter_map(parity).sum();
         let (in_memory, on_disk, on_disk_max) = match process.node.replica().parity_log() {

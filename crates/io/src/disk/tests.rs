@@ -115,11 +115,7 @@ impl World {
                     self.log.done(id, outcome, &mut self.out);
                 }
                 None => {
-                    assert!(
-                        since.elapsed() < TIMEOUT,
-                        "still {} requests under way",
-                        self.under_way
-                    );
+                    assert!(since.elapsed() < TIMEOUT, "still {} requests under way", self.under_way);
                     std::thread::park_timeout(TIMEOUT);
                 }
             }

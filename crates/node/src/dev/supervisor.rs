@@ -400,7 +400,8 @@ impl Supervisor {
                     .find_map(|node| Some((*node, status::ask(*node, STATUS_TIMEOUT).ok()?)));
                 if let Some((node, status)) = seen {
                     serving = serving
-                        || (status::is_whole(&status) && every_owner_serves(node, status.lists.len() * data, STATUS_TIMEOUT));
+                        || (status::is_whole(&status)
+                            && every_owner_serves(node, status.lists.len() * data, STATUS_TIMEOUT));
                     if events.send(Event::Seen(Box::new(status), serving)).is_err() {
                         return;
                     }

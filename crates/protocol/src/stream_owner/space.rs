@@ -164,7 +164,7 @@ impl<O: Out> Access<'_, '_, O> {
         if self.owner.admit_write(self.cx) != Admission::Admitted {
             return Space::Later;
         }
-        // Evicted keys are given up for good: only where that is what the write waits for.
+        // An evicted key is lost, so evict only if that frees what the write waits for.
         if matches!(blocked, Blocked::Credit { index } if !self.owner.eviction_helps(index)) {
             return Space::Wait;
         }
