@@ -6,6 +6,7 @@ use paritas_base::{Stripe, Version};
 use paritas_protocol::{Parameters, Port, Proposal};
 use paritas_wire::peer::{self, Message};
 use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 const KEYS: usize = 60;
@@ -178,4 +179,36 @@ fn a_list_of_stripes_that_cannot_be_is_not_taken() {
             "{proposals:?}"
         );
     }
+}
+
+/// P8.6: the chunks of deleted values are freed at all members too.
+#[test]
+fn a_parity_chunk_is_released_when_all_data_chunks_of_its_stripe_are_freed() {
+    let mut cluster = Cluster::coded(2, 1, 1, 0, Parameters::default());
+    let client = cluster.connect(0, Port::Any);
+    let value = "v".repeat(VALUE_BYTES);
+    for n in 0..KEYS {
+        assert_eq!(cluster.ask(client, &format!("SET key{n} {value}")), "+OK\r\n");
+    }
+    let parity_chunks = |cluster: &Cluster| {
+        let replica = cluster.processes[2].node.replica();
+        cluster.processes[2].node.figures().parity_bytes / replica.arena().chunk_bytes() as u64
+    };
+    // Stripes of which an owner has a chunk that is not freed.
+    let stripes_in_use = |cluster: &Cluster| {
+        let lists = cluster.processes.iter().flat_map(|p| p.node.replica().lists());
+        let owners = lists.flat_map(|list| list.owners());
+        let used = owners.flat_map(|owner| owner.store().chunks().stripes());
+        let used = used.filter(|(_, version)| *version != Version::ZERO);
+        used.map(|(stripe, _)| stripe).collect::<BTreeSet<Stripe>>().len() as u64
+    };
+    let written = parity_chunks(&cluster);
+    assert_eq!(written, stripes_in_use(&cluster));
+    for n in 0..KEYS {
+        assert_eq!(cluster.ask(client, &format!("DEL key{n}")), ":1\r\n");
+    }
+    cluster.advance(2_000);
+    let deleted = parity_chunks(&cluster);
+    assert_eq!(deleted, stripes_in_use(&cluster));
+    assert!(deleted < written / 2, "{deleted} of {written} parity chunks are left");
 }
