@@ -18,7 +18,7 @@ DELAY = 0.02
 
 
 class Cluster:
-    """Nodes started by hand. One is slow: peers with a smaller number reach it through a slow link."""
+    """Nodes without a supervisor. One is slow: peers with a smaller number reach it through a slow link."""
 
     def __init__(self, run, directory, ack_quorum, scheme="4+3", nodes=NODES, slow=SLOW, more=""):
         self.run, self.count, self.slow = run, nodes, slow

@@ -1,4 +1,4 @@
-"""A cluster of exactly k+m nodes loses hosts for good: members of the lists stand in (P10.5)."""
+"""A cluster of exactly k+m nodes loses hosts, which do not come back: members of the lists stand in (P10.5)."""
 
 import json
 import subprocess

@@ -269,8 +269,8 @@ impl Runner {
     }
 }
 
-/// Connects to the first address that accepts. A name such as `localhost` may also stand for `::1`, where nobody
-/// listens.
+/// Connects to the first address that accepts. A name such as `localhost` may also stand for `::1`, where no
+/// process listens.
 pub(crate) fn first_that_answers(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
     let mut failed = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     for address in addresses {

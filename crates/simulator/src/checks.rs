@@ -438,8 +438,8 @@ impl World {
         };
         let owned = owned + self.lists().map(units).sum::<usize>();
         let slots_max = process.node.replica().arena().slots_max();
-        let room = slots_max - self.swarm.parameters.kept_chunks.min(slots_max / 4);
-        in_memory + owned > room as usize || on_disk > on_disk_max as usize
+        let slots = slots_max - self.swarm.parameters.kept_chunks.min(slots_max / 4);
+        in_memory + owned > slots as usize || on_disk > on_disk_max as usize
     }
 
     /// What clients still wait for, if anything. With `but_lists`, listings of all keys are ignored.

@@ -344,7 +344,7 @@ impl Arena {
         let give_back = self.chunk_bytes >= 4096 && kept > self.touched / 100;
         if give_back {
             let at = self.bytes_mut(slot).as_mut_ptr();
-            // SAFETY: the range is one slot of our mapping that nobody uses any more, and page-aligned because
+            // SAFETY: the range is one slot of our mapping that is no longer used, and page-aligned because
             // slots are whole pages from the mapping's start. Its bytes read as zeros afterwards.
             let done = unsafe { libc::madvise(at.cast(), self.chunk_bytes, libc::MADV_DONTNEED) } == 0;
             if done {

@@ -29,7 +29,7 @@ const START: Duration = Duration::from_secs(60);
 const FAREWELL: Duration = Duration::from_secs(2);
 /// Most ends of incarnations that wait for the coordinator's confirmation.
 const ENDS_MAX: usize = 256;
-/// The same defaults as in a cluster started by hand. They do no harm on a busy machine, because peers vote before a
+/// The same defaults as in a cluster without `dev`. They do no harm on a busy machine, because peers vote before a
 /// silent node is replaced.
 const SUSPICION_MS: u32 = 1_000;
 const LEASE_MS: u32 = 2_000;
