@@ -17,7 +17,7 @@ from redis.retry import Retry
 
 BINARY = os.environ.get("PARITAS_BIN", "target/release/paritas")
 # Longest wait on a busy machine, in seconds. Without errors nothing waits that long.
-PATIENCE = 60.0
+TIMEOUT_S = 60.0
 
 
 class Background(threading.Thread):
@@ -38,18 +38,18 @@ class Background(threading.Thread):
 
     def stop(self):
         self.ending.set()
-        self.join(PATIENCE)
+        self.join(TIMEOUT_S)
         assert not self.is_alive() and self.broken is None, self.broken
 
 
-def until(condition, what, patience=PATIENCE):
+def until(condition, what, timeout_s=TIMEOUT_S):
     """Polls until `condition` returns a true value, and returns it."""
-    deadline = time.monotonic() + patience
+    deadline = time.monotonic() + timeout_s
     while True:
         found = condition()
         if found:
             return found
-        assert time.monotonic() < deadline, f"not within {patience} s: {what}"
+        assert time.monotonic() < deadline, f"not within {timeout_s} s: {what}"
         time.sleep(0.005)
 
 
@@ -119,11 +119,11 @@ class Cluster:
 
     def client(self, node=0, **options):
         """A stock client of one node that never retries."""
-        options = {"socket_timeout": PATIENCE, "decode_responses": True, **options}
+        options = {"socket_timeout": TIMEOUT_S, "decode_responses": True, **options}
         return redis.Redis(port=self.port + node, retry=Retry(NoBackoff(), 0), **options)
 
     def socket(self, node=0, offset=0):
-        return socket.create_connection(("127.0.0.1", self.port + offset + node), timeout=PATIENCE)
+        return socket.create_connection(("127.0.0.1", self.port + offset + node), timeout=TIMEOUT_S)
 
     def peer_socket(self, node):
         """As another node connects."""
@@ -135,11 +135,11 @@ class Cluster:
     @staticmethod
     def _connect(address):
         host, port = address.rsplit(":", 1)
-        return socket.create_connection((host, int(port)), timeout=PATIENCE)
+        return socket.create_connection((host, int(port)), timeout=TIMEOUT_S)
 
     def status(self, node=0):
         command = [BINARY, "status", "--port", str(self.port + node), "--json"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
         return json.loads(done.stdout) if done.returncode == 0 else None
 
     def pids(self):
@@ -165,9 +165,9 @@ class Cluster:
     def kill_process(pid):
         os.kill(pid, signal.SIGKILL)
 
-    def until_replaced(self, dead, patience=PATIENCE):
+    def until_replaced(self, dead, timeout_s=TIMEOUT_S):
         """Waits until other processes have replaced the dead ones and all positions are Live."""
-        until(lambda: not set(dead) & set(self.pids().values()) and self.is_whole(), "all positions live", patience)
+        until(lambda: not set(dead) & set(self.pids().values()) and self.is_whole(), "all positions live", timeout_s)
 
     def processes(self):
         """Every process that `dev` has named."""
@@ -177,7 +177,7 @@ class Cluster:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
             try:
-                self.process.wait(timeout=PATIENCE)
+                self.process.wait(timeout=TIMEOUT_S)
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait()
@@ -227,7 +227,7 @@ def make_cluster(file):
     store = re.search(r'^store = "(.*)"', file.read_text(encoding="utf-8"), re.MULTILINE)
     if store and not os.path.exists(store[1]):
         command = [BINARY, "coordinator", "--config", str(file), "--create"]
-        subprocess.run(command, capture_output=True, timeout=PATIENCE, check=False)
+        subprocess.run(command, capture_output=True, timeout=TIMEOUT_S, check=False)
 
 
 @pytest.fixture
@@ -252,7 +252,7 @@ def run(tmp_path):
     for process, log in running:
         process.terminate()
         try:
-            process.wait(timeout=PATIENCE)
+            process.wait(timeout=TIMEOUT_S)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()

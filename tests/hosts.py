@@ -12,7 +12,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from conftest import PATIENCE
+from conftest import TIMEOUT_S
 
 NET = "10.77.0"
 SWITCH = pathlib.Path(__file__).with_name("switch.c")
@@ -117,7 +117,7 @@ class Hosts:
         with self.standing(self.name(None)):
             return redis.Redis(
                 host=self.address(host),
-                socket_timeout=PATIENCE,
+                socket_timeout=TIMEOUT_S,
                 decode_responses=True,
                 single_connection_client=True,
                 retry=Retry(NoBackoff(), 0),

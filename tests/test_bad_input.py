@@ -4,7 +4,7 @@ import struct
 
 import pytest
 
-from conftest import PATIENCE
+from conftest import TIMEOUT_S
 
 # The bytes sent, and the error that must come back.
 MALFORMED = {
@@ -108,7 +108,7 @@ BAD_FRAMES = {
 @pytest.mark.parametrize("name", BAD_FRAMES)
 def test_a_bad_peer_is_disconnected(cluster, name):
     with cluster.peer_socket(2) as stream:
-        stream.settimeout(PATIENCE)
+        stream.settimeout(TIMEOUT_S)
         stream.sendall(BAD_FRAMES[name])
         assert everything(stream) == b"", "a bad peer must get no answer"
     client = cluster.client(2)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from conftest import PATIENCE, free_base, serves, until
+from conftest import TIMEOUT_S, free_base, serves, until
 
 SMALL_DISK_KB = 3_072
 
@@ -43,12 +43,12 @@ class ByHand:
         return self.run("node", settings, **self.options)
 
     def client(self, node=0):
-        return redis.Redis(port=self.base + node, decode_responses=True, socket_timeout=PATIENCE)
+        return redis.Redis(port=self.base + node, decode_responses=True, socket_timeout=TIMEOUT_S)
 
 
 def ended(process):
     process.terminate()
-    process.wait(timeout=PATIENCE)
+    process.wait(timeout=TIMEOUT_S)
 
 
 def write(client, prefix, count=300):

@@ -7,7 +7,7 @@ import subprocess
 import pytest
 import redis
 
-from conftest import BINARY, PATIENCE
+from conftest import BINARY, TIMEOUT_S
 
 
 def test_ping_set_get_del_through_every_node(cluster):
@@ -75,7 +75,7 @@ def test_who_sends_and_stops_sending_gets_all_replies(cluster):
     client = cluster.client()
     for n in range(20):
         client.set(f"half:{n}", n)
-        with socket.create_connection(("127.0.0.1", cluster.port), timeout=PATIENCE) as connection:
+        with socket.create_connection(("127.0.0.1", cluster.port), timeout=TIMEOUT_S) as connection:
             connection.sendall(f"GET half:{n}\r\nMGET half:0 half:{n}\r\nDBSIZE\r\n".encode())
             connection.shutdown(socket.SHUT_WR)
             replies = b""
@@ -118,8 +118,8 @@ def test_status_ends_quietly_when_nobody_reads(cluster):
     read, write = os.pipe()
     os.close(read)
     with os.fdopen(write) as nobody:
-        ended = subprocess.run(status, stdout=nobody, stderr=subprocess.PIPE, text=True, timeout=PATIENCE, check=False)
+        ended = subprocess.run(status, stdout=nobody, stderr=subprocess.PIPE, text=True, timeout=TIMEOUT_S, check=False)
     assert (ended.returncode, ended.stderr) == (0, "")
     with open("/dev/full", "w", encoding="utf-8") as full:
-        ended = subprocess.run(status, stdout=full, stderr=subprocess.PIPE, text=True, timeout=PATIENCE, check=False)
+        ended = subprocess.run(status, stdout=full, stderr=subprocess.PIPE, text=True, timeout=TIMEOUT_S, check=False)
     assert ended.returncode == 1 and ended.stderr.startswith("paritas: standard output: "), ended.stderr

@@ -7,7 +7,7 @@ import subprocess
 import pytest
 import redis
 
-from conftest import BINARY, PATIENCE, answers, free_base, serves, until
+from conftest import BINARY, TIMEOUT_S, answers, free_base, serves, until
 
 
 def test_a_cluster_from_files(run, tmp_path):
@@ -40,7 +40,7 @@ def test_a_process_killed_by_hand_and_started_again_is_rebuilt(run, tmp_path, pe
 
     nodes = [start(node) for node in range(3)]
     until(lambda: all(serves(base + node) for node in range(3)), "all nodes to serve")
-    client = redis.Redis(port=base, decode_responses=True, socket_timeout=PATIENCE)
+    client = redis.Redis(port=base, decode_responses=True, socket_timeout=TIMEOUT_S)
     for n in range(300):
         client.set(f"again:{n}", n)
     nodes[2].kill()
@@ -63,7 +63,7 @@ def test_nodes_in_the_failure_domains_that_the_coordinator_names(run, tmp_path):
     run("coordinator", coordinator + 'domains = ["rack1", "rack2", "rack3"]\n')
     settings = [f'id = {node}\nport = {base + node}\nmemory = "64mb"\ncoordinator = ["{listen}"]\n' for node in range(3)]
     wrong = run("node", settings[0] + 'domain = "rack3"\n')
-    assert wrong.wait(PATIENCE) != 0
+    assert wrong.wait(TIMEOUT_S) != 0
     assert 'set domain = "rack1" in its settings, or leave domain out' in wrong.log.read_text(encoding="utf-8")
     run("node", settings[0] + 'domain = "rack1"\n')
     run("node", settings[1])
@@ -123,7 +123,7 @@ def test_settings_change_while_it_runs_and_are_written_to_the_file(run, tmp_path
         others = []
         try:
             for _ in range(3):
-                others.append(redis.Redis(port=base, socket_timeout=PATIENCE, single_connection_client=True))
+                others.append(redis.Redis(port=base, socket_timeout=TIMEOUT_S, single_connection_client=True))
                 others[-1].ping()
             return False
         except redis.ConnectionError as error:
@@ -181,7 +181,7 @@ def test_one_client_too_many_is_told_so(run, tmp_path):
     # The connections made by the polls above may still be open.
     with pytest.raises(redis.ConnectionError, match="max number of clients reached"):
         for _ in range(20):
-            clients.append(redis.Redis(port=base, socket_timeout=PATIENCE, single_connection_client=True))
+            clients.append(redis.Redis(port=base, socket_timeout=TIMEOUT_S, single_connection_client=True))
             clients[-1].ping()
     for client in clients:
         client.close()
@@ -195,14 +195,14 @@ def limited(limit):
 
 def try_client(port):
     """A client's connection, and the reply to its PING."""
-    client = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE)
+    client = socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_S)
     client.sendall(b"PING\r\n")
     return client, client.recv(100)
 
 
 def test_a_silent_coordinator_is_named_once(run):
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        silent.settimeout(PATIENCE)
+        silent.settimeout(TIMEOUT_S)
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         node = run("node", f'id = 0\nport = {free_base(1)}\nmemory = "64mb"\ncoordinator = ["{address}"]\n')
         with contextlib.ExitStack() as stack:
@@ -241,7 +241,7 @@ def test_few_descriptors_are_kept_for_peers(run, tmp_path):
         other.wait()
         start(1)
         until(lambda: serves(base + 1), "the node that came back to serve")
-        client = redis.Redis(port=base + 1, socket_timeout=PATIENCE)
+        client = redis.Redis(port=base + 1, socket_timeout=TIMEOUT_S)
         assert all(client.set(f"poor:{n}", n) for n in range(100))
     assert poor.log.read_text().count("LimitNOFILE") == 1 and "cannot accept" not in poor.log.read_text()
 
@@ -275,6 +275,6 @@ def test_a_wrong_setting_is_named_with_file_and_line(tmp_path, task, settings, l
     file = tmp_path / "settings.toml"
     file.write_text(settings, encoding="utf-8")
     command = [BINARY, task, "--config", str(file)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     assert done.returncode != 0
     assert f"settings.toml:{line}: " in done.stderr and says in done.stderr, done.stderr

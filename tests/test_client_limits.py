@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from conftest import PATIENCE, until
+from conftest import TIMEOUT_S, until
 
 VALUE_BYTES = 64_000
 KEYS = 24
@@ -71,7 +71,7 @@ def test_a_client_that_does_not_read_is_not_answered_into_memory(start_cluster, 
         assert held < HELD_BYTES_MAX
         for key in order:
             read_exactly(stream, bulk(values[key]))
-        sender.join(PATIENCE)
+        sender.join(TIMEOUT_S)
         assert not sender.is_alive()
     # The memory is freed afterwards.
     until(lambda: resident(pids) - before < HELD_BYTES_MAX // 2, "memory to be given back")
@@ -89,7 +89,7 @@ def test_one_giant_pipeline_does_not_starve_the_others(start_cluster):
             while left:
                 left -= len(stream.recv(1 << 20))
             finished.set()
-            sender.join(PATIENCE)
+            sender.join(TIMEOUT_S)
 
     flooding = threading.Thread(target=flood)
     flooding.start()
@@ -100,7 +100,7 @@ def test_one_giant_pipeline_does_not_starve_the_others(start_cluster):
         answered += 1
     assert answered == 50, "other clients must be served meanwhile"
     assert not finished.is_set(), "the flood ended too early for the test"
-    flooding.join(PATIENCE)
+    flooding.join(TIMEOUT_S)
     assert finished.is_set()
 
 

@@ -10,19 +10,19 @@ from redis.backoff import NoBackoff
 from redis.cluster import ClusterNode, RedisCluster
 from redis.retry import Retry
 
-from conftest import PATIENCE
+from conftest import TIMEOUT_S
 
 
 def cli(cluster, *arguments, offset=0, node=0):
     """The output of redis-cli."""
     command = ["redis-cli", "-p", str(cluster.port + offset + node), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=True)
     return done.stdout.strip()
 
 
 def strict(cluster, **options):
     nodes = [ClusterNode("127.0.0.1", cluster.port + 1_000 + node) for node in range(2)]
-    return RedisCluster(startup_nodes=nodes, decode_responses=True, socket_timeout=PATIENCE, **options)
+    return RedisCluster(startup_nodes=nodes, decode_responses=True, socket_timeout=TIMEOUT_S, **options)
 
 
 needs_cli = pytest.mark.skipif(not shutil.which("redis-cli"), reason="redis-cli is not installed: run make tools")
@@ -43,7 +43,7 @@ def test_redis_cli_pipe_loads_everything(cluster):
         for key, value in ((b"load:%d" % n, b"v" * (n % 3_000)) for n in range(5_000))
     )
     command = ["redis-cli", "-p", str(cluster.port + 2), "--pipe"]
-    done = subprocess.run(command, input=commands, capture_output=True, timeout=PATIENCE, check=True)
+    done = subprocess.run(command, input=commands, capture_output=True, timeout=TIMEOUT_S, check=True)
     assert b"errors: 0, replies: 5000" in done.stdout, done.stdout
     client = cluster.client(4)
     assert all(client.strlen(f"load:{n}") == n % 3_000 for n in range(0, 5_000, 97))
@@ -55,7 +55,7 @@ def test_redis_benchmark_runs(cluster, mode):
     port = cluster.port + (1_000 if mode else 0)
     tests = "set,get,incr" if mode else "set,get,incr,mset"
     command = ["redis-benchmark", "-p", str(port), *mode, "-t", tests, "-n", "5000", "-c", "20", "-P", "4", "-r", "1000"]
-    done = subprocess.run([*command, "-q"], capture_output=True, text=True, timeout=PATIENCE, check=True)
+    done = subprocess.run([*command, "-q"], capture_output=True, text=True, timeout=TIMEOUT_S, check=True)
     assert len(re.findall(r"[\d.]+ requests per second", done.stdout)) >= len(tests.split(",")), done.stdout + done.stderr
     assert "rror" not in done.stdout + done.stderr.replace("WARNING: Could not fetch server CONFIG", ""), done.stderr
 

@@ -17,7 +17,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from conftest import BINARY, PATIENCE, free_base, serves, until
+from conftest import BINARY, TIMEOUT_S, free_base, serves, until
 
 ROUNDS = int(os.environ.get("ROUNDS", "1"))
 OUTAGES = [float(seconds) for seconds in os.environ.get("OUTAGES", "3").split()]
@@ -47,11 +47,11 @@ class ByHand:
 
     def client(self, node=0):
         retry = Retry(NoBackoff(), 0)
-        return redis.Redis(port=self.port + node, retry=retry, socket_timeout=PATIENCE, decode_responses=True)
+        return redis.Redis(port=self.port + node, retry=retry, socket_timeout=TIMEOUT_S, decode_responses=True)
 
     def status(self, node=0):
         command = [BINARY, "status", "--port", str(self.port + node), "--json"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
         return json.loads(done.stdout) if done.returncode == 0 else None
 
     def is_whole(self):
@@ -187,7 +187,7 @@ def test_an_old_copy_of_the_store_gives_no_wrong_value(run, tmp_path, rng):
             assert {key: value for key, value in told.items() if value not in (values[key], "error")} == {}
         until(lambda: cluster.says("Behind"), "the coordinator to say that its store is old")
         command = [BINARY, "status", "--port", str(cluster.port)]
-        status = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+        status = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
         assert "not the cluster's newest" in status.stderr, status
         assert not cluster.says("Moved"), "the coordinator must change nothing"
         told = answers(client, list(values))
@@ -209,7 +209,7 @@ def test_a_coordinator_whose_store_is_gone_begins_no_other_cluster(run, tmp_path
         cluster.stop_coordinator()
         shutil.move(cluster.store, aside)
         cluster.start_coordinator()
-        assert cluster.coordinator.wait(PATIENCE) != 0
+        assert cluster.coordinator.wait(TIMEOUT_S) != 0
         assert cluster.says("--create"), "the message must say what to do"
         assert not cluster.store.exists(), "no store may be created"
         client = cluster.client()

@@ -8,11 +8,11 @@ import subprocess
 
 import pytest
 
-from conftest import BINARY, PATIENCE, free_base, is_free, is_running, until
+from conftest import BINARY, TIMEOUT_S, free_base, is_free, is_running, until
 
 
 def refused(*arguments):
-    done = subprocess.run([BINARY, "dev", *arguments], capture_output=True, text=True, timeout=PATIENCE, check=False)
+    done = subprocess.run([BINARY, "dev", *arguments], capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     assert done.returncode != 0
     assert "ready" not in done.stdout
     return done.stderr
@@ -64,7 +64,7 @@ def test_nothing_is_left_behind(start_cluster, how):
     processes = cluster.processes()
     assert len(processes) == 4 and all(map(is_running, processes))
     cluster.process.send_signal(how)
-    cluster.process.wait(timeout=PATIENCE)
+    cluster.process.wait(timeout=TIMEOUT_S)
     until(lambda: not any(map(is_running, processes)), "all processes to end")
 
 

@@ -7,7 +7,7 @@ import time
 import pytest
 import redis
 
-from conftest import PATIENCE, until
+from conftest import TIMEOUT_S, until
 
 MEMORY = 48 << 20
 NODES = 6
@@ -47,7 +47,7 @@ class Gauges(threading.Thread):
 
     def stop(self):
         self.ending.set()
-        self.join(PATIENCE)
+        self.join(TIMEOUT_S)
         for n in sorted(self.most):
             share, rss = self.most[n] / MEMORY, self.resident.get(n, 0) / MEMORY
             print(f"n{n}: at most {self.most[n]} bytes by its gauges, {share:.3f} of its limit; RSS {rss:.3f}")
@@ -133,7 +133,7 @@ def test_a_full_cluster_evicts_within_its_limits_and_survives_two_deaths(start_c
     ended = cluster.kill(*dead)
     client = cluster.client(others[0], decode_responses=False)
     uncertain, refused = fill(client, range(KEYS, KEYS + 20_000), False, possible, tolerate=True)
-    cluster.until_replaced(ended, 3 * PATIENCE)
+    cluster.until_replaced(ended, 3 * TIMEOUT_S)
     # Keys that were not evicted exist. The others were evicted; new processes count from zero.
     found = check(client, possible)
     held = client.dbsize()
@@ -165,7 +165,7 @@ def test_nothing_that_may_stay_is_lost_when_two_nodes_die_full(start_cluster, rn
     dead = rng.sample(range(NODES), 2)
     ended = cluster.kill(*dead)
     client = cluster.client(next(n for n in range(NODES) if n not in dead), decode_responses=False)
-    cluster.until_replaced(ended, 3 * PATIENCE)
+    cluster.until_replaced(ended, 3 * TIMEOUT_S)
     for start in range(0, len(keys), 500):
         part = keys[start : start + 500]
         for n, reply in zip(part, client.mget([b"kept%d" % n for n in part])):

@@ -7,7 +7,7 @@ import time
 
 import redis
 
-from conftest import PATIENCE
+from conftest import TIMEOUT_S
 from test_kill import Writer, load
 
 # Use KILLS=20 for a figure to publish.
@@ -16,7 +16,7 @@ KILLS = int(os.environ.get("KILLS", "10"))
 
 def silence(cluster, victim, asked, values):
     """Kills a node. Returns the seconds until each of its keys among `values` has had a correct reply."""
-    client = cluster.client(asked, decode_responses=False, socket_timeout=PATIENCE)
+    client = cluster.client(asked, decode_responses=False, socket_timeout=TIMEOUT_S)
     pid = cluster.pids()[victim]
     began = time.monotonic()
     cluster.kill_process(pid)
@@ -26,7 +26,7 @@ def silence(cluster, victim, asked, values):
                 return pid, time.monotonic() - began
         except redis.RedisError:
             pass
-        assert time.monotonic() - began < PATIENCE
+        assert time.monotonic() - began < TIMEOUT_S
         time.sleep(0.005)
 
 

@@ -7,7 +7,7 @@ import statistics
 import threading
 import time
 
-from conftest import PATIENCE, until
+from conftest import TIMEOUT_S, until
 from test_moves import duty, held
 from test_kill import Writer
 
@@ -62,7 +62,7 @@ def shun(cluster, nodes):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(PATIENCE)
+        thread.join(TIMEOUT_S)
     until(lambda: all(held(cluster, node) == 0 for node in nodes) and cluster.is_whole(), "shunned")
 
 

@@ -8,7 +8,7 @@ import signal
 import pytest
 import redis
 
-from conftest import PATIENCE, free_base, serves, until
+from conftest import TIMEOUT_S, free_base, serves, until
 from test_kill import compare, kill_under_load, load
 
 
@@ -95,7 +95,7 @@ def test_every_layout_gives_back_what_was_written(run, tmp_path, layout):
 
     nodes = [start(node) for node in range(4)]
     until(lambda: all(serves(base + node) for node in range(4)), "all nodes to serve")
-    client = redis.Redis(port=base, decode_responses=True, socket_timeout=PATIENCE)
+    client = redis.Redis(port=base, decode_responses=True, socket_timeout=TIMEOUT_S)
     for round_ in range(2):
         for n in range(500):
             client.set(f"layout:{n}", f"{n}-{round_}" * 50)
@@ -120,7 +120,7 @@ def test_a_bad_directory_is_refused_and_says_how_to_mend_it(run, tmp_path):
 
     def refused(node, settings, port=None, **options):
         process = run("node", f'id = {node}\nport = {port or base + node}\nmemory = "64mb"\ncoordinator = ["{listen}"]\n{settings}', **options)
-        assert process.wait(timeout=PATIENCE) == 1, process.log.read_text()
+        assert process.wait(timeout=TIMEOUT_S) == 1, process.log.read_text()
         return process.log.read_text()
 
     # Refused before the coordinator is asked.
@@ -155,5 +155,5 @@ def test_a_bad_directory_is_refused_and_says_how_to_mend_it(run, tmp_path):
     run("coordinator", f'listen = "{other}"\nstore = "{tmp_path}/other"\nscheme = "1+2/1"\nmemory = "64mb"\n')
     settings = f'id = 2\nport = {base + 2}\nmemory = "64mb"\ncoordinator = ["{other}"]\n{good}'
     process = run("node", settings)
-    assert process.wait(timeout=PATIENCE) == 1
+    assert process.wait(timeout=TIMEOUT_S) == 1
     assert "cluster" in process.log.read_text(), process.log.read_text()

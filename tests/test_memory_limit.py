@@ -8,7 +8,7 @@ import time
 import pytest
 import redis
 
-from conftest import PATIENCE, Background, until
+from conftest import TIMEOUT_S, Background, until
 from test_eviction import resident
 
 # Memory of a node. The environment can set more, for figures.
@@ -49,7 +49,7 @@ class Watch(threading.Thread):
 
     def stop(self):
         self.ending.set()
-        self.join(PATIENCE)
+        self.join(TIMEOUT_S)
         for pid, used in self.used.items():
             print(f"process {pid}: at most {used / MEMORY:.4f} of its limit counted, RSS {self.resident[pid] / MEMORY:.3f}")
         assert self.asked > 20 * self.cluster.nodes
@@ -135,7 +135,7 @@ def test_two_nodes_of_a_full_cluster_are_rebuilt_within_its_limits(start_cluster
     writers = [Writer(cluster, node, b"w%d" % node, rng) for node in others[:2]]
     for writer in writers:
         writer.start()
-    until(lambda: any(w.broken for w in writers) or all(w.full_batches >= 3 for w in writers), "memory full", 5 * PATIENCE)
+    until(lambda: any(w.broken for w in writers) or all(w.full_batches >= 3 for w in writers), "memory full", 5 * TIMEOUT_S)
     for writer in writers:
         writer.filling = False
     filled = time.monotonic()
@@ -148,9 +148,9 @@ def test_two_nodes_of_a_full_cluster_are_rebuilt_within_its_limits(start_cluster
         os.kill(pid, signal.SIGSTOP if silent else signal.SIGKILL)
     try:
         if silent:
-            until(lambda: holders(cluster).isdisjoint(dead) and cluster.is_whole(), "the others hold everything", 3 * PATIENCE)
+            until(lambda: holders(cluster).isdisjoint(dead) and cluster.is_whole(), "the others hold everything", 3 * TIMEOUT_S)
         else:
-            cluster.until_replaced(ended, 3 * PATIENCE)
+            cluster.until_replaced(ended, 3 * TIMEOUT_S)
     finally:
         if silent:
             for pid in ended:

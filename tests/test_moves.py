@@ -6,14 +6,14 @@ import time
 
 import pytest
 
-from conftest import BINARY, PATIENCE, is_running, until
+from conftest import BINARY, TIMEOUT_S, is_running, until
 from test_kill import Writer, compare, load
 
 
 def order(cluster, task, node, *more, asked=0):
     """Runs `paritas drain` or a similar command until it ends."""
     command = [BINARY, task, str(node), "--port", str(cluster.port + asked), *more]
-    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
 
 
 def held(cluster, node):

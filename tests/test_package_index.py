@@ -6,7 +6,7 @@ import os
 import subprocess
 import time
 
-from conftest import PATIENCE
+from conftest import TIMEOUT_S
 from test_kill import Writer, compare
 
 SCRIPT = os.path.join(os.path.dirname(__file__), "..", "scripts", "load-package-index")
@@ -22,7 +22,7 @@ def package_index():
 def test_the_package_index_survives_two_double_kills(start_cluster, rng):
     values = package_index()
     cluster = start_cluster()
-    loaded = subprocess.run([SCRIPT, "--port", str(cluster.port)], capture_output=True, text=True, timeout=3 * PATIENCE)
+    loaded = subprocess.run([SCRIPT, "--port", str(cluster.port)], capture_output=True, text=True, timeout=3 * TIMEOUT_S)
     assert loaded.returncode == 0 and "errors: 0" in loaded.stdout, loaded.stdout + loaded.stderr
     compare(cluster, 0, values)
     first = rng.sample(range(6), 2)

@@ -8,13 +8,13 @@ import subprocess
 
 import pytest
 
-from conftest import BINARY, PATIENCE, free_base, until
+from conftest import BINARY, TIMEOUT_S, free_base, until
 
 SMALL = {"nodes": 3, "scheme": "2+1", "memory": "64mb"}
 
 
 def paritas(*words, inside=()):
-    return subprocess.run([*inside, BINARY, *words], capture_output=True, text=True, timeout=PATIENCE, check=False)
+    return subprocess.run([*inside, BINARY, *words], capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
 
 
 def addresses(cluster):
@@ -56,7 +56,7 @@ def alone(tmp_path):
     finally:
         for process in reversed(running):
             process.terminate()
-            process.wait(timeout=PATIENCE)
+            process.wait(timeout=TIMEOUT_S)
 
 
 def test_by_default_only_the_ports_of_clients_are_fixed_and_no_flags_are_needed(alone):

@@ -9,7 +9,7 @@ import subprocess
 import pytest
 import redis
 
-from conftest import BINARY, PATIENCE, serves, until
+from conftest import BINARY, TIMEOUT_S, serves, until
 from test_bad_places import fill, small_disk  # noqa: F401  pylint: disable=unused-import
 from test_coordinator_trouble import ByHand, answers, load
 
@@ -45,7 +45,7 @@ class Recovered(ByHand):
 
 
 def paritas(*words):
-    return subprocess.run([BINARY, *words], capture_output=True, text=True, timeout=PATIENCE, check=False)
+    return subprocess.run([BINARY, *words], capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
 
 
 def words(status):
@@ -249,7 +249,7 @@ def test_a_node_that_is_missing_is_waited_for_or_done_without(make):
     cluster.stop_coordinator()
     # A running process does not count as off.
     cluster.adopt("--without", "3,4")
-    assert cluster.coordinator.wait(PATIENCE) != 0
+    assert cluster.coordinator.wait(TIMEOUT_S) != 0
     assert cluster.says("--without 3 says that its machine is off, and its process")
     cluster.adopt("--without", "4")
     until(lambda: cluster.says("n4 counts as ended"), "what that would lose")
@@ -339,7 +339,7 @@ def test_two_histories_are_not_adopted(make, tmp_path):
     cluster.stop_coordinator()
     shutil.copy(newest, cluster.store)
     cluster.adopt()
-    assert cluster.coordinator.wait(PATIENCE) != 0
+    assert cluster.coordinator.wait(TIMEOUT_S) != 0
     assert cluster.says("the store has another history of list") and cluster.says("Move the store's file away")
 
 
@@ -367,7 +367,7 @@ def test_a_store_that_cannot_be_used_is_refused_with_what_to_do(make, tmp_path):
     cluster.settings = settings
     cluster.store.write_bytes(b"no store at all" * 1000)
     cluster.adopt()
-    assert cluster.coordinator.wait(PATIENCE) != 0 and cluster.says(str(cluster.store))
+    assert cluster.coordinator.wait(TIMEOUT_S) != 0 and cluster.says(str(cluster.store))
     # With the store of another cluster.
     cluster.store.unlink()
     made = tmp_path / "made.toml"
@@ -392,17 +392,17 @@ def test_a_store_on_a_disk_that_is_full_or_read_only_is_refused(make, small_disk
     cluster.settings = settings.replace(str(cluster.store), store)
     ballast = fill(small_disk)
     cluster.adopt()
-    assert cluster.coordinator.wait(PATIENCE) != 0
+    assert cluster.coordinator.wait(TIMEOUT_S) != 0
     assert cluster.says("No space left on device") and cluster.says(store), cluster.coordinator.log.read_text()
     client = cluster.client()
     assert {key: client.get(key) for key in values} == values
     ballast.unlink()
     subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
     cluster.adopt()
-    assert cluster.coordinator.wait(PATIENCE) != 0 and cluster.says("Read-only"), cluster.coordinator.log.read_text()
+    assert cluster.coordinator.wait(TIMEOUT_S) != 0 and cluster.says("Read-only"), cluster.coordinator.log.read_text()
     subprocess.run(["mount", "-o", "remount,rw", small_disk], check=True)
     cluster.adopt()
-    until(cluster.is_adopted, "a coordinator once there is room")
+    until(cluster.is_adopted, "a coordinator once the disk has free space")
     assert {key: client.get(key) for key in values} == values
     cluster.stop_coordinator()
 
@@ -419,7 +419,7 @@ def test_a_process_with_another_s_id_waits_and_one_that_was_fenced_ends(make, ru
     cluster.processes[3].send_signal(signal.SIGSTOP)
     until(lambda: cluster.order("fence", "3", "--yes").returncode == 0, "its silence")
     cluster.processes[3].send_signal(signal.SIGCONT)
-    assert cluster.processes[3].wait(PATIENCE) != 0
+    assert cluster.processes[3].wait(TIMEOUT_S) != 0
     assert "this incarnation of the node has ended" in cluster.processes[3].log.read_text(encoding="utf-8")
     cluster.begin(3)
     until(lambda: cluster.is_whole() and cluster.is_settled(), "its next process")

@@ -7,7 +7,7 @@ import time
 
 import redis
 
-from conftest import PATIENCE, until
+from conftest import TIMEOUT_S, until
 from test_kill import compare, load
 
 
@@ -99,6 +99,6 @@ def test_two_silent_nodes_are_stood_in_for_and_get_their_places_back(start_clust
 
 def answers(cluster, node):
     try:
-        return cluster.client(node, socket_timeout=PATIENCE).ping()
+        return cluster.client(node, socket_timeout=TIMEOUT_S).ping()
     except redis.RedisError:
         return False

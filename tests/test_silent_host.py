@@ -13,7 +13,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from conftest import BINARY, PATIENCE, free_base, serves, until
+from conftest import BINARY, TIMEOUT_S, free_base, serves, until
 from test_failover_time import keys_of, silence
 from test_kill import Writer, load
 
@@ -41,7 +41,7 @@ class ByHand:
         until(lambda: all(serves(self.port + node) for node in range(self.nodes)) and self.is_whole(), "all nodes to serve")
 
     def client(self, node=0, **options):
-        options = {"socket_timeout": PATIENCE, "decode_responses": True, **options}
+        options = {"socket_timeout": TIMEOUT_S, "decode_responses": True, **options}
         return redis.Redis(port=self.port + node, retry=Retry(NoBackoff(), 0), **options)
 
     def pids(self):
@@ -50,7 +50,7 @@ class ByHand:
     def is_whole(self):
         """Whether all nodes are heard, and all positions are Live without stand-ins."""
         command = [BINARY, "status", "--port", str(self.port), "--json"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
         status = json.loads(done.stdout) if done.returncode == 0 else {"nodes": [], "lists": []}
         up = sum(node["state"] != "down" for node in status["nodes"]) == self.nodes
         return up and all(p["state"] == "live" for entry in status["lists"] for p in entry["positions"])

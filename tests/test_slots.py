@@ -9,7 +9,7 @@ from redis.backoff import NoBackoff
 from redis.cluster import RedisCluster
 from redis.retry import Retry
 
-from conftest import BINARY, PATIENCE, Background, until
+from conftest import BINARY, TIMEOUT_S, Background, until
 from test_kill import Writer, compare, load
 
 SLOTS = 16_384
@@ -18,7 +18,7 @@ SLOTS = 16_384
 def move(cluster, *words, asked=0):
     """Runs `paritas move-slots` until it ends."""
     command = [BINARY, "move-slots", *map(str, words), "--port", str(cluster.port + asked)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=2 * PATIENCE, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=2 * TIMEOUT_S, check=False)
 
 
 def any_status(cluster):

@@ -8,7 +8,7 @@ import time
 import pytest
 import redis
 
-from conftest import PATIENCE, free_base, until
+from conftest import TIMEOUT_S, free_base, until
 from slow_link import SlowLink
 
 NODES = 7
@@ -18,7 +18,7 @@ DELAY = 0.02
 
 
 class Cluster:
-    """Nodes started by hand. One is slow: peers with a smaller number reach it through a slow link."""
+    """Nodes without a supervisor. One is slow: peers with a smaller number reach it through a slow link."""
 
     def __init__(self, run, directory, ack_quorum, scheme="4+3", nodes=NODES, slow=SLOW, more=""):
         self.run, self.count, self.slow = run, nodes, slow
@@ -40,7 +40,7 @@ class Cluster:
         return self.run("node", port + f'coordinator = ["{self.coordinator}"]\n')
 
     def client(self, port):
-        return redis.Redis(port=self.base + port, socket_timeout=PATIENCE, decode_responses=True)
+        return redis.Redis(port=self.base + port, socket_timeout=TIMEOUT_S, decode_responses=True)
 
     def serves(self):
         try:
@@ -117,7 +117,7 @@ def test_a_slow_member_delays_nobody_and_two_losses_lose_nothing(start):
         except redis.RedisError:
             return False
 
-    until(all_there, "every acknowledged value", 2 * PATIENCE)
+    until(all_there, "every acknowledged value", 2 * TIMEOUT_S)
 
 
 def test_with_all_parities_waited_for_a_slow_member_delays_writes(start):

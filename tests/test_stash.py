@@ -11,7 +11,7 @@ import subprocess
 import pytest
 import redis
 
-from conftest import BINARY, PATIENCE, until
+from conftest import BINARY, TIMEOUT_S, until
 
 KEYS, VALUE_BYTES = 12_000, 1_000
 HOSTS, VICTIM = 4, 3
@@ -37,7 +37,7 @@ def nodes(make_hosts, run, tmp_path):
 def positions(hosts):
     """The positions of all lists; `None` if no node answers."""
     command = ["ip", "netns", "exec", hosts.name(0), BINARY, "status", "--host", hosts.address(0), "--port", "6379", "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     lists = json.loads(done.stdout)["lists"] if done.returncode == 0 else []
     return [position for entry in lists for position in entry["positions"]]
 
@@ -59,7 +59,7 @@ def received(hosts, host):
 
 
 def write(hosts, keys, value):
-    with hosts.standing(hosts.name(None)), redis.Redis(host=hosts.address(0), socket_timeout=PATIENCE) as client:
+    with hosts.standing(hosts.name(None)), redis.Redis(host=hosts.address(0), socket_timeout=TIMEOUT_S) as client:
         pipe = client.pipeline(transaction=False)
         for n in keys:
             pipe.set(f"stash:{n}", value + f"{n}".rjust(VALUE_BYTES, "x"))

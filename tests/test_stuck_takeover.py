@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from conftest import PATIENCE, until
+from conftest import TIMEOUT_S, until
 from test_coordinator_trouble import ByHand, load
 
 # Two leases, in seconds. The next constant allows for a busy machine.
@@ -96,7 +96,7 @@ def test_a_connection_waits_once_for_a_stuck_takeover(run, tmp_path, trouble):
             cluster.processes[VICTIM] = cluster.start_node(VICTIM)
     began = time.monotonic()
     # Refused commands were not done.
-    until(lambda: pipeline.ask(*reads)[0] == [values[key] for key in theirs[:4]], "its keys to be served", PATIENCE)
+    until(lambda: pipeline.ask(*reads)[0] == [values[key] for key in theirs[:4]], "its keys to be served", TIMEOUT_S)
     print(f"{trouble}: served again after {time.monotonic() - began:.2f} s")
     until(lambda: cluster.is_whole() and cluster.is_settled(), "all positions live")
     client = cluster.client()

@@ -4,7 +4,7 @@ use paritas_fuzz::{Corpus, TARGETS};
 use std::time::{Duration, Instant};
 
 /// Longest time for one input, on a busy machine. Each input takes less than a hundredth of it.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 #[test]
 fn every_kept_input_runs_clean() {
@@ -19,7 +19,7 @@ fn every_kept_input_runs_clean() {
             let seen = std::panic::catch_unwind(|| target.run(&input))
                 .unwrap_or_else(|_| panic!("{}: on {}", target.name, input.escape_ascii()));
             assert!(
-                start.elapsed() < PATIENCE,
+                start.elapsed() < TIMEOUT,
                 "{}: on {}",
                 target.name,
                 input.escape_ascii()

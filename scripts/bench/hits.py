@@ -29,7 +29,7 @@ class Client:
     """One connection that sends batches and reads what comes back."""
 
     def __init__(self, port):
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=systems.PATIENCE)
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=systems.TIMEOUT_S)
         self.input = self.socket.makefile("rb", buffering=1 << 20)
 
     def ask(self, commands):

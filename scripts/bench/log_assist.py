@@ -25,7 +25,7 @@ VICTIM, VALUE = 0, 1000
 
 
 class Cluster(systems.System):
-    """Nodes started by hand. With a limit, all but the lost one send through relays."""
+    """Nodes without a supervisor. With a limit, all but the lost one send through relays."""
 
     def __init__(self, limited):
         super().__init__(f"paritas {SCHEME}")

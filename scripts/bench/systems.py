@@ -15,7 +15,7 @@ TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
 PARITAS = os.environ.get("PARITAS_BIN", str(TARGET / "release/paritas"))
 LOAD = os.environ.get("LOAD_BIN", str(TARGET / "release/examples/load"))
 QUICK_CACHE = os.environ.get("QUICK_CACHE_BIN", str(TARGET / "release/examples/quick_cache"))
-PATIENCE = 60.0
+TIMEOUT_S = 60.0
 
 
 def valkey_binary():
@@ -33,10 +33,10 @@ def jemalloc():
 
 
 def until(condition, what):
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT_S
     while not condition():
         if time.monotonic() > deadline:
-            raise SystemExit(f"bench: not within {PATIENCE:.0f} s: {what}")
+            raise SystemExit(f"bench: not within {TIMEOUT_S:.0f} s: {what}")
         time.sleep(0.02)
 
 
@@ -70,7 +70,7 @@ def answers(port, question=b"PING\r\n", answer=b"+PONG"):
 
 def info(port, field):
     """A field of INFO."""
-    with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as client:
+    with socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_S) as client:
         client.sendall(b"INFO\r\n")
         text = client.recv(16).decode()
         length, rest = text[1:].split("\r\n", 1)

@@ -192,7 +192,7 @@ class Faults(Orders):
         self.send("kill", victims)
 
     def pause_coordinator(self, then=lambda: None):
-        # Short: nobody notices. Medium: agents look for another coordinator after 2 s. Long: leases have ended.
+        # Short: no component notices. Medium: agents look for another coordinator after 2 s. Long: leases have ended.
         seconds = self.draw.choice([self.draw.uniform(0.5, 2), self.draw.uniform(2, 8), self.draw.uniform(8, 30)])
         pid = self.cluster.coordinator()
         if pid is None:

@@ -1,5 +1,5 @@
 """The cluster of a storm on separate hosts: network namespaces on a switch that delays, loses and cuts. Nodes are
-started by hand, and no end is certified. Clients and coordinator share a host."""
+without a supervisor, and no end is certified. Clients and coordinator share a host."""
 
 import json
 import os

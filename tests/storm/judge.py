@@ -10,7 +10,7 @@ import redis
 from workload import any_node, members, number_in
 
 HERE = pathlib.Path(__file__).resolve().parent
-PATIENCE = 120.0
+TIMEOUT_S = 120.0
 
 
 def build_checker(target):
@@ -20,9 +20,9 @@ def build_checker(target):
     return checker
 
 
-def patiently(link_to, what):
+def retry_until_answered(link_to, what):
     """Asks until there is an answer. No fault is active any more, but links may still have to be made."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT_S
     while True:
         try:
             return what(link_to())
@@ -39,10 +39,10 @@ def final_reads(addresses, keys, draw, history):
             connect = any_node([address])
             call = time.monotonic_ns()
             if key[0] == "g":
-                reply = patiently(lambda: connect(draw, PATIENCE), lambda link: link.execute_command("MGET", *members(key)))
+                reply = retry_until_answered(lambda: connect(draw, TIMEOUT_S), lambda link: link.execute_command("MGET", *members(key)))
                 found = number_in(reply[0]) if len(set(reply)) == 1 else "torn"
             else:
-                reply = patiently(lambda: connect(draw, PATIENCE), lambda link: link.execute_command("GET", key))
+                reply = retry_until_answered(lambda: connect(draw, TIMEOUT_S), lambda link: link.execute_command("GET", key))
                 found = ("nil" if reply is None else "".join(reply.split()) or "corrupt") if key[0] == "c" else number_in(reply)
             print(key, 9999, "get", "-", call, time.monotonic_ns(), found, file=history)
 
@@ -76,8 +76,8 @@ class Ledger:
         """Reads all keys through random nodes, and clears the ledger. Returns the lost keys."""
         for start in range(0, len(self.entries), 200):
             part = self.entries[start : start + 200]
-            found = patiently(
-                lambda: any_node(addresses)(draw, PATIENCE),
+            found = retry_until_answered(
+                lambda: any_node(addresses)(draw, TIMEOUT_S),
                 lambda link: link.execute_command("MGET", *[key for key, _, _ in part]),
             )
             for (key, number, may_be_absent), value in zip(part, found):

@@ -15,7 +15,7 @@ from redis.retry import Retry
 
 # Seconds after which a client gives up waiting for an answer. Some are longer than every pause, so that the answers of
 # a node that wakes up are received.
-PATIENCE = (0.3, 1.0, 8.0)
+TIMEOUTS_S = (0.3, 1.0, 8.0)
 # Probability that a client changes to another node: some clients of a node that slept must not have noticed it.
 ROAMS = 0.04
 # Errors that promise that nothing was done. For a read any error does.
@@ -158,7 +158,7 @@ class Client:
             self.hang_up()
         try:
             if self.link is None:
-                self.link = self.connect(self.draw, self.draw.choice(PATIENCE))
+                self.link = self.connect(self.draw, self.draw.choice(TIMEOUTS_S))
         except (redis.RedisError, RedisClusterException) as error:
             return redis.ResponseError(f"UNREACHED {error}"), time.monotonic_ns()
         try:
@@ -213,13 +213,13 @@ class Client:
 def any_node(addresses):
     """Connects to a random node at its port for any key, with a stock client that never retries."""
 
-    def connect(draw, patience):
+    def connect(draw, timeout_s):
         host, port = draw.choice(addresses)
         link = redis.Redis(
             host=host,
             port=port,
-            socket_timeout=patience,
-            socket_connect_timeout=patience,
+            socket_timeout=timeout_s,
+            socket_connect_timeout=timeout_s,
             retry=Retry(NoBackoff(), 0),
             decode_responses=True,
             # Garbage is recorded as a finding, so it must not raise an error in the client.
@@ -235,13 +235,13 @@ def owners(addresses):
     """Connects like a cluster-aware client: through the cluster ports, to the owner of the key, as given by `MOVED`. An
     operation that may have been done is not retried."""
 
-    def connect(draw, patience):
+    def connect(draw, timeout_s):
         host, port = draw.choice(addresses)
         return OfCluster(
             host=host,
             port=port + 1_000,
-            socket_timeout=patience,
-            socket_connect_timeout=patience,
+            socket_timeout=timeout_s,
+            socket_connect_timeout=timeout_s,
             retry=Retry(NoBackoff(), 0),
             decode_responses=True,
             encoding_errors="replace",

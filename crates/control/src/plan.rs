@@ -24,7 +24,7 @@ const CHUNK_BYTES_MAX: u32 = 64 << 10;
 /// Streams that a node should own at least, so that many nodes take over the work of a lost one
 /// (docs/formats/control.md).
 const STREAMS_PER_NODE_MIN: usize = 4;
-/// The same where a list has so many that not every node needs to begin one.
+/// The same, if lists have so many data positions that not every node needs to be the first of a list.
 const STREAMS_PER_WIDE_NODE_MIN: usize = 8;
 /// Largest planned size of a stream, in bytes (docs/formats/control.md).
 const STREAM_BYTES_MAX: u64 = 2 << 30;

@@ -17,7 +17,7 @@ pub(crate) enum Refusal {
     Takeover,
     /// Hash slots moved to another stream while the command ran. It has no result; ask again.
     SlotsMoving,
-    /// Nobody owns the hash slot.
+    /// No stream owns the hash slot.
     NoOwner,
     /// To a forwarding peer: this node no longer owns the stream, and has done nothing.
     NotOwner,

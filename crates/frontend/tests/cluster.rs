@@ -1,4 +1,5 @@
-//! Commands on nodes in one thread: one program, since each one compiles all of `protocol` and `frontend` anew.
+//! Commands on nodes in one thread. All tests are one program, because each program links all of `protocol` and
+//! `frontend` again.
 
 mod commands;
 mod commands_gather;

@@ -1,10 +1,10 @@
-//! Commands on one node, compared with replies recorded from redis-server 7.0.15 (`redis-replies.txt`), and what
-//! Redis does not have.
+//! Commands on one node. Their replies are compared with those recorded from redis-server 7.0.15 (`redis-replies.txt`).
+//! Commands that Redis does not have are tested too.
 
 use crate::support::Cluster;
 use paritas_protocol::Port;
 
-/// Text with `\r`, `\n` and `\xHH`, as it stands in the recording.
+/// Text with `\r`, `\n` and `\xHH`, as the recording writes bytes.
 fn unescape(text: &str) -> Vec<u8> {
     let mut out = Vec::new();
     let mut chars = text.chars();
@@ -27,7 +27,8 @@ fn unescape(text: &str) -> Vec<u8> {
     out
 }
 
-/// Lines `> command` and `< reply`; `= milliseconds` moves the clock; `#` begins a comment.
+/// `redis-replies.txt` has lines `> command` and `< reply`. `= n` moves the clock by n milliseconds. `#` begins a
+/// comment.
 #[test]
 fn replies_are_those_of_redis() {
     let mut cluster = Cluster::new(1);

@@ -1,4 +1,5 @@
-//! Two nodes: forwarding, gathering, the strict port, the order of replies, and the loss of an owner.
+//! Clusters of two or more nodes: forwarding, gathering of replies, the cluster port, the order of replies, the loss of
+//! an owner.
 
 use crate::support::{Client, Cluster, configuration, following};
 use paritas_base::configuration::Configuration;
@@ -6,14 +7,14 @@ use paritas_base::hash_slots::{HandOff, SlotRange};
 use paritas_base::{ListId, Position, StreamId};
 use paritas_protocol::{Event, Port, Proposal};
 
-/// `a` and `c` are node 1's (slots 15495 and 7365 … by the halves below), `b` is node 0's.
+/// Two nodes and a client of node 0. Node 0 owns hash slots 0 to 8191, node 1 the others.
 fn two() -> (Cluster, Client) {
     let mut cluster = Cluster::new(2);
     let client = cluster.connect(0, Port::Any);
     (cluster, client)
 }
 
-/// The configuration that follows: the list begins anew, at this node.
+/// The next configuration of a list: `node` owns it, and it begins again without data.
 fn reset_to(before: &Configuration, node: usize) -> Configuration {
     let first = configuration(before.list.0, node, before.epoch.0 + 1, before.epoch.0 + 1);
     following(before, |next| {
@@ -25,7 +26,7 @@ fn owner(key: &str) -> usize {
     usize::from(paritas_wire::command::slot(key.as_bytes()) >= 8192)
 }
 
-/// Keys of node 0 and of node 1.
+/// `count` keys that `node` owns (0 or 1).
 fn keys(node: usize, count: usize) -> Vec<String> {
     (0..)
         .map(|n| format!("k{n}"))
@@ -98,7 +99,7 @@ fn commands_over_streams_are_gathered() {
     assert_eq!(cluster.ask(client, "FLUSHALL ASYNC"), "+OK\r\n");
     assert_eq!(cluster.ask(client, "DBSIZE"), ":0\r\n");
     assert_eq!(cluster.ask(client, "RANDOMKEY"), "$-1\r\n");
-    // What cannot be told apart by stream needs one slot.
+    // A command that cannot be split by stream is refused unless its keys have one hash slot.
     for line in [
         format!("RENAME {a} {b}"),
         format!("COPY {a} {b}"),
@@ -216,7 +217,7 @@ fn an_unanswered_write_is_uncertain_and_an_unanswered_read_is_asked_again() {
     let uncertain =
         "-UNCERTAIN The write may or may not have happened: its owner was lost before it was acknowledged\r\n";
     assert_eq!(String::from_utf8(cluster.take(client)).unwrap(), uncertain);
-    // The list is reset, and this node is its owner: the reads find nothing there.
+    // List 1 begins again without data, and node 0 owns it. The reads find no keys.
     cluster.cut = false;
     let taken = reset_to(&cluster.configurations[1], 0);
     cluster.configure(0, &taken);
@@ -253,13 +254,13 @@ fn what_has_no_owner_waits_and_is_refused_after_two_leases_and_then_at_once() {
 fn a_command_that_finds_no_owner_goes_to_the_next_one_in_order() {
     let (mut cluster, client) = two();
     let there = &keys(1, 1)[0];
-    // Node 0 hears first that list 1 is its own again at node 1 under a later term; node 1 does not know yet.
+    // Node 0 has a newer configuration of list 1: node 1 is still the owner, with a later term. Node 1 lacks it.
     let newer = reset_to(&cluster.configurations[1], 1);
     cluster.configure(0, &newer);
     let line = format!("SET {there} 1\r\nINCR {there}\r\nGET {there}\r\n");
     cluster.feed(client, line.as_bytes());
     cluster.pump();
-    // It asks for the configuration by itself.
+    // Node 1 requests the missing configuration, without a further event.
     assert_eq!(cluster.take(client), b"+OK\r\n:2\r\n$1\r\n2\r\n");
 }
 
@@ -285,7 +286,7 @@ fn a_command_too_large_for_one_slot_is_refused_before_anything_changes() {
         );
     }
     assert_eq!(cluster.ask(client, "DBSIZE"), ":0\r\n");
-    // Over slots it is cut into parts that fit, here and at the other node.
+    // With keys of several slots the command is split. Each part fits, at this node and at the other.
     let over_slots: Vec<String> = keys(0, 6).into_iter().chain(keys(1, 6)).collect();
     assert_eq!(mset(&mut cluster, &over_slots), "+OK\r\n");
     assert_eq!(cluster.ask(client, "DBSIZE"), ":12\r\n");
@@ -297,7 +298,7 @@ fn what_comes_back_unowned_runs_here_in_order() {
     let (mut cluster, client) = two();
     let there = &keys(1, 1)[0];
     let here = &keys(0, 1)[0];
-    // Node 1 hears first that list 1 is node 0's; node 0 still sends there.
+    // Node 1 knows that node 0 owns list 1 now. Node 0 does not, and still forwards to node 1.
     let newer = reset_to(&cluster.configurations[1], 0);
     cluster.configure(1, &newer);
     let line = format!(
@@ -335,7 +336,7 @@ fn many_unanswered_commands_hold_the_client_and_not_more() {
     assert!(answer == expected + "+PONG\r\n", "{} bytes", answer.len());
 }
 
-/// P8.3: a client counts with what there is of it, not with what replies there may be.
+/// P8.3: a client is charged for the bytes that are held for it, not for the largest replies that may come.
 #[test]
 fn a_client_weighs_what_is_held_for_it() {
     let (mut cluster, client) = two();
@@ -351,7 +352,7 @@ fn a_client_weighs_what_is_held_for_it() {
     cluster.advance(100);
     assert_eq!(cluster.take(client).len(), 6 + 500 * 5);
     assert!(cluster.elsewhere_bytes(client) < 1_000);
-    // Answers that wait for others, too.
+    // Partial replies that wait for the other node are charged too.
     let here = &keys(0, 1)[0];
     assert_eq!(
         cluster.ask(client, &format!("SET {here} {}", "v".repeat(50_000))),
@@ -365,7 +366,7 @@ fn a_client_weighs_what_is_held_for_it() {
     cluster.advance(100);
     assert!(cluster.take(client).ends_with(b"v\r\n$-1\r\n"));
     assert!(cluster.elsewhere_bytes(client) < 1_000);
-    // Places in the queue.
+    // Queue entries of later commands are charged too.
     cluster.cut = true;
     cluster.feed(
         client,
@@ -380,7 +381,7 @@ fn a_client_weighs_what_is_held_for_it() {
     assert!(cluster.elsewhere_bytes(client) < 20_000);
 }
 
-/// No command may end a node or give a reply that is none, whatever its arguments are.
+/// No arguments of any command may crash a node or give a malformed reply.
 #[test]
 fn any_command_with_any_arguments_gets_one_reply() {
     use paritas_base::Prng;
@@ -515,14 +516,14 @@ fn set_many(cluster: &mut Cluster, client: Client, prefix: &str, count: usize) {
     assert_eq!(cluster.take(client), b"+OK\r\n".repeat(count));
 }
 
-/// Words of an array of strings, sorted.
+/// The elements of a reply that is an array of strings, sorted.
 fn words(reply: &str) -> Vec<String> {
     let mut words: Vec<String> = reply.split("\r\n").skip(2).step_by(2).map(str::to_owned).collect();
     words.sort();
     words
 }
 
-/// P10.2b: a turn is short, however many keys there are.
+/// P10.2b: a walk over all keys is done in steps, so the length of a turn does not depend on the number of keys.
 #[test]
 fn all_keys_are_listed_in_steps_while_others_are_served() {
     let (mut cluster, client) = two();
@@ -557,7 +558,7 @@ fn all_keys_are_listed_in_steps_while_others_are_served() {
 fn keys_of_a_slot_are_found_among_all() {
     let (mut cluster, client) = two();
     set_many(&mut cluster, client, "key:", 5_000);
-    // Either half has one such tag.
+    // Each node owns at least one of these tags.
     for tag in ["a", "b", "c"] {
         set_many(&mut cluster, client, &format!("{{{tag}}}:"), 3_000);
         let slot = paritas_wire::command::slot(tag.as_bytes());
@@ -579,7 +580,7 @@ fn keys_of_a_slot_are_found_among_all() {
         ] {
             assert_eq!(ask(&mut cluster, &format!("CLUSTER GETKEYSINSLOT @ {count}")), error);
         }
-        // SCAN can be told a slot too.
+        // SCAN takes a slot as an option.
         let (mut cursor, mut seen) = ("0".to_owned(), Vec::new());
         loop {
             let reply = ask(&mut cluster, &format!("SCAN {cursor} SLOT @ COUNT 500"));
@@ -608,7 +609,7 @@ fn holding(before: &Configuration, first: u16, last: u16) -> Configuration {
     })
 }
 
-/// P10.8: keys that change hands during the walk would be met twice, or not at all.
+/// P10.8: a key whose slot moves to another owner during the walk would be listed twice or not at all.
 #[test]
 fn a_walk_over_slots_that_move_is_refused() {
     let (mut cluster, client) = two();
@@ -618,7 +619,7 @@ fn a_walk_over_slots_that_move_is_refused() {
         cluster.turn(at);
     }
     assert_eq!(cluster.take(client), b"", "it is under way");
-    // The last slot of node 0 is node 1's now.
+    // The last slot of node 0 moves to node 1.
     for (list, first, last) in [(0, 0, 8190), (1, 8191, 16383)] {
         let next = holding(&cluster.configurations[list], first, last);
         for at in [0, 1] {
@@ -638,7 +639,7 @@ fn a_walk_over_slots_that_move_is_refused() {
     );
 }
 
-/// The same where the asking node has not heard of it.
+/// Slots have moved, and the node that asks has an old configuration.
 #[test]
 fn a_step_by_an_old_map_is_asked_again_by_the_new_one() {
     let (mut cluster, client) = two();
@@ -646,7 +647,7 @@ fn a_step_by_an_old_map_is_asked_again_by_the_new_one() {
     let next = holding(&cluster.configurations[1], 8191, 16383);
     cluster.configurations[1] = next.clone();
     cluster.configure(1, &next);
-    // Node 1 tells node 0, and refuses; by the new map keys have changed hands.
+    // Node 1 refuses and sends node 0 the new configuration. By this one slots have moved, so the walk is refused.
     let reply = cluster.ask(client, "KEYS *");
     assert!(reply.is_empty() || reply.starts_with("-TRYAGAIN"), "{}", &reply[..20]);
     cluster.advance(20);
@@ -656,8 +657,9 @@ fn a_step_by_an_old_map_is_asked_again_by_the_new_one() {
     assert!(words(&listed).len() >= 999);
 }
 
-/// Its keys may be others already where they go, and one that ends now may have gone there before it did, where the
-/// clock is behind (820622120 of the simulator).
+/// A walk waits while a slot is handed off, because the destination may already have changed its keys. A key that
+/// expires at the source may have been copied before, and be alive at a destination whose clock is behind (simulator
+/// seed 820622120).
 #[test]
 fn nobody_walks_over_slots_that_are_handed_off() {
     let (mut cluster, client) = two();
@@ -701,9 +703,9 @@ fn nobody_walks_over_slots_that_are_handed_off() {
     }
     cluster.advance(50);
     for client in [client, there] {
-        assert_eq!(cluster.take(client), b"", "it may not be seen dead");
+        assert_eq!(cluster.take(client), b"", "the walk must not show the key as expired");
     }
-    // The clock of node 1.
+    // The clock of node 1 is 10 s behind.
     cluster.now.wall_ms -= 10_000;
     for (list, first, last) in [(0, 0, 0), (1, 1, 16383)] {
         let next = holding(&cluster.configurations[list], first, last);
@@ -729,13 +731,13 @@ fn nobody_walks_over_slots_that_are_handed_off() {
     }
 }
 
-/// Slots go from one list to another, and the asking node hears of who held them first.
+/// Slots move between lists. The node that asks learns first of the source's new configuration.
 #[test]
 fn a_walk_waits_for_who_holds_slots_now() {
     let mut cluster = Cluster::new(3);
     let client = cluster.connect(0, Port::Any);
     set_many(&mut cluster, client, "key:", 1_000);
-    // Node 1 knows that its slots are node 2's but for one; node 2 does not know it yet.
+    // Node 1 keeps one slot and loses the others to node 2. Node 2 does not know it yet.
     let (first, last) = (5_461, 10_921);
     let losing = holding(&cluster.configurations[1], first, first);
     cluster.configurations[1] = losing.clone();
@@ -762,7 +764,7 @@ fn a_walk_waits_for_who_holds_slots_now() {
         let slot = paritas_wire::command::slot(format!("key:{n}").as_bytes());
         (first + 1..=last).contains(&slot)
     });
-    // Keys are not handed over here.
+    // This test moves slots without their keys, so those keys are gone.
     let left = 1_000 - moved.count();
     assert!(
         reply.starts_with(&format!("*{left}\r\n")),
@@ -772,7 +774,7 @@ fn a_walk_waits_for_who_holds_slots_now() {
     assert!(reply.ends_with("\r\n:0\r\n"));
 }
 
-/// A takeover in the middle: the walk goes on at the next owner, and no key is missed.
+/// An owner is replaced during the walk. The walk continues at its successor and misses no key.
 #[test]
 fn a_walk_goes_on_at_the_next_owner() {
     let mut cluster = Cluster::coded(1, 1, 2, 1, paritas_protocol::Parameters::default());
@@ -800,7 +802,7 @@ fn a_walk_goes_on_at_the_next_owner() {
     assert!(listed.is_sorted() && listed.windows(2).all(|two| two[0] != two[1]));
 }
 
-/// P8.3: of a count nothing is kept, and the client weighs no more for it.
+/// P8.3: a walk that only counts keys keeps none of them, so the client is not charged for them.
 #[test]
 fn a_walk_that_counts_weighs_what_one_step_has() {
     let (mut cluster, client) = two();

@@ -1,4 +1,4 @@
-//! `docs/commands.md` is made from the table of commands. `WRITE_PAGE=1 cargo test -p paritas-frontend --test
+//! `docs/commands.md` is generated from the table of commands. `WRITE_PAGE=1 cargo test -p paritas-frontend --test
 //! commands_page` writes it.
 
 use paritas_wire::command::{COMMANDS, CommandSpec, flag};

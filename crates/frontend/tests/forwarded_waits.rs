@@ -1,4 +1,5 @@
-//! Commands that a peer forwards may wait, each for as long as any other, however often its connection has waited.
+//! Forwarded commands: each may wait as long as a command of a client, even if earlier ones of its connection have
+//! waited. A command without an answer ends.
 
 use crate::support::Cluster;
 use paritas_protocol::{Channel, Event, Parameters, Port};
@@ -12,7 +13,7 @@ fn a_second_full_window_makes_forwarded_writes_wait_like_the_first() {
         ..Parameters::default()
     };
     let mut cluster = Cluster::coded(2, 1, 1, 1, parameters);
-    // Node 1 owns the other half of the slots.
+    // Node 0 owns the lower half of the slots, node 1 the upper half.
     let client = cluster.connect(1, Port::Any);
     let key = (0..)
         .map(|i| format!("k{i}"))
@@ -32,13 +33,13 @@ fn a_second_full_window_makes_forwarded_writes_wait_like_the_first() {
         cluster.advance(1_000);
         let reply = String::from_utf8(cluster.take(client)).unwrap();
         assert_eq!(reply, "+OK\r\n".repeat(4), "round {round}");
-        // Longer than any wait may be.
+        // Longer than the longest permitted wait.
         cluster.advance(10_000);
     }
 }
 
-/// Its answer was lost with a link, say. Other commands of the node are answered all the time, which must not put off
-/// the look at what waits for too long.
+/// The answer to one forwarded command is lost. Other commands of the node are answered all the time. This must not
+/// delay the check for commands that have waited too long.
 #[test]
 fn a_forwarded_command_without_an_answer_ends_while_others_go_on() {
     let mut cluster = Cluster::coded(2, 1, 1, 1, Parameters::default());
@@ -66,7 +67,7 @@ fn a_forwarded_command_without_an_answer_ends_while_others_go_on() {
     assert!(reply.starts_with("-TRYAGAIN"), "{reply:?}");
 }
 
-/// Where a turn was long the next link of a peer is greeted before the end of the one before is told.
+/// After a long turn, the greeting of a peer's next link may be handled before the end of its previous link.
 #[test]
 fn what_was_forwarded_on_a_link_that_is_replaced_is_asked_again() {
     let mut cluster = Cluster::coded(2, 1, 1, 1, Parameters::default());
@@ -79,7 +80,7 @@ fn what_was_forwarded_on_a_link_that_is_replaced_is_asked_again() {
     cluster.feed(client, format!("GET {theirs}\r\n").as_bytes());
     cluster.pump();
     cluster.tamper = None;
-    // Only who dialled hears of its end, and dials again.
+    // Node 0 dialled the link. Only node 0 gets the event of its end, and it dials again.
     let link = cluster.link_between(0, 1, Channel::Main).unwrap();
     cluster.event(0, Event::LinkDown { link });
     cluster.pump();
@@ -89,7 +90,7 @@ fn what_was_forwarded_on_a_link_that_is_replaced_is_asked_again() {
     assert_eq!(String::from_utf8(cluster.take(client)).unwrap(), "$-1\r\n");
 }
 
-/// What a node asks its coordinator or its disk is not asked twice, and may be lost: who waits is told.
+/// A question to the coordinator or the disk is sent once and may be lost. After a time limit the client gets an error.
 #[test]
 fn a_question_that_nobody_answers_ends() {
     let mut cluster = Cluster::coded(2, 1, 1, 1, Parameters::default());

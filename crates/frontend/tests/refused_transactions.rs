@@ -1,11 +1,11 @@
-//! `MULTI` is refused, and nothing of what was to be its transaction is done.
+//! `MULTI` is refused, and no command up to its `EXEC` is executed.
 
 use crate::support::{Client, Cluster};
 use paritas_protocol::Port;
 
 const UNSUPPORTED: &str = "-ERR unknown command 'MULTI'";
 
-/// Sends all lines at once, as a pipeline does, and gives the replies.
+/// Sends all lines at once, as a pipelining client does, and returns the replies.
 fn pipeline(cluster: &mut Cluster, client: Client, lines: &[&str]) -> Vec<String> {
     let bytes: String = lines.iter().map(|line| format!("{line}\r\n")).collect();
     cluster.feed(client, bytes.as_bytes());

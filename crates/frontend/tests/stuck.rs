@@ -1,11 +1,12 @@
-//! Commands for a stream that does not serve wait together: a connection waits once, and then not at all (P5.13).
+//! Commands for a stream that does not serve (P5.13). All commands of a connection wait together, once. After that
+//! wait, later ones are refused at once until the stream serves.
 
 use crate::support::{Client, Cluster};
 use paritas_protocol::{Event, Parameters, Port};
 use paritas_wire::command;
 use paritas_wire::peer::Message;
 
-/// Two leases, which are longer than two suspicion times here.
+/// How long a command waits, in milliseconds: twice the lease, since that exceeds twice the suspicion time here.
 const WAIT_MS: u64 = 4_000;
 const TRYAGAIN: &str = "-TRYAGAIN The owner of this key is being replaced\r\n";
 const CLUSTERDOWN: &str = "-CLUSTERDOWN The cluster is down\r\n";
@@ -17,14 +18,15 @@ fn key_in(part: u16, parts: u16) -> String {
         .unwrap()
 }
 
-/// The replies after `ms` milliseconds.
+/// The client's replies once `ms` milliseconds have passed.
 fn replies_after(cluster: &mut Cluster, client: Client, ms: u64) -> String {
     cluster.pump();
     cluster.advance(ms);
     String::from_utf8(cluster.take(client)).unwrap()
 }
 
-/// Node 0 owns `theirs`, node 1 owns `own`, node 2 is the parity, node 3 a spare. Both keys have a value.
+/// A cluster, a client of node 1, and two keys that have a value: node 0 owns `theirs`, node 1 owns `own`. Node 2 is
+/// the parity node, node 3 a spare.
 fn coded() -> (Cluster, Client, String, String) {
     let mut cluster = Cluster::coded(2, 1, 1, 1, Parameters::default());
     let client = cluster.connect(1, Port::Any);
@@ -34,6 +36,7 @@ fn coded() -> (Cluster, Client, String, String) {
     (cluster, client, theirs, own)
 }
 
+/// Loses all frames that a node sends.
 fn silence(cluster: &mut Cluster, node: usize) {
     cluster.tamper = Some(Box::new(move |from, _, _, _| (from == node).then(Vec::new)));
 }
@@ -52,7 +55,7 @@ fn several_commands_for_a_dead_owner_wait_once_and_then_not_at_all() {
         assert_eq!(replies_after(&mut cluster, client, 0), replies);
         cluster.advance(1_000);
     }
-    // Nothing of what was refused is done.
+    // The refused write was not executed.
     cluster.hand_over(0, 0, 3);
     assert_eq!(cluster.ask(client, &format!("GET {theirs}")), "$1\r\n1\r\n");
 }
@@ -71,7 +74,7 @@ fn commands_for_a_silent_owner_are_refused_at_once_until_it_is_heard() {
         assert_eq!(replies_after(&mut cluster, client, 0), replies);
         cluster.advance(1_000);
     }
-    // No command is needed to find out that it is back.
+    // Node 1 finds out by itself, without a command, that node 0 answers again.
     cluster.tamper = None;
     cluster.advance(500);
     cluster.feed(client, line.as_bytes());
@@ -84,7 +87,7 @@ fn commands_for_a_silent_owner_are_refused_at_once_until_it_is_heard() {
 #[test]
 fn a_write_that_a_silent_owner_may_have_done_is_uncertain_and_a_later_one_is_refused() {
     let (mut cluster, client, theirs, own) = coded();
-    // It does what it is told, and nobody hears of it.
+    // Node 0 executes the write, but all frames that it sends are lost.
     silence(&mut cluster, 0);
     cluster.feed(client, format!("SET {theirs} 3\r\nGET {own}\r\n").as_bytes());
     let lease_ms = Parameters::default().lease.as_ms();
@@ -105,14 +108,14 @@ fn a_write_that_a_silent_owner_may_have_done_is_uncertain_and_a_later_one_is_ref
 fn a_read_that_ends_an_expired_key_is_never_uncertain() {
     let (mut cluster, client, _, own) = coded();
     assert_eq!(cluster.ask(client, &format!("SET {own} 2 PX 500")), "+OK\r\n");
-    // The parity's acks are lost, so the end of the key can't be acknowledged.
+    // The acks of the parity node are lost, so the deletion of the expired key is never acknowledged.
     silence(&mut cluster, 2);
     cluster.now.wall_ms += 1_000;
     cluster.feed(client, format!("GET {own}\r\nDEL {own}\r\nINCR {own}\r\n").as_bytes());
     let replies = replies_after(&mut cluster, client, WAIT_MS + 2_000);
     let lines: Vec<&str> = replies.lines().collect();
     assert_eq!(lines.len(), 3, "{replies:?}");
-    // DEL has deleted nothing: the key had ended. INCR made a change of its own.
+    // The key had expired, so DEL changed nothing. INCR made a change.
     assert!(
         lines[0].starts_with("-TRYAGAIN") && lines[1].starts_with("-TRYAGAIN"),
         "{replies:?}"
@@ -140,7 +143,7 @@ fn commands_for_several_dead_owners_wait_together() {
     );
 }
 
-/// A successor that cannot read the log refuses for all its clients, those of other nodes too.
+/// A successor that cannot read the log refuses commands of all clients, also those that other nodes forward.
 #[test]
 fn a_takeover_that_is_stuck_makes_commands_wait_once_wherever_they_come_from() {
     let (mut cluster, client, theirs, own) = coded();
@@ -182,19 +185,20 @@ fn a_takeover_within_the_time_that_one_may_take_is_waited_for() {
     assert_eq!(replies_after(&mut cluster, client, WAIT_MS - 500), "");
     cluster.hand_over(0, 0, 3);
     assert_eq!(replies_after(&mut cluster, client, 100), "$1\r\n1\r\n".repeat(4));
-    // The next trouble has a time of its own.
+    // The next failure starts a new wait.
     cluster.kill(3);
     cluster.feed(client, line.as_bytes());
     assert_eq!(replies_after(&mut cluster, client, WAIT_MS - 10), "");
     assert_eq!(replies_after(&mut cluster, client, 20), TRYAGAIN.repeat(4));
 }
 
-/// Its other streams are as stuck as the one that was waited for; when it is back, they are as little.
+/// After a wait for one stream of a silent node, commands for its other streams are refused too. When the node is heard
+/// again, all its streams are served.
 #[test]
 fn all_streams_of_a_silent_owner_are_refused_once_one_has_been_waited_for() {
     let mut cluster = Cluster::coded(2, 1, 6, 3, Parameters::default());
     let client = cluster.connect(5, Port::Any);
-    // Node 0 owns a stream of list 0, the second of list 2, the first of list 3, and so on.
+    // List n has two streams and is on three of the six nodes. `owner` below tells which node owns a stream.
     let keys: Vec<String> = (0..12).map(|part| key_in(part, 12)).collect();
     for key in &keys {
         assert_eq!(cluster.ask(client, &format!("SET {key} 1")), "+OK\r\n");
@@ -221,7 +225,7 @@ fn all_streams_of_a_silent_owner_are_refused_once_one_has_been_waited_for() {
     }
 }
 
-/// Nobody waits for it any more, so that no reply shows that it is back.
+/// The only client that waited has disconnected, so no reply shows that the owner is heard again.
 #[test]
 fn a_pause_of_an_owner_has_nothing_refused_later() {
     let (mut cluster, client, theirs, _) = coded();
@@ -233,13 +237,13 @@ fn a_pause_of_an_owner_has_nothing_refused_later() {
     cluster.event(1, Event::ClientDown { conn: gone.conn });
     cluster.tamper = None;
     cluster.advance(WAIT_MS - 610);
-    // It runs in the first turn in which commands might be refused.
+    // This command arrives just before the wait would end, and runs in the first turn that might refuse it.
     cluster.feed(client, format!("GET {theirs}\r\n").as_bytes());
     cluster.advance(10);
     assert_eq!(replies_after(&mut cluster, client, 0), "$1\r\n1\r\n");
 }
 
-/// One key that is slow to answer says nothing of the others.
+/// One lost reply of an owner does not make other commands for it wait or be refused.
 #[test]
 fn a_command_that_is_slow_at_a_live_owner_has_no_other_refused() {
     let (mut cluster, client, theirs, _) = coded();

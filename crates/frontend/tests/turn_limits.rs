@@ -1,10 +1,10 @@
-//! What one client may have in one turn, and what it may have under way: nobody starves the others, and nobody makes
-//! a node hold more replies than it reads.
+//! Limits on one client: commands and reply bytes in one turn, and commands under way at other nodes. With them no
+//! client delays the others, and no client makes a node hold many more reply bytes than the client reads.
 
 use crate::support::Cluster;
 use paritas_protocol::Port;
 
-/// As the router has them.
+/// The limits of the router (`frontend::router`).
 const TURN_COMMANDS_MAX: usize = 1024;
 const REPLY_BYTES_SOFT_MAX: usize = 1 << 20;
 
@@ -60,21 +60,21 @@ fn long_replies_are_made_a_megabyte_at_a_time() {
     assert!(received == one.repeat(count).as_bytes());
 }
 
-/// Of two nodes, each with half of the slots: a key of the second.
+/// A key that node 1 owns, where two nodes own half of the slots each.
 fn key_of_the_other() -> String {
     let theirs = |key: &String| paritas_wire::command::slot(key.as_bytes()) >= 8192;
     (0..).map(|n| format!("k{n}")).find(theirs).unwrap()
 }
 
 #[test]
-fn only_so_many_reads_of_one_client_are_at_other_nodes() {
+fn reads_of_one_client_at_other_nodes_are_limited() {
     let mut cluster = Cluster::new(2);
     let client = cluster.connect(0, Port::Any);
     let key = key_of_the_other();
     set(&mut cluster, client, &key);
     let count = 500;
     cluster.feed(client, format!("GET {key}\r\n").repeat(count).as_bytes());
-    // The first node alone, for as long as it finds something to do.
+    // Only node 0 runs, for enough turns to forward all that it may.
     for _ in 0..10 {
         cluster.turn(0);
     }
@@ -101,14 +101,14 @@ fn replies_to_one_peer_are_made_a_few_megabytes_at_a_time() {
     for client in &clients {
         cluster.feed(*client, format!("GET {key}\r\n").repeat(count).as_bytes());
     }
-    // All of them go out at once; the other node answers as much as may be on its way.
+    // Node 0 forwards all commands at once. Node 1 makes replies up to its limit of bytes on the way to one peer.
     cluster.turn(0);
     let made = cluster.frame_bytes(1);
     assert!(made > PEER_BYTES_SOFT_MAX / 2, "{made} bytes");
     assert!(made < PEER_BYTES_SOFT_MAX + 2 * VALUE_BYTES, "{made} bytes");
     let one = format!("${VALUE_BYTES}\r\n{}\r\n", "v".repeat(VALUE_BYTES));
     let expected = one.repeat(count);
-    // Each millisecond some more.
+    // Node 1 makes the remaining replies in later turns.
     cluster.advance(2000);
     for client in clients {
         assert!(cluster.take(client) == expected.as_bytes());
@@ -137,7 +137,7 @@ fn a_short_command_does_not_make_an_endless_reply() {
         cluster.advance(100);
         String::from_utf8(cluster.take(client)).unwrap()
     };
-    // Here, at another node, and at both, where each part alone would be short enough.
+    // All keys at this node; all at the other; half of them at each, where each part alone is within the limit.
     for (keys, times) in [
         (vec![&*here], 5_000),
         (vec![&*there], 5_000),

@@ -222,21 +222,21 @@ impl Clients {
     /// Frees buffers kept for the next burst. If more than `bytes_max` bytes are still held, also frees unused
     /// capacity, beginning with the client that has most.
     pub(crate) fn shrink(&mut self, bytes_max: usize) {
-        let mut roomy = Vec::new();
+        let mut shrinkable = Vec::new();
         for id in self.ids() {
             if let Some(client) = self.slots.find_mut(id) {
                 client.shrink(false);
                 let spare_bytes = client.spare_bytes();
                 if spare_bytes >= SPARE_BYTES_MIN {
-                    roomy.push((spare_bytes, id));
+                    shrinkable.push((spare_bytes, id));
                 }
             }
             self.weigh(id);
         }
-        roomy.sort_unstable();
+        shrinkable.sort_unstable();
         while self.weight_bytes > bytes_max
             && self.moved_bytes < MOVED_BYTES_MAX
-            && let Some((_, id)) = roomy.pop()
+            && let Some((_, id)) = shrinkable.pop()
         {
             if let Some(client) = self.slots.find_mut(id) {
                 client.fit();

@@ -33,7 +33,7 @@ pub enum Class {
 }
 
 impl Class {
-    /// The class that a value gets when nobody chose one: the scheme of its stripe list, with fewer data blocks where
+    /// The class of a value for which none was chosen: the scheme of its stripe list, with fewer data blocks where
     /// the value has fewer units than the scheme has data positions.
     ///
     /// `None` if the value is shorter than a unit, or the scheme has more parities than a value can have.

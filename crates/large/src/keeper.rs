@@ -23,7 +23,7 @@ pub trait Units {
     type Unit: core::fmt::Debug;
     /// Bytes of a full unit.
     fn unit_bytes(&self) -> u32;
-    /// How many more units there is room for.
+    /// Units that still fit in memory.
     fn room(&self) -> u64;
     /// Stores these bytes. `None` if there is no memory.
     fn store(&mut self, bytes: &[u8]) -> Option<Self::Unit>;

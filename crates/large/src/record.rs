@@ -134,7 +134,7 @@ impl Record {
         Layout::of_body(self.body_bytes, self.class.data(), unit_bytes)
     }
 
-    /// Where the parts are, in a stripe list with so many `positions` in memory.
+    /// Where the parts are, in a stripe list with `positions` positions in memory.
     pub fn placement(&self, positions: u8) -> Result<Placement, PlacementError> {
         Placement::at(self.class, self.first, positions, self.logged)
     }

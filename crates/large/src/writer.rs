@@ -146,7 +146,8 @@ impl Writer {
         }
     }
 
-    /// A part will not be whole: its holder is lost or has no room, or a unit has not arrived. No more is sent to it.
+    /// A part will not be whole: its holder is lost or has no free memory, or a unit has not arrived. No more is sent
+    /// to it.
     pub fn on_broken(&mut self, part: usize) {
         if let Some(progress) = self.parts.get_mut(part) {
             progress.state = State::Broken;
@@ -218,7 +219,7 @@ impl Writer {
         (self.next + 1).is_multiple_of(u32::from(self.layout.data()))
     }
 
-    /// Whether all holders that the next unit goes to have room for it in their windows.
+    /// Whether the next unit fits the windows of all its holders.
     fn may_send(&self) -> bool {
         self.parts.iter().all(|progress| {
             let goes_there = match progress.part.content {

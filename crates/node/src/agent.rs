@@ -23,7 +23,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, s
 use std::thread;
 use std::time::Duration;
 
-const DIAL_PATIENCE: Duration = Duration::from_secs(1);
+const DIAL_TIMEOUT: Duration = Duration::from_secs(1);
 /// Time after which messages that a busy shard did not accept are posted again.
 const REPOST: Duration = Duration::from_millis(5);
 
@@ -33,7 +33,7 @@ const VERSION_AT: usize = 8;
 /// The process's end of its agent.
 #[derive(Debug)]
 pub(crate) struct Agent {
-    happenings: Sender<Event>,
+    events: Sender<Event>,
     outcomes: Receiver<Outcome>,
 }
 
@@ -57,7 +57,7 @@ enum Event {
 impl Agent {
     /// Starts the thread.
     pub(crate) fn start(registration: Registration, coordinators: Vec<String>, seed: u64) -> Result<Self, Failure> {
-        let (happenings, inbox) = channel();
+        let (events, inbox) = channel();
         let (outcomes_in, outcomes) = sync_channel(4);
         let runner = Runner {
             machine: Machine::new(registration, coordinators.len(), seed),
@@ -77,11 +77,11 @@ impl Agent {
                 outcomes: outcomes_in,
             },
             shard: None,
-            happenings: happenings.clone(),
+            events: events.clone(),
             alone: false,
         };
         spawn("agent", move || runner.run(&inbox))?;
-        Ok(Self { happenings, outcomes })
+        Ok(Self { events, outcomes })
     }
 
     /// Waits for the next outcome, at most for `timeout`.
@@ -98,12 +98,12 @@ impl Agent {
         file: Option<PathBuf>,
     ) -> Result<(), Failure> {
         // The agent's thread ends only with the process.
-        let _ = self.happenings.send(Event::Shard(mailbox, progress));
-        let happenings = self.happenings.clone();
+        let _ = self.events.send(Event::Shard(mailbox, progress));
+        let events = self.events.clone();
         spawn("proposals", move || {
             while let Ok(proposal) = proposals.recv() {
                 // The file is written on this thread, because the agent must not wait for a disk.
-                let happening = match proposal {
+                let event = match proposal {
                     Proposal::Rewrite { conn, n, settings } => {
                         let answer = match rewrite::rewrite(file.as_deref(), &settings) {
                             Ok(()) => Answer::Done,
@@ -113,7 +113,7 @@ impl Agent {
                     }
                     other => Event::Proposal(other),
                 };
-                if happenings.send(happening).is_err() {
+                if events.send(event).is_err() {
                     return;
                 }
             }
@@ -138,7 +138,7 @@ struct Runner {
     machine: Machine,
     shell: Shell,
     shard: Option<Shard>,
-    happenings: Sender<Event>,
+    events: Sender<Event>,
     /// Whether the last attempt reached no coordinator, and this was logged.
     alone: bool,
 }
@@ -182,10 +182,10 @@ impl Runner {
             if self.shard.is_some() && !self.shell.messages.is_empty() {
                 wait = wait.min(REPOST);
             }
-            let happening = inbox.recv_timeout(wait);
+            let event = inbox.recv_timeout(wait);
             // The clock is read after the wait, so that an event does not seem earlier than it was.
             let now = clock::now();
-            match happening {
+            match event {
                 Ok(Event::Line(link, arrived)) => {
                     // Frames of an older line are ignored.
                     if self.shell.line.is_some() && link == self.shell.link {
@@ -250,8 +250,8 @@ impl Runner {
         let stream = first_that_answers(&addresses).map_err(failed)?;
         let link = LinkId(self.shell.link.0 + 1);
         self.shell.link = link;
-        let happenings = self.happenings.clone();
-        let tell = move |arrived| happenings.send(Event::Line(link, arrived)).is_ok();
+        let events = self.events.clone();
+        let tell = move |arrived| events.send(Event::Line(link, arrived)).is_ok();
         Line::start_dialed(stream, TO_AGENT_BYTES_MAX, tell).map_err(failed)
     }
 
@@ -269,12 +269,12 @@ impl Runner {
     }
 }
 
-/// Connects to the first address that accepts. A name such as `localhost` may also stand for `::1`, where nobody
-/// listens.
+/// Connects to the first address that accepts. A name such as `localhost` may also stand for `::1`, where no
+/// process listens.
 pub(crate) fn first_that_answers(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
     let mut failed = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     for address in addresses {
-        match TcpStream::connect_timeout(address, DIAL_PATIENCE) {
+        match TcpStream::connect_timeout(address, DIAL_TIMEOUT) {
             Ok(stream) => return Ok(stream),
             Err(error) => failed = error,
         }

@@ -197,7 +197,7 @@ enum News {
 
 /// A coordinator's port.
 struct Server {
-    happenings: Sender<Event>,
+    events: Sender<Event>,
     inbox: Receiver<Event>,
     out: Lines,
     last_link: u64,
@@ -205,14 +205,14 @@ struct Server {
 
 impl Server {
     fn start(listener: TcpListener) -> Result<Self, Failure> {
-        let (happenings, inbox) = channel();
-        let accepted = happenings.clone();
+        let (events, inbox) = channel();
+        let accepted = events.clone();
         thread::Builder::new()
             .name("accept".into())
             .spawn(move || accept(&listener, &accepted))
             .map_err(|error| Failure(format!("no thread: {error}")))?;
         Ok(Self {
-            happenings,
+            events,
             inbox,
             out: Lines { lines: BTreeMap::new() },
             last_link: 0,
@@ -226,9 +226,9 @@ impl Server {
             Ok(Event::Accepted(stream)) if self.out.lines.len() < LINES_MAX => {
                 self.last_link += 1;
                 let link = LinkId(self.last_link);
-                let happenings = self.happenings.clone();
+                let events = self.events.clone();
                 let is_local = is_local(&stream);
-                let tell = move |arrived| happenings.send(Event::Line(link, arrived)).is_ok();
+                let tell = move |arrived| events.send(Event::Line(link, arrived)).is_ok();
                 match Line::start(stream, TO_COORDINATOR_BYTES_MAX, tell) {
                     Ok(line) => {
                         self.out.lines.insert(link, line);

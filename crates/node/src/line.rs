@@ -186,7 +186,7 @@ mod tests {
     use std::sync::mpsc::channel;
 
     const MAX: usize = 64 << 10;
-    const PATIENCE: Duration = Duration::from_secs(10);
+    const TIMEOUT: Duration = Duration::from_secs(10);
 
     #[test]
     fn frames_arrive_whole_and_in_order_and_the_end_is_told() {
@@ -202,12 +202,12 @@ mod tests {
         }
         near.finish();
         for n in 0..100 {
-            let Arrived::Frame(bytes) = arrived.recv_timeout(PATIENCE).unwrap() else {
+            let Arrived::Frame(bytes) = arrived.recv_timeout(TIMEOUT).unwrap() else {
                 panic!("the line ended at frame {n}");
             };
             assert_eq!(bytes, frame(n));
         }
-        assert!(matches!(arrived.recv_timeout(PATIENCE).unwrap(), Arrived::Down));
+        assert!(matches!(arrived.recv_timeout(TIMEOUT).unwrap(), Arrived::Down));
         drop(far);
     }
 
@@ -226,10 +226,10 @@ mod tests {
         let frame = encode(&7_u8, MAX).unwrap();
         for says in [&[][..], &frame[..frame.len() - 1]] {
             let (_near, _far, arrived) = accept(says);
-            assert!(matches!(arrived.recv_timeout(PATIENCE).unwrap(), Arrived::Down));
+            assert!(matches!(arrived.recv_timeout(TIMEOUT).unwrap(), Arrived::Down));
         }
         let (_near, _far, arrived) = accept(&frame);
-        assert!(matches!(arrived.recv_timeout(PATIENCE).unwrap(), Arrived::Frame(_)));
+        assert!(matches!(arrived.recv_timeout(TIMEOUT).unwrap(), Arrived::Frame(_)));
         assert!(
             arrived.recv_timeout(LIMIT * 5).is_err(),
             "the line ended although it had sent a frame"

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 /// Interval of checks whether a list has begun again.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// Longest time to wait for the store.
-const ORDER_PATIENCE: Duration = Duration::from_secs(20);
+const ORDER_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A connection to a coordinator.
 #[derive(Debug)]
@@ -107,7 +107,7 @@ pub fn ask_status(coordinator: SocketAddr, timeout: Duration) -> Result<Status, 
 /// # Errors
 /// If the order is refused, or the coordinator does not answer.
 pub fn give(coordinator: SocketAddr, order: Order, confirmed: bool) -> Result<bool, Failure> {
-    let mut connection = Connection::open(coordinator, ORDER_PATIENCE)?;
+    let mut connection = Connection::open(coordinator, ORDER_TIMEOUT)?;
     match connection.ask(&ToCoordinator::Order { n: 0, order, confirmed })? {
         ToAgent::Said {
             answer: Ok((done, lines)),
@@ -131,7 +131,7 @@ pub fn give(coordinator: SocketAddr, order: Order, confirmed: bool) -> Result<bo
 pub fn await_reset(coordinator: SocketAddr, lists: &[ListId], timeout: Duration) -> Result<(), Failure> {
     let until = Instant::now() + timeout;
     loop {
-        let status = ask_status(coordinator, ORDER_PATIENCE)?;
+        let status = ask_status(coordinator, ORDER_TIMEOUT)?;
         let lost = &status.trouble.lost;
         if !lost.iter().any(|list| lists.is_empty() || lists.contains(list)) {
             return crate::print("done: the lists have begun again empty");

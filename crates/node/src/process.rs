@@ -235,7 +235,7 @@ fn wait_for_cluster(agent: &Agent) -> Result<Option<ClusterRecord>, Failure> {
     Ok(None)
 }
 
-/// Ends the process at once if the coordinator refuses it for good: another process of the node may run elsewhere.
+/// Ends the process at once if the coordinator will never accept it: another process of the node may run elsewhere.
 fn watch_agent(agent: Agent) -> Result<(), Failure> {
     let watch = move || {
         loop {

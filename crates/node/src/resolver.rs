@@ -142,7 +142,7 @@ mod tests {
     use paritas_base::Incarnation;
     use paritas_base::configuration::{NodeRole, NodeState};
 
-    const PATIENCE: Duration = Duration::from_secs(10);
+    const TIMEOUT: Duration = Duration::from_secs(10);
 
     type Peers = Vec<(NodeId, SocketAddr)>;
 
@@ -178,7 +178,7 @@ mod tests {
         }
 
         fn next(&self) -> Vec<(u16, String)> {
-            let peers = self.posted.recv_timeout(PATIENCE).expect("nothing was posted in time");
+            let peers = self.posted.recv_timeout(TIMEOUT).expect("nothing was posted in time");
             peers
                 .iter()
                 .map(|(node, address)| (node.0, address.to_string()))

@@ -270,7 +270,7 @@ mod tests {
             disk.reserve(40, 40) && disk.reserve(60, 100) && !disk.reserve(1, 100),
             "of the backlog"
         );
-        // Nobody knew of these when it was granted.
+        // These chunks were not known when the others were granted.
         assert!((0..max).all(|_| disk.take(Part::Free)), "it may never be used");
         assert!(!disk.take(Part::Free), "there are no more");
         assert!(disk.take(Part::Reserved), "what was granted is not refused");

@@ -223,9 +223,9 @@ impl ParityMember {
         self.table.is_on_disk()
     }
 
-    /// Chunks still to be refilled that nothing is set aside for, as far as it knows.
-    pub fn slots_owed(&self) -> u32 {
-        self.table.slots_owed()
+    /// Chunks still to be refilled that have no reserved chunk, as far as it knows.
+    pub fn refill_backlog(&self) -> u32 {
+        self.table.refill_backlog()
     }
 
     /// Frees the owners' lists of stripes, which are large and were read.

@@ -241,7 +241,7 @@ mod tests {
         // Forty-odd deltas of up to 300 bytes, whatever has gone through.
         assert!(
             ring.held_bytes() < 48 << 10,
-            "dropped deltas leave their room to new ones"
+            "new deltas use the memory of dropped ones"
         );
     }
 

@@ -2,7 +2,7 @@
 //!
 //! A *mutant* is a build in which one rule is broken on purpose, to show that the simulator notices. [`Rules`] knows
 //! which rule that is. It is `Copy` and passed by value. Without the feature `mutants` it has no size, and every
-//! function here is the rule as it is written.
+//! function here is the rule as written.
 //!
 //! A mutant that cannot be told as the answer of a predicate changes what a machine does: it is a [`Fault`], and the
 //! machine asks for it in one line.
@@ -39,7 +39,7 @@ pub enum Fault {
     NewcomerKeepsNoDeltas,
     /// P3.10: deltas that the owner does not have are undone. They are dropped, and the parity stays.
     DroppedWithoutUndo,
-    /// P4.1: a reply has the value as it was read. It gets the value as it is when the reply is released.
+    /// P4.1: a reply has the value as it was read. It gets the value at the time of the release.
     ValueTakenAtRelease,
     /// P5.1: a tenure cuts once. A new epoch in Push or Wait makes the owner seal and cut again.
     SecondCut,

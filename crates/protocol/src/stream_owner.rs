@@ -1,10 +1,10 @@
 //! A data position: the owner of one stream, who alone decides the order of operations on its keys
 //! (P3, P4, P5; the phases are the table of P5a).
 //!
-//! Here is the way of a write: admitted, recorded, numbered and sent, acknowledged, stable. `takeover` has the way from
-//! a new tenure to `Serve` and `rebuild` the one from there to `Live`, for which [`Reconstructor`] brings absent chunks
-//! back; `repair` finds wrong ones among those here; `lease` says when may be answered, `credit` asks for memory,
-//! `sources` gives chunks to others who rebuild.
+//! This file admits writes and ends turns. `replication` numbers deltas, sends them and takes acks. `takeover` leads
+//! from a new tenure to `Serve`, and `rebuild` from there to `Live`: its [`Reconstructor`] reconstructs absent chunks.
+//! `repair` finds chunks with wrong bytes. `lease` says until when replies may be sent. `credit` asks members for
+//! memory. `sources` gives chunks to nodes that rebuild.
 
 mod access;
 mod credit;
@@ -72,7 +72,7 @@ pub(crate) enum Admission {
     TooFewMembers,
 }
 
-/// What has changed since somebody looked: set by handlers, taken by one phase of the turn's end each.
+/// Flags that handlers set. For each one, a single phase of the turn's end reads and clears it.
 #[derive(Debug)]
 pub(crate) struct Wake {
     /// Something that a stalled command may wait for has changed.
@@ -95,7 +95,8 @@ pub struct StreamOwner {
     stream: StreamId,
     tenure: Tenure,
     phase: Phase,
-    /// The list lost more than its scheme covers: chunks that are here can be read, and nothing else (P10.6).
+    /// The list lost more than its scheme covers. Only chunks that are here can be read, and writes are refused
+    /// (P10.6).
     lost: bool,
     pub(crate) store: ObjectStore,
     log: StreamLog,
@@ -110,7 +111,7 @@ pub struct StreamOwner {
 }
 
 impl StreamOwner {
-    /// For a new tenure. One that began with the list serves at once, empty; any other takes over.
+    /// Begins a tenure. If it began with the list, the stream is empty and serves at once; otherwise it is taken over.
     pub(crate) fn new<O: Out>(
         cx: &mut Context<'_, O>,
         configuration: &Configuration,
@@ -260,7 +261,7 @@ impl StreamOwner {
         self.apply_credit();
     }
 
-    /// A session with a member is new: what the old one may have lost goes again.
+    /// A session with a member begins. Messages that the previous one may have lost are sent again.
     pub(crate) fn on_session_up<O: Out>(&mut self, cx: &mut Context<'_, O>, node: NodeId) {
         let (now, wait) = (cx.mono(), cx.shared.parameters.resend);
         self.members.on_session_up(now, wait, node);
@@ -271,25 +272,25 @@ impl StreamOwner {
         self.wake.lease_wanted = true;
     }
 
-    /// The members in the order in which they are asked for parity. A slow one comes late, so that it delays nothing
-    /// while others answer (17a).
+    /// The members in the order in which they are asked for parity. Slow ones come last, so that they delay
+    /// nothing while others answer (17a).
     pub(crate) fn members_by_use(&self) -> impl Iterator<Item = &Member> {
         self.members.by_use(self.log.cut())
     }
 
-    /// How late acks of each member come, as measured of late (P10.2a).
+    /// The delay of each member's acks, as measured recently (P10.2a).
     pub(crate) fn ack_delays(&self, now: Time) -> impl Iterator<Item = (NodeId, Span)> {
         self.members.ack_delays(now)
     }
 
-    /// Reads absent chunks back.
+    /// The reconstruction of absent chunks.
     pub(crate) fn reconstructor(&self) -> &Reconstructor {
         &self.rebuild.reconstructor
     }
 
     // --- writes --------------------------------------------------------------------------------------------------
 
-    /// P3.1.
+    /// P3.1: whether a write may begin.
     pub(crate) fn admit_write<O: Out>(&self, cx: &mut Context<'_, O>) -> Admission {
         let wanted = usize::from(cx.shared.cluster.min_redundancy).min(usize::from(cx.shared.cluster.parity));
         if self.lost || self.members.live_count() < wanted {
@@ -313,7 +314,7 @@ impl StreamOwner {
         (&mut self.store, self.log.delta(self.tenure.term()))
     }
 
-    /// Bytes of the turn's delta so far: none once the turn has ended.
+    /// Bytes of the open delta, 0 after the end of the turn.
     #[inline]
     pub fn open_bytes(&self) -> usize {
         self.log.open_bytes()
@@ -326,19 +327,19 @@ impl StreamOwner {
         self.store.evict(arena, delta, bytes, gone).unwrap_or(0)
     }
 
-    /// Free chunks are no longer kept for a write that found too few. One that still waits says so again.
+    /// Free chunks are no longer kept for a write that found too few. A write that still waits asks for them again.
     pub(crate) fn forget_wanted(&mut self) {
         self.store.forget_wanted();
     }
 
-    /// The tenure is over. What is here may be wanted again, by this node or by whoever has the position now (P2.4).
+    /// The tenure ends. Its chunks are kept as a stash, for this node or for the next holder of the position (P2.4).
     pub(crate) fn end<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
         self.drop_bodies(cx);
         let newest = Version::new(self.term(), self.log.seq());
         let (list, x, until) = (self.stream.list, self.stream.x, cx.mono() + cx.shared.parameters.stash);
         let arena = &mut cx.shared.arena;
         let stash = Stash::of_data(core::mem::take(self.store.chunks_mut()), arena, newest);
-        // Without parity the position begins again empty wherever it goes (P10.6).
+        // Without parity the next holder begins without data (P10.6).
         if configuration.parity == 0 || cx.shared.parameters.stash == Span(0) {
             stash.clear(arena);
         } else {
@@ -348,7 +349,7 @@ impl StreamOwner {
 
     // --- time ----------------------------------------------------------------------------------------------------
 
-    /// Closes the turn: the delta leaves, and what is due is done. `parts_whole`: the position has every part of large
+    /// The end of a turn: the delta is sent, and due work is done. `parts_whole`: the position has every part of large
     /// values that it must have. `has_none`: no Live holder has such parts of this stream (P14.9).
     pub(crate) fn on_turn_end<O: Out>(
         &mut self,
@@ -384,11 +385,11 @@ impl StreamOwner {
     /// The time until which the owner has nothing to do, unless an event changes it. `None`: it may have work in each
     /// turn, since it may wait for other roles of the node.
     pub(crate) fn rests_until(&self, configuration: &Configuration) -> Option<Time> {
-        let has_said = !self.wake.is_set() && self.open_bytes() == 0 && !self.store.has_record_events();
+        let is_idle = !self.wake.is_set() && self.open_bytes() == 0 && !self.store.has_record_events();
         let is_whole = self.is_whole() && self.rebuild.reconstructor.is_at_rest() && !self.hold.is_drain_asked();
-        // What has gone from a list that is not whole is kept for a time (P3.8), and then dropped (`trim`).
+        // While a position of the list is not Live, stable deltas are kept for a time (P3.8). `trim` then drops them.
         let live = |a: &Option<Assignment>| a.as_ref().is_some_and(|a| a.state.is_live());
-        let rests = has_said
+        let rests = is_idle
             && is_whole
             && self.slot_work(configuration).is_none()
             && !configuration.is_stand_in(self.stream.x)

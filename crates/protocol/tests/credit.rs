@@ -6,6 +6,7 @@ use paritas_base::{Stripe, Version};
 use paritas_protocol::{Parameters, Port, Proposal};
 use paritas_wire::peer::{self, Message};
 use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 const KEYS: usize = 60;
@@ -67,8 +68,8 @@ fn a_write_that_has_waited_long_for_credit_is_refused() {
     assert!(all.starts_with("+OK\r\n") && all.contains("-OOM "), "{all}");
 }
 
-/// A `2+2` list with so many values, of which a parity begins anew at the spare, which hears nothing of owner 1, or
-/// there is none: what it grants owner 0.
+/// A `2+2` list with `values` values, whose parity position 2 goes to the spare node. Credit requests of owner 1 to it
+/// are lost; with `vacant`, owner 1's position is vacant. Returns what the new member grants owner 0.
 fn granted_before_all_is_known(values: usize, vacant: bool) -> (Cluster, Client, u32) {
     let mut cluster = Cluster::coded(2, 2, 1, 1, Parameters::default());
     let client = cluster.connect(0, Port::Any);
@@ -122,14 +123,14 @@ fn a_new_parity_keeps_room_for_what_it_does_not_know_yet() {
     assert_eq!(cluster.ask(client, "SET more 1"), "+OK\r\n");
 }
 
-/// Where there is room for much more than is asked for, nobody waits.
+/// With free memory for much more than is asked for, a new member grants at once.
 #[test]
-fn a_new_parity_with_much_room_grants_at_once() {
+fn a_new_parity_with_much_free_memory_grants_at_once() {
     let (.., granted) = granted_before_all_is_known(20, false);
     assert!(granted > 0);
 }
 
-/// For a position that nobody holds nobody asks, maybe for long: writes to the others go on (P16).
+/// A vacant position asks for no credit, maybe for a long time. Writes to the other positions go on (P16).
 #[test]
 fn a_new_parity_does_not_wait_for_a_position_that_nobody_holds() {
     let (mut cluster, client, granted) = granted_before_all_is_known(200, true);
@@ -178,4 +179,36 @@ fn a_list_of_stripes_that_cannot_be_is_not_taken() {
             "{proposals:?}"
         );
     }
+}
+
+/// P8.6: the chunks of deleted values are freed at all members too.
+#[test]
+fn a_parity_chunk_is_released_when_all_data_chunks_of_its_stripe_are_freed() {
+    let mut cluster = Cluster::coded(2, 1, 1, 0, Parameters::default());
+    let client = cluster.connect(0, Port::Any);
+    let value = "v".repeat(VALUE_BYTES);
+    for n in 0..KEYS {
+        assert_eq!(cluster.ask(client, &format!("SET key{n} {value}")), "+OK\r\n");
+    }
+    let parity_chunks = |cluster: &Cluster| {
+        let replica = cluster.processes[2].node.replica();
+        cluster.processes[2].node.figures().parity_bytes / replica.arena().chunk_bytes() as u64
+    };
+    // Stripes of which an owner has a chunk that is not freed.
+    let stripes_in_use = |cluster: &Cluster| {
+        let lists = cluster.processes.iter().flat_map(|p| p.node.replica().lists());
+        let owners = lists.flat_map(|list| list.owners());
+        let used = owners.flat_map(|owner| owner.store().chunks().stripes());
+        let used = used.filter(|(_, version)| *version != Version::ZERO);
+        used.map(|(stripe, _)| stripe).collect::<BTreeSet<Stripe>>().len() as u64
+    };
+    let written = parity_chunks(&cluster);
+    assert_eq!(written, stripes_in_use(&cluster));
+    for n in 0..KEYS {
+        assert_eq!(cluster.ask(client, &format!("DEL key{n}")), ":1\r\n");
+    }
+    cluster.advance(2_000);
+    let deleted = parity_chunks(&cluster);
+    assert_eq!(deleted, stripes_in_use(&cluster));
+    assert!(deleted < written / 2, "{deleted} of {written} parity chunks are left");
 }

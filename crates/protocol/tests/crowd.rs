@@ -20,7 +20,7 @@ fn cluster(policy: Policy, credit_batch: u32) -> (Cluster, Client) {
     (cluster, client)
 }
 
-/// The first `count` of so many keys of node 0's stream, in the order of their hashes.
+/// Of `of` keys of node 0's stream, the first `count` in the order of their hashes.
 fn first_in_order(cluster: &Cluster, of: u32, count: usize) -> Vec<String> {
     let list = cluster.processes[0].node.replica().list(ListId(0)).unwrap();
     let store = list.owners().next().expect("node 0 is an owner").store();
@@ -38,7 +38,7 @@ fn command(words: &[&str]) -> String {
     bytes
 }
 
-/// Feeds all of it in one go, with acks that come late, and waits for so many answers.
+/// Sends the whole pipeline at once, with late acks, and waits for `count` replies, all OK.
 fn all_ok(cluster: &mut Cluster, client: Client, pipeline: &str, count: usize) {
     cluster.tamper = Some(Box::new(|_, _, _, message| {
         matches!(message, Message::Ack { .. }).then(Vec::new)

@@ -292,7 +292,7 @@ fn who_fills_memory_first_leaves_room_for_those_that_come_later() {
     }
 }
 
-/// Parity is not evicted: less memory than it leaves room in would cost all keys, and is refused.
+/// Parity is not evicted. A memory limit that leaves no space beside parity would evict all keys, and is refused.
 #[test]
 fn memory_is_not_set_below_what_parity_has() {
     let parameters = Parameters {
@@ -356,7 +356,8 @@ fn values_of_several_chunks_among_small_keys_are_not_refused() {
         }
         let before = evicted(&mut cluster);
         assert!(before > 0, "{policy}: memory is not full");
-        // Less than what it holds: later ones would find room where earlier ones went, chunk for chunk.
+        // Fewer large values than memory holds. Otherwise each later one would use exactly the chunks of an evicted
+        // one.
         let large = "l".repeat(50_000);
         for batch in 0..10 {
             let lines: String = (0..20).map(|n| format!("SET large{batch}:{n} {large}\r\n")).collect();

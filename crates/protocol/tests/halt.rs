@@ -113,10 +113,10 @@ fn an_owner_that_halts_answers_uncertain_and_yields_so_that_its_successor_need_n
     assert!(reply.starts_with("-UNCERTAIN"), "{reply}");
     assert_eq!(cluster.processes[0].node.replica().halted().count(), 1);
     cluster.tamper = None;
-    // Its parity in list 1, and its part as a door to the cluster, go on.
+    // Its parity position in list 1 still works, and it still forwards commands of its clients.
     assert_eq!(cluster.ask(client, &format!("SET {} after", keys[2])), "+OK\r\n");
     assert_eq!(cluster.ask(client, &format!("GET {}", keys[1])), "$6\r\nbefore\r\n");
-    // It serves nothing of the stream, and sends nobody in a circle: who asks waits for the successor.
+    // It serves no key of the stream, and sends no redirection to itself: commands wait for the successor.
     assert_eq!(cluster.ask(client, &format!("GET {}", keys[0])), "");
     assert_eq!(cluster.ask(strict, &format!("GET {}", keys[0])), "");
 

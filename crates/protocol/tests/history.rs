@@ -104,7 +104,7 @@ fn a_role_begins_empty_only_as_born() {
         .find(|k| paritas_wire::command::slot(k.as_bytes()) < 8_192)
         .unwrap();
     let reply = cluster.ask(client, &format!("GET {key}"));
-    assert_ne!(reply, "$-1\r\n", "nobody may say that there is no such key");
+    assert_ne!(reply, "$-1\r\n", "no node may answer that the key does not exist");
 }
 
 #[test]

@@ -326,7 +326,7 @@ fn changed_parities(mut change: impl FnMut(&Parity<'_>, &mut [Version], &mut [u8
     })
 }
 
-/// P5.7c holds for whoever gives the parity.
+/// P5.7c also holds for parity from a log node.
 #[test]
 fn a_parity_of_the_log_node_for_another_version_is_not_used() {
     let (mut cluster, client) = filled(parameters(LogAssist::On));

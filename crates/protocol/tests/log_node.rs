@@ -145,7 +145,7 @@ fn a_disk_that_fails_ends_its_roles_and_no_write() {
         .map(|h| h.position)
         .collect();
     assert_eq!(halted, [Position(3)]);
-    // The coordinator names nobody in its place.
+    // The coordinator leaves the position vacant.
     cluster.reconfigure(0, |c| c.positions[3] = None);
     cluster.advance(1_000);
     assert_eq!(cluster.take(client), b"+OK\r\n".repeat(KEYS));

@@ -1,5 +1,5 @@
-//! Room on a log node's disk, which many lists share (P8.2, P11.1). Scheme `2+2/1` on nodes 0 to 3, of which
-//! node 3 has the disk; its chunks are fewer than what all lists ask for ahead of use.
+//! Space on a log node's disk, which many lists share (P8.2, P11.1). Scheme `2+2/1` on nodes 0 to 3. Node 3 has the
+//! disk. It has fewer chunks than all lists together ask for ahead of use.
 
 use crate::support::{Client, Cluster, tenure};
 use paritas_base::ListId;
@@ -57,7 +57,7 @@ fn positions_that_begin_first_leave_the_others_what_they_refill() {
         _ => None,
     });
     assert_eq!(live.collect::<BTreeSet<u16>>(), (0..LISTS).collect());
-    // And none of them lacks room to go on.
+    // No list lacks disk space for further writes.
     for n in 0..KEYS {
         cluster.feed(client, format!("SET more{n} {}\r\n", value(n)).as_bytes());
         cluster.advance(10);

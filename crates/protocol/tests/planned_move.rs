@@ -1,4 +1,4 @@
-//! An owner that is asked to go (P5.12): it finishes, and says so; nobody who waits there is told an error.
+//! An owner that is asked to leave (P5.12): it completes its writes and reports that. No waiting client gets an error.
 
 use crate::support::{Client, Cluster};
 use paritas_base::configuration::PositionState;
@@ -60,7 +60,7 @@ fn it_says_so_only_once_all_is_acknowledged_and_begins_no_write_meanwhile() {
     // Reads of what is acknowledged go on, at another connection since replies keep their order.
     let reader = cluster.connect(0, Port::Any);
     assert_eq!(cluster.ask(reader, "GET key"), "$9\r\nunder-way\r\n");
-    // Nobody takes the position: it goes on.
+    // The position is not given to another node, so the owner goes on.
     cluster.advance(600);
     assert_eq!(text(&mut cluster, client), "+OK\r\n");
     assert_eq!(cluster.ask(reader, "GET key"), "$5\r\nwaits\r\n");

@@ -104,8 +104,8 @@ fn neither_an_owner_nor_a_parity_is_rebuilt_faster_than_the_rate() {
     }
 }
 
-/// Another owner of list 0 is silent on its chunks, and P10.3 forbids to remove it: what node 3 took over of that list
-/// stays as it is. Of list 1 it is brought back all the same.
+/// Another owner of list 0 does not answer requests for its chunks, and P10.3 forbids to remove it. So node 3 cannot
+/// rebuild its position in list 0. It rebuilds its position in list 1 all the same.
 #[test]
 fn a_list_that_cannot_be_rebuilt_does_not_keep_another_from_it() {
     for stuck in [0, 2] {
@@ -129,7 +129,7 @@ fn a_list_that_cannot_be_rebuilt_does_not_keep_another_from_it() {
         assert_eq!(
             asked.borrow().len(),
             fetch_max,
-            "its own limit, with more to bring back"
+            "the limit of the list, with more to reconstruct"
         );
         cluster.hand_over(1, 0, 3);
         cluster.advance(1_000);
@@ -140,8 +140,8 @@ fn a_list_that_cannot_be_rebuilt_does_not_keep_another_from_it() {
     }
 }
 
-/// A driver that turns a node only when a frame has come or a deadline, over links that take no time: whoever has to
-/// wait for a timer to go on moves the clock.
+/// The driver here turns a node only when a frame has arrived or its deadline is reached. Links take no time, so the
+/// clock moves only if a node waits for a timer.
 #[test]
 fn rebuilding_never_waits_for_a_timer_while_answers_come() {
     for position in [2, 0] {

@@ -110,7 +110,7 @@ fn both_parities_fail_at_once() {
     cluster.kill(2);
     cluster.kill(3);
     let reply = cluster.ask(client, "SET other value");
-    assert_eq!(reply, "", "nobody acknowledges it yet");
+    assert_eq!(reply, "", "no member acknowledges it yet");
     cluster.hand_over(0, 2, 4);
     cluster.hand_over(0, 3, 5);
     cluster.advance(1_000);
@@ -146,7 +146,7 @@ fn the_other_owner_fails_in_each_phase_of_a_takeover() {
         cluster.kill(1);
         cluster.hand_over(0, 1, 5);
         cluster.advance(500);
-        // With one owner that is not whole beside it, it asks the two parities, and nobody for a data chunk.
+        // Another owner is not whole either, so it asks the two parity nodes, and no owner for a data chunk.
         let waits = what != kind::CHUNK_VALUE;
         assert_eq!(whole(&cluster, 4, 0), !waits, "kind {what}");
         cluster.tamper = None;
@@ -269,7 +269,7 @@ fn without_live_redundancy_writes_are_refused_and_reads_go_on() {
         }
     }
     cluster.kill(2);
-    // This one has reached nobody else when the list loses its last redundancy.
+    // This write has reached no other node when the list loses its last redundancy.
     cluster.feed(clients[0], b"SET key0 under-way\r\n");
     cluster.advance(10);
     cluster.reconfigure(0, |c| c.positions[2] = None);

@@ -64,7 +64,7 @@ fn mset(keys: &[String], value: &str) -> String {
 
 #[test]
 fn an_mset_in_which_the_index_grows_is_not_cut_in_two() {
-    // With so many keys before, the index grows by a step of the longest kind while the command is under way.
+    // After `before` keys, the index grows by a step of the longest kind while the command is under way.
     for before in [0, 10_500, 13_000, 15_500] {
         for (count, value_bytes) in [(1_150, 105), (3_500, 1)] {
             let (mut cluster, client) = one_stream();

@@ -216,7 +216,7 @@ fn a_stand_in_without_any_room_does_commands_that_need_many_chunks() {
     let reply = ask(&format!("MGET{}", keys(8..80)));
     assert!(reply.starts_with("-TRYAGAIN"), "{}", &reply[..40]);
     let reply = ask(&format!("RENAME {tag}8 {tag}9"));
-    assert!(reply.starts_with("-OOM"), "what writes needs room of its own: {reply}");
+    assert!(reply.starts_with("-OOM"), "a write needs memory of its own: {reply}");
     for n in 8..80 {
         let reply = ask(&format!("GET {tag}{n}"));
         assert!(reply == format!("$10000\r\n{}\r\n", value(n)), "{n}: {}", &reply[..40]);
@@ -368,7 +368,7 @@ fn stand_ins_without_memory_stop_at_the_limit_refuse_writes_and_lose_nothing() {
         cluster.hand_over(list, position, node);
     }
     cluster.advance(6_000);
-    let room = |cluster: &Cluster, node: usize| {
+    let has_space = |cluster: &Cluster, node: usize| {
         cluster.processes[node]
             .node
             .replica()
@@ -376,7 +376,7 @@ fn stand_ins_without_memory_stop_at_the_limit_refuse_writes_and_lose_nothing() {
             .available(Purpose::StandIn)
             > 0
     };
-    assert!(!room(&cluster, 2), "all its memory is used");
+    assert!(!has_space(&cluster, 2), "all its memory is used");
     let over = |cluster: &Cluster, node: usize| cluster.processes[node].node.replica().arena().budget().is_over();
     assert!(!over(&cluster, 1) && !over(&cluster, 2), "and no more");
     assert!(

@@ -418,7 +418,7 @@ impl World {
         };
         let parity = |list: ListId| {
             let member = process.node.replica().list(list).and_then(List::member)?;
-            Some(stripes(list).max((member.slots_granted() + member.slots_owed()) as usize))
+            Some(stripes(list).max((member.slots_granted() + member.refill_backlog()) as usize))
         };
         let parity: usize = self.lists().filter_map(parity).sum();
         let (in_memory, on_disk, on_disk_max) = match process.node.replica().parity_log() {
@@ -441,8 +441,8 @@ impl World {
         };
         let owned = owned + self.lists().map(units).sum::<usize>();
         let slots_max = process.node.replica().arena().slots_max();
-        let room = slots_max - self.swarm.parameters.kept_chunks.min(slots_max / 4);
-        in_memory + owned > room as usize || on_disk > on_disk_max as usize
+        let slots = slots_max - self.swarm.parameters.kept_chunks.min(slots_max / 4);
+        in_memory + owned > slots as usize || on_disk > on_disk_max as usize
     }
 
     /// What clients still wait for, if anything. With `but_lists`, listings of all keys are ignored.

@@ -53,7 +53,8 @@ impl Ghost {
                             extent.stripe
                         ));
                     }
-                    // The chunk may be written again in the same delta. Contents within the delta count for nobody.
+                    // The chunk may be written again in the same delta. Contents in the middle of a delta are never
+                    // used.
                     self.contents.remove(&(x, extent.stripe, version));
                 } else {
                     let again = extent.base.is_none();

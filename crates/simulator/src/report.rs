@@ -2,7 +2,7 @@
 
 use std::io::{ErrorKind, Write};
 
-/// Prints a line. Ends the process silently once nobody reads its output (`| head`).
+/// Prints a line. Ends the process silently once its output is closed (`| head`).
 pub(crate) fn say(line: &str) {
     let mut out = std::io::stdout().lock();
     if let Err(error) = out.write_all(line.as_bytes()).and_then(|()| out.write_all(b"\n")) {

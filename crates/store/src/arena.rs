@@ -19,7 +19,7 @@ const MADV_COLLAPSE: libc::c_int = 25;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ChunkRef(pub(crate) u32);
 
-/// A slot that was lent: its bytes can be read until somebody needs the memory.
+/// A slot that was *lent*: it is free by the budget, and its bytes can be read until the memory is used again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Loan(u64);
 
@@ -38,20 +38,20 @@ pub struct Arena {
     /// Counts slots and decides who may take one.
     budget: Budget,
     touched: u32,
-    /// Slots that are about to be taken for chunks that come back, however many of them writers may not have.
+    /// Slots that a rebuild is about to take. Writers may not be allowed to take all of them.
     expected: u32,
-    /// Ranges that `next_huge` has given when they were full, and those up to which it has given them ahead.
+    /// Number of ranges that `next_huge` has returned when full, and the end of those returned before.
     huge: usize,
     ahead: usize,
     free: Vec<FreeSlot>,
     /// Free slots whose memory has been given back.
     returned: u32,
-    /// Slots lent, oldest first, `None` where one has come back since; the number of the first of them as a loan, and
-    /// how many there are.
+    /// Lent slots, oldest first; `None` if the loan has ended. `lent_first` is the loan number of the first entry,
+    /// `lent_count` the number of loans that have not ended.
     lent: VecDeque<Option<ChunkRef>>,
     lent_first: u64,
     lent_count: u32,
-    /// Buffers that every stream of the shard uses in its turn: what is written, and what is copied elsewhere.
+    /// Buffers that the streams of the shard share: for bytes being written, and for bytes being copied.
     pub(crate) scratch: Vec<u8>,
     pub(crate) scratch_copy: Vec<u8>,
 }
@@ -64,8 +64,8 @@ pub struct HugeRange {
 }
 
 impl HugeRange {
-    /// Does it. Milliseconds, for the system may have to find the page first; the arena is used meanwhile. Where the
-    /// system can't do it (Linux before 6.1), nothing happens.
+    /// Makes the huge page. It takes milliseconds, because the system may have to find a page first; the arena can be
+    /// used meanwhile. If the system cannot do it (Linux before 6.1), nothing changes.
     pub fn make(self) {
         let at = self.at as *mut libc::c_void;
         // SAFETY: none of these changes a byte of whatever is mapped there, and each may fail: harmless even if the
@@ -147,7 +147,7 @@ impl Arena {
         &self.budget
     }
 
-    /// Slots there can be at most.
+    /// The largest number of slots.
     pub fn slots_max(&self) -> u32 {
         self.budget.capacity()
     }
@@ -223,7 +223,7 @@ impl Arena {
         self.check();
     }
 
-    /// What the budget calls used is what is neither free nor lent.
+    /// Asserts that the budget counts as used what is neither free nor lent.
     fn check(&self) {
         debug_assert_eq!(self.used(), self.touched - self.free.len() as u32 - self.lent_count);
     }
@@ -246,7 +246,7 @@ impl Arena {
         slot
     }
 
-    /// Gives up a slot in use, for as long as nobody needs the memory (P2.4): the oldest loan goes first.
+    /// Lends a slot in use (P2.4). When memory is needed, the oldest loans end first.
     pub fn lend(&mut self, slot: ChunkRef) -> Loan {
         self.lent.push_back(Some(slot));
         self.lent_count += 1;
@@ -256,13 +256,14 @@ impl Arena {
         loan
     }
 
-    /// The bytes of a slot that was lent, if they are still there.
+    /// The bytes of a lent slot, if the loan has not ended.
     pub fn lent(&self, loan: Loan) -> Option<&[u8]> {
         let at = loan.0.checked_sub(self.lent_first)?;
         self.lent.get(at as usize)?.map(|slot| self.bytes(slot))
     }
 
-    /// Takes a slot that was lent into use again, as it is. `None` if it has gone, or this part of the budget has none.
+    /// Takes a lent slot into use again, with its bytes. `None` if the loan has ended, or this part of the budget has
+    /// no slot.
     pub fn redeem(&mut self, loan: Loan, from: Part) -> Option<ChunkRef> {
         if !self.budget.take(from) {
             return None;
@@ -274,7 +275,7 @@ impl Arena {
         slot
     }
 
-    /// Nobody will ask for what was lent here any more.
+    /// Ends a loan whose bytes are no longer wanted, and frees the slot.
     pub fn end_lent(&mut self, loan: Loan) {
         if let Some(slot) = self.end_loan(loan) {
             self.put_back(slot);
@@ -302,7 +303,8 @@ impl Arena {
         }
     }
 
-    /// The next range of slots to make one huge page of: somebody else does, for that takes long.
+    /// The next range of slots to make one huge page of. The caller passes it to another thread, because that takes
+    /// long.
     ///
     /// Each range is given once when all of it is in use: full is what lies before the newest slot, for a new one is
     /// touched only when none is free. None while memory of freed slots is with the system: a huge page would take it
@@ -319,7 +321,7 @@ impl Arena {
         let touched = self.touched as usize;
         if self.expected > 0 {
             let untouched = (touched + (1 << shift) - 1) >> shift;
-            // What was lent is what comes back, or its memory is.
+            // A rebuild takes lent slots again, or their memory.
             let there = self.free.len() + self.lent_count as usize;
             let sure = touched + (self.expected as usize).saturating_sub(there);
             let end = (sure.min(self.slots_max() as usize) >> shift).min(untouched + AHEAD);
@@ -342,7 +344,7 @@ impl Arena {
         let give_back = self.chunk_bytes >= 4096 && kept > self.touched / 100;
         if give_back {
             let at = self.bytes_mut(slot).as_mut_ptr();
-            // SAFETY: the range is one slot of our mapping that nobody uses any more, and page-aligned because
+            // SAFETY: the range is one slot of our mapping that is no longer used, and page-aligned because
             // slots are whole pages from the mapping's start. Its bytes read as zeros afterwards.
             let done = unsafe { libc::madvise(at.cast(), self.chunk_bytes, libc::MADV_DONTNEED) } == 0;
             if done {

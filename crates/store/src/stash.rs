@@ -42,7 +42,7 @@ impl Stash {
     }
 
     /// A stash of the chunks of a stream that this node no longer owns. Chunks touched after `newest` are left out:
-    /// their delta was never closed, so nobody can ask for that version.
+    /// their delta was never closed, so no node can ask for that version.
     pub fn of_data(chunks: Chunks, arena: &mut Arena, newest: Version) -> Self {
         let mut stash = Self::new(1);
         chunks.give_up(arena, |arena, stripe, version, sum, slot| {

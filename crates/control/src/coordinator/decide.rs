@@ -87,7 +87,7 @@ impl<S: Store> Coordinator<S> {
                 if let Some((NodeState::Up, incarnation)) = known
                     && (record.state == NodeState::Down || record.incarnation != incarnation)
                 {
-                    self.note_fall(now, record.id);
+                    self.count_failure(now, record.id);
                 }
                 if known.map(|(state, _)| state) != Some(record.state) {
                     out.note(Note::State {
@@ -387,7 +387,7 @@ impl<S: Store> Coordinator<S> {
         nodes
     }
 
-    fn note_fall(&mut self, now: Time, node: NodeId) {
+    fn count_failure(&mut self, now: Time, node: NodeId) {
         let before = self.failures.get(&node).map_or(0, |failures| failures.count);
         let count = before.saturating_add(1);
         self.failures.insert(node, Failures { count, latest: now });

@@ -12,7 +12,7 @@ use paritas_base::{ListId, NodeId, Time};
 /// Which holders have reported their configurations to this coordinator (P10.16).
 #[derive(Default)]
 struct Witnesses {
-    /// Required number of holders. Among so many, at least one knows the newest configuration that was sent.
+    /// Required number of holders. At least one holder in such a number knows the newest configuration that was sent.
     wanted: usize,
     /// Holders that have registered with a part of this store's history.
     known: usize,

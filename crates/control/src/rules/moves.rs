@@ -11,7 +11,7 @@ use paritas_base::{NodeId, Position};
 /// Why a position cannot be moved now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Obstacle {
-    NobodyFree,
+    NoFreeNode,
     NoLogNode,
     NotWhole,
     Redundancy,
@@ -21,7 +21,7 @@ pub(crate) enum Obstacle {
 impl fmt::Display for Obstacle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::NobodyFree => {
+            Self::NoFreeNode => {
                 "no other node can take it: one that stays, holds nothing of the list, and fits by its domain"
             }
             Self::NoLogNode => {
@@ -87,7 +87,7 @@ impl Change<'_> {
             let urgent = filling || leaves.is_some_and(|(_, duty)| duty != Duty::Draining);
             let obstacle = match to {
                 None if self.is_logged(i) => Some(Obstacle::NoLogNode),
-                None => Some(Obstacle::NobodyFree),
+                None => Some(Obstacle::NoFreeNode),
                 Some(_) if urgent => self.obstacle_at_once(i),
                 Some(_) => self.obstacle(i),
             };

@@ -7,7 +7,7 @@
 
 use super::client::{Caller, Client, Forwarded, Segment, Wait};
 use super::replies::earliest;
-use super::stuck::{NOBODY, is_lost};
+use super::stuck::{NO_CLIENT, is_lost};
 use super::{Dispatcher, Ran, Router, Turn, lists_tenure};
 use crate::dialect::{Dialect, Refusal};
 use crate::redis::commands::REPLY_BYTES_MAX;
@@ -295,7 +295,7 @@ impl Router {
         n: u64,
         bytes: &[u8],
     ) {
-        if conn == NOBODY {
+        if conn == NO_CLIENT {
             return self.dispatcher.on_pong(cx, lists, from);
         }
         let Some(client) = self.clients.get_mut(&conn) else {

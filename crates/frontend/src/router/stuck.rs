@@ -14,7 +14,7 @@ use paritas_wire::command::{CommandSpec, flag};
 use paritas_wire::peer::{Message, dialect};
 
 /// The connection id of the node's own questions. No client of this node has it.
-pub(crate) const NOBODY: ConnId = ConnId(u64::MAX);
+pub(crate) const NO_CLIENT: ConnId = ConnId(u64::MAX);
 const PING: &[u8] = b"*1\r\n$4\r\nPING\r\n";
 
 /// At most one entry for each stream.
@@ -258,7 +258,7 @@ impl Dispatcher {
             });
         for (owner, stream) in silent {
             let ping = Message::Forward {
-                conn: NOBODY,
+                conn: NO_CLIENT,
                 n: 0,
                 dialect: dialect::RESP2,
                 command: PING,

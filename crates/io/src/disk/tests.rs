@@ -18,7 +18,7 @@ const LAYOUTS: [Layout; 4] = [Layout::Pl, Layout::Plr, Layout::PlrM, Layout::Plm
 const BLOCK: usize = 4096;
 /// Not a multiple of a slot's size, so that some slots are in two files.
 const SEGMENT_BYTES: Option<u64> = Some(64 << 10);
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 fn owner() -> Owner {
     Owner {
@@ -115,12 +115,8 @@ impl World {
                     self.log.done(id, outcome, &mut self.out);
                 }
                 None => {
-                    assert!(
-                        since.elapsed() < PATIENCE,
-                        "still {} requests under way",
-                        self.under_way
-                    );
-                    std::thread::park_timeout(PATIENCE);
+                    assert!(since.elapsed() < TIMEOUT, "still {} requests under way", self.under_way);
+                    std::thread::park_timeout(TIMEOUT);
                 }
             }
         }
@@ -130,7 +126,7 @@ impl World {
     fn flush(&mut self) {
         let since = Instant::now();
         while !self.log.is_quiet() {
-            assert!(since.elapsed() < PATIENCE, "the log does not come to rest");
+            assert!(since.elapsed() < TIMEOUT, "the log does not come to rest");
             self.log.flush(&mut self.out);
             self.log.turn(&mut self.out);
             self.wait(0);

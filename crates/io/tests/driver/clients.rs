@@ -246,7 +246,7 @@ fn of_clients_that_hold_too_much_together_the_heaviest_goes() {
 }
 
 #[test]
-fn nobody_goes_for_buffers_that_are_empty() {
+fn spare_buffers_are_freed_before_a_client_is_disconnected() {
     let shard = Running::start(Limits {
         clients: ClientLimits {
             bytes_max: 4 << 20,
@@ -267,7 +267,7 @@ fn nobody_goes_for_buffers_that_are_empty() {
 }
 
 #[test]
-fn nobody_goes_for_the_room_in_a_buffer_that_grows() {
+fn spare_capacity_of_growing_buffers_disconnects_no_client() {
     const BYTES: usize = 600_000;
     const CLIENTS: usize = 8;
     let shard = Running::start(Limits {
@@ -277,7 +277,7 @@ fn nobody_goes_for_the_room_in_a_buffer_that_grows() {
         },
         ..Limits::default()
     });
-    // A part of a command of each client is here, in a buffer that was doubled as it grew.
+    // A part of each client's command has arrived, in a buffer whose capacity was doubled while it grew.
     let mut clients: Vec<_> = (0..CLIENTS).map(|_| shard.client()).collect();
     for client in &mut clients {
         client.send("ECHO ");
@@ -402,7 +402,7 @@ fn idle_clients_are_asked_whether_they_are_there() {
     client.send("PING\n");
     client.expect("PONG\n");
     let ends = [shard.any.port(), client.0.local_addr().unwrap().port()].map(|port| format!(":{port:04X}"));
-    let until = std::time::Instant::now() + crate::machine::PATIENCE;
+    let until = std::time::Instant::now() + crate::machine::TIMEOUT;
     loop {
         let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
         let mut rows = table.lines().map(|row| row.split_whitespace().collect::<Vec<_>>());

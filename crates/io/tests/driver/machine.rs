@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Events that the machine received, for the tests to check.
 #[derive(Debug, PartialEq, Eq)]
@@ -265,7 +265,7 @@ impl Running {
 
     /// The next event of the machine that `pick` accepts.
     pub(crate) fn seen<T>(&self, mut pick: impl FnMut(Seen) -> Option<T>) -> T {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         loop {
             let left = until.saturating_duration_since(Instant::now());
             let seen = self.seen.recv_timeout(left).expect("the machine was not told in time");
@@ -295,8 +295,8 @@ pub(crate) struct Client(pub(crate) TcpStream);
 impl Client {
     pub(crate) fn to(address: SocketAddr) -> Self {
         let stream = TcpStream::connect(address).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
+        stream.set_write_timeout(Some(TIMEOUT)).unwrap();
         stream.set_nodelay(true).unwrap();
         Self(stream)
     }

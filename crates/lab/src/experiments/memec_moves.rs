@@ -32,8 +32,8 @@ const PAPER: [(bool, u16, f64, f64); 4] = [
     (false, 2, 4.91, 1.10),
 ];
 
-const WHY_BACK: &str = "the paper's node comes back to what nobody has changed and nothing moves; here each of its \
-                        lists changes hands by a commit of the coordinator, as with requests";
+const WHY_BACK: &str = "in the paper the data of the returning node is unchanged, and nothing moves; here the \
+                        coordinator commits a new holder for each of its lists, as with requests";
 const WHY_CORES: &str = "each of many takeovers waits for two cores that have 14 processes, and other work";
 
 /// Medians of several rounds in ms: slowest takeover there, all there, slowest takeover back, all back.

@@ -29,7 +29,7 @@ const START: Duration = Duration::from_secs(60);
 const FAREWELL: Duration = Duration::from_secs(2);
 /// Most ends of incarnations that wait for the coordinator's confirmation.
 const ENDS_MAX: usize = 256;
-/// The same defaults as in a cluster started by hand. They do no harm on a busy machine, because peers vote before a
+/// The same defaults as in a cluster without `dev`. They do no harm on a busy machine, because peers vote before a
 /// silent node is replaced.
 const SUSPICION_MS: u32 = 1_000;
 const LEASE_MS: u32 = 2_000;
@@ -45,7 +45,7 @@ pub fn run(settings: &DevSettings) -> Result<(), Failure> {
     signals::watch_stop();
     let mut view = View::new();
     view.plan(&plan, &dir.path);
-    let (happenings, inbox) = channel();
+    let (events, inbox) = channel();
     let mut supervisor = Supervisor {
         started: Instant::now(),
         coordinator: None,
@@ -59,7 +59,7 @@ pub fn run(settings: &DevSettings) -> Result<(), Failure> {
         ports,
         dir: dir.path.clone(),
         view,
-        happenings,
+        events,
     };
     let outcome = supervisor.start().and_then(|()| supervisor.watch(&inbox));
     supervisor.end(&inbox);
@@ -135,7 +135,7 @@ struct Supervisor {
     /// Incarnations that have certainly ended, until the coordinator confirms that it has noted the end.
     ends: Vec<(NodeId, Incarnation)>,
     link: Option<Line>,
-    happenings: Sender<Event>,
+    events: Sender<Event>,
 }
 
 impl Supervisor {
@@ -282,9 +282,9 @@ impl Supervisor {
                 self.node_arguments(node, incarnation)
             }
         };
-        let happenings = self.happenings.clone();
+        let events = self.events.clone();
         let child = children::start(who, &arguments, &self.dir, move |exit| {
-            let _ = happenings.send(Event::Exit(exit));
+            let _ = events.send(Event::Exit(exit));
         })?;
         match who {
             Who::Coordinator => self.coordinator = Some(child),
@@ -355,8 +355,8 @@ impl Supervisor {
         let Ok(stream) = TcpStream::connect_timeout(&self.ports.coordinator(), TICK * 5) else {
             return;
         };
-        let happenings = self.happenings.clone();
-        let tell = move |arrived| happenings.send(Event::Link(arrived)).is_ok();
+        let events = self.events.clone();
+        let tell = move |arrived| events.send(Event::Link(arrived)).is_ok();
         let Ok(line) = Line::start_dialed(stream, TO_AGENT_BYTES_MAX, tell) else {
             return;
         };
@@ -385,24 +385,28 @@ impl Supervisor {
 
     /// Asks for the cluster's status on a thread of its own: a slow answer must not delay a certificate.
     fn start_watcher(&self) -> Result<(), Failure> {
-        const PATIENCE: Duration = Duration::from_secs(1);
+        /// Longest wait for one answer.
+        const STATUS_TIMEOUT: Duration = Duration::from_secs(1);
+        /// Time between two questions once all owners serve.
+        const STATUS_INTERVAL: Duration = Duration::from_secs(1);
         let nodes: Vec<_> = (0..self.plan.count()).map(|node| self.plan.any_address(node)).collect();
-        let happenings = self.happenings.clone();
+        let events = self.events.clone();
         let data = usize::from(self.plan.scheme.data());
         let watch = move || {
             let mut serving = false;
             loop {
                 let seen = nodes
                     .iter()
-                    .find_map(|node| Some((*node, status::ask(*node, PATIENCE).ok()?)));
+                    .find_map(|node| Some((*node, status::ask(*node, STATUS_TIMEOUT).ok()?)));
                 if let Some((node, status)) = seen {
                     serving = serving
-                        || (status::is_whole(&status) && every_owner_serves(node, status.lists.len() * data, PATIENCE));
-                    if happenings.send(Event::Seen(Box::new(status), serving)).is_err() {
+                        || (status::is_whole(&status)
+                            && every_owner_serves(node, status.lists.len() * data, STATUS_TIMEOUT));
+                    if events.send(Event::Seen(Box::new(status), serving)).is_err() {
                         return;
                     }
                 }
-                thread::sleep(if serving { PATIENCE } else { TICK });
+                thread::sleep(if serving { STATUS_INTERVAL } else { TICK });
             }
         };
         match thread::Builder::new().name("watch".into()).spawn(watch) {

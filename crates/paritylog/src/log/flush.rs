@@ -59,10 +59,10 @@ impl ParityLog {
         let shortest = self.settings.in_blocks(self.settings.chunk_record_bytes()) as u64;
         let skipped = if rest < length.min(shortest) { rest } else { 0 };
         // The oldest record may begin in the middle of a block.
-        let room = log_bytes.saturating_sub(self.in_use() + skipped);
-        let room = room - room % self.settings.block_bytes as u64;
-        let length = length.min(room).min(if skipped > 0 { log_bytes } else { rest });
-        if room == 0 {
+        let space = log_bytes.saturating_sub(self.in_use() + skipped);
+        let space = space - space % self.settings.block_bytes as u64;
+        let length = length.min(space).min(if skipped > 0 { log_bytes } else { rest });
+        if space == 0 {
             return entries;
         }
         self.tail += skipped;

@@ -1,4 +1,4 @@
-//! What a parity member tells those who rebuild, and what it is told (P5.5, P5.7a, P6.6).
+//! A parity member's answers to owners that rebuild, and owners' lists of stripes (P5.5, P5.7a, P6.6).
 
 use super::ParityMember;
 use super::log::Alloc;
@@ -12,7 +12,7 @@ use paritas_wire::peer::{self, Header, Message, Parity, Versions};
 /// Where the bytes of a parity chunk are.
 pub(crate) enum ParityBytes<'a> {
     InMemory,
-    /// The disk was asked; `None` if it does not give them.
+    /// They were read from the disk; `None` if that failed.
     Read(Option<&'a [u8]>),
 }
 
@@ -50,7 +50,7 @@ impl ParityMember {
         cx.send(&owner, Channel::Bulk, stream, configuration.epoch, &reply);
     }
 
-    /// P5.7a.
+    /// P5.7a: a request for a parity chunk. A chunk on disk is read first and answered later.
     pub(crate) fn on_read_parity<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,
@@ -76,7 +76,7 @@ impl ParityMember {
         self.answer_parity(cx, configuration, (stream, to), (id, stripe), ParityBytes::InMemory);
     }
 
-    /// With the bytes as they are now.
+    /// Answers with the present versions and these bytes.
     pub(crate) fn answer_parity<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,
@@ -111,7 +111,7 @@ impl ParityMember {
         peer::encode(frames, &Header { stream, epoch, sent }, &reply);
     }
 
-    /// P6.6, P6.7.
+    /// P6.6, P6.7: an owner's list of its stripes.
     pub(crate) fn on_alloc<O: Out>(
         &mut self,
         cx: &Context<'_, O>,

@@ -1,7 +1,7 @@
 //! What a parity member grants to the owners of its list (P8.2).
 
 use super::ParityMember;
-use super::table::There;
+use super::table::EarlierStripes;
 use crate::context::Context;
 use crate::interface::{Channel, Out};
 use crate::mark::Mark;
@@ -24,8 +24,8 @@ impl ParityMember {
             return;
         };
         let wanted = (data_end, index_end);
-        let there = self.there(configuration, stream.x, wanted);
-        let granted = self.table.grant(cx.shared, wanted, there);
+        let earlier = self.earlier_stripes(configuration, stream.x, wanted);
+        let granted = self.table.grant(cx.shared, wanted, earlier);
         let Some(log) = self.logs.get_mut(stream.x.index()) else {
             return;
         };
@@ -47,10 +47,10 @@ impl ParityMember {
         cx.send(&owner, Channel::Main, stream, configuration.epoch, &reply);
     }
 
-    /// What is known of the stripes that exist, when the owner at `asks` asks for `wanted`.
-    fn there(&self, configuration: &Configuration, asks: Position, wanted: (u32, u32)) -> There {
+    /// What this member knows of stripes that were in use before it joined. The owner at `asks` asks for `wanted`.
+    fn earlier_stripes(&self, configuration: &Configuration, asks: Position, wanted: (u32, u32)) -> EarlierStripes {
         if let Some(backlog) = self.refill.backlog(&self.table) {
-            return There::Known { backlog };
+            return EarlierStripes::Known { backlog };
         }
         let (mut wished, mut all) = (wanted, true);
         // A vacant position asks for nothing, and writes to the others do not wait for it.
@@ -62,7 +62,7 @@ impl ParityMember {
             all &= of_it != (0, 0);
             wished = (wished.0.max(of_it.0), wished.1.max(of_it.1));
         }
-        There::Unknown { wished, all }
+        EarlierStripes::Unknown { wished, all }
     }
 
     /// Grants more, if possible now, to owners that were granted less than they asked for.

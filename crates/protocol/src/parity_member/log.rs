@@ -7,7 +7,7 @@ use paritas_base::{Span, Stripe, Term, Time, Version};
 /// One stream's log at a member.
 #[derive(Debug)]
 pub struct Log {
-    /// Whether this member has heard of the stream (P3.10).
+    /// Whether this member has the stream's log, by a `Sync` of this or an earlier owner (P3.10).
     pub known: bool,
     /// The owner's term that the log belongs to.
     pub term: Term,
@@ -20,15 +20,15 @@ pub struct Log {
     pub(super) leases: Vec<Lease>,
     /// Ends of the data and index stripes that its owner was told are granted (P8.2).
     pub(super) granted: (u32, u32),
-    /// Ends that were asked for and not granted, in which term.
+    /// The term and the ends of a request that was not granted in full.
     pub(super) wish: Option<(Term, (u32, u32))>,
     /// An ack leaves with the turn.
     pub(super) ack_due: bool,
     /// The last delta that was acknowledged: below `recv` while the disk is behind (P11.2).
     pub(super) acked: u64,
-    /// When the delta was sent whose ack renews the lease, by the owner's clock; 0: none.
+    /// The time, by the owner's clock, at which it sent the delta whose ack renews the lease; 0: none.
     pub(super) lease_due: Time,
-    /// P6.6, P6.7: which stripes the owner has is known, as of a seq in a term.
+    /// P6.6, P6.7: the stripes of the owner, if it has listed them.
     pub(crate) alloc: Option<Alloc>,
 }
 

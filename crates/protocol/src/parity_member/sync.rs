@@ -1,5 +1,5 @@
-//! Deltas at a parity member: accepted, folded, undone, and what its log says to a successor
-//! (P3.3–P3.10, P5.2).
+//! Deltas at a parity member: it accepts, folds and undoes them, makes its log agree with the owner's, and sends the
+//! log to a successor (P3.3–P3.10, P5.2).
 
 use super::ParityMember;
 use super::table::{FoldError, State};
@@ -13,7 +13,7 @@ use paritas_store::delta::extents;
 use paritas_wire::peer::{Deltas, LeaseRecord, Message};
 
 impl ParityMember {
-    /// P3.3.
+    /// P3.3: takes a delta if it comes from the present owner and is the next one, and gives the owner a lease.
     #[allow(clippy::too_many_arguments)] // The fields of one frame.
     pub(crate) fn on_delta<O: Out>(
         &mut self,
@@ -52,7 +52,7 @@ impl ParityMember {
         self.on_stable(cx, x, term, stable);
     }
 
-    /// P3.8.
+    /// P3.8: all members have the deltas up to `stable`, so the log drops them.
     pub(crate) fn on_stable<O: Out>(&mut self, cx: &mut Context<'_, O>, x: Position, term: Term, stable: u64) {
         let Some(log) = self.logs.get_mut(x.index()) else {
             return;
@@ -89,6 +89,7 @@ impl ParityMember {
         }
     }
 
+    /// Folds a delta into the parity chunks. The part for a stripe that is being fetched is buffered.
     fn fold<O: Out>(&mut self, cx: &mut Context<'_, O>, x: Position, version: Version, bytes: &[u8]) {
         let chunk_bytes = cx.shared.arena.chunk_bytes();
         for extent in extents(bytes, chunk_bytes).flatten() {
@@ -150,7 +151,8 @@ impl ParityMember {
         }
     }
 
-    /// P3.9, P3.10. Whether the log now reaches at least `top`.
+    /// P3.9, P3.10: takes the owner's deltas after `base` and undoes those that the owner does not have. Returns
+    /// whether the log now reaches at least `top`.
     #[allow(clippy::too_many_arguments)] // The fields of one frame.
     pub(crate) fn on_sync<O: Out>(
         &mut self,
@@ -201,8 +203,8 @@ impl ParityMember {
                 return false;
             }
             if agreed < log.stable {
-                // Every member had those deltas, and owners have answered for them: whoever would undo them here has a
-                // log that does not hold what it must (P5.3).
+                // All members had those deltas, and clients may have their replies. An owner that would undo them lacks
+                // deltas that its log must have (P5.3).
                 let (stable, position) = (log.stable, self.position.0);
                 cx.halt(
                     self.list,
@@ -216,7 +218,7 @@ impl ParityMember {
                 return false;
             }
             log.term = term;
-            // The older owner's clock says nothing to the new one.
+            // The time is of the previous owner's clock and means nothing to the new owner.
             log.lease_due = Time(0);
             let agreed = cx.rules().undone_after(agreed, log.recv);
             while let Some(log) = self.logs.get_mut(x.index())
@@ -236,7 +238,8 @@ impl ParityMember {
                 self.accept(cx, x, delta.term, delta.seq, delta.extents);
             }
         }
-        // Where the owner's log begins is stable (P3.9): without this a member that heard of it late held more than W.
+        // Deltas before the owner's log are stable (P3.9). A member that learnt this later would keep more than W
+        // bytes.
         self.on_stable(cx, x, term, base);
         !cx.is_halting(self.list, self.position)
     }
@@ -258,7 +261,7 @@ impl ParityMember {
         true
     }
 
-    /// P5.2. The owner that asks is the one of the installed configuration.
+    /// P5.2: sends this log, and the leases of other holders, to the owner of the installed configuration.
     pub(crate) fn on_seal<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration, stream: StreamId) {
         let Some(owner) = configuration.tenure(stream.x) else {
             return;

@@ -1,13 +1,13 @@
-//! The parity chunks of one member, with the versions and sums they stand for (P1.6, P1.7). The bytes are in
-//! memory, or, on a log node, on its disk (P11.1).
+//! The parity chunks of one member, each with the versions and sums of the data chunks that it covers (P1.6, P1.7). The
+//! bytes are in memory or, on a log node, on its disk (P11.1).
 
 mod grant;
 mod half;
 
 use crate::context::Shared;
 use crate::disk_log::DiskLog;
+pub(crate) use grant::EarlierStripes;
 use grant::Grants;
-pub(crate) use grant::There;
 use half::Half;
 use paritas_base::{ListId, Position, Stripe, Version};
 use paritas_code::{mul_add, sum};
@@ -18,20 +18,20 @@ use paritas_store::{Arena, Budget, ChunkRef, Part, Stash};
 /// What a member knows of one stripe.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum State {
-    /// Nothing was heard of it since this member joined. Zeros once the table is complete (P6.6), unknown before.
+    /// No delta of it has come since this member joined. It is zeros if the table is complete (P6.6), else unknown.
     Untouched,
     /// Its deltas are logged but its bytes are not known.
     Invalid,
     /// Being fetched; its deltas are buffered (P6.2).
     Fetching,
-    /// `bytes = Σ coef · D@vec`. No place: all zeros.
+    /// The bytes are the sum of coefficient · data chunk at the table's versions. `None`: all zeros, and no chunk used.
     Valid(Option<ParityLocation>),
-    /// The disk has lost the bytes (P11.2). What they stand for is still known, and they can be made again.
+    /// The disk has lost the bytes (P11.2). Versions and sums are still known, so they can be encoded again.
     Lost,
 }
 
 impl State {
-    /// It uses a chunk, or will once its bytes are known.
+    /// Whether the stripe uses a chunk, or will use one once its bytes are known.
     fn is_held(self) -> bool {
         !matches!(self, Self::Untouched | Self::Valid(None))
     }
@@ -51,29 +51,29 @@ pub(crate) enum ParityLocation {
 /// Why an extent could not be folded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum FoldError {
-    /// `vec` is not the extent's base: a protocol bug or corrupt memory (P3.5).
+    /// The table's version is not the extent's base: a fault of the protocol or of memory (P3.5).
     BaseMismatch {
-        /// What the table has.
+        /// The version in the table.
         found: Version,
-        /// What the extent says.
+        /// The version before the extent's delta.
         base: Version,
     },
-    /// No memory although it was granted (P3.6).
+    /// No chunk is free although one was granted (P3.6).
     NoMemory,
-    /// Every chunk of the stripe has been freed, and what was said of one did not make it zeros (P1.4).
+    /// All data chunks of the stripe are freed, but by the sum of its deltas one of them is not zeros (P1.4).
     NotZeros,
 }
 
-/// All stripes of a list as one parity member has them.
+/// The stripes of one parity member: states, versions, sums, and what is granted.
 #[derive(Debug)]
 pub(crate) struct ParityTable {
     k: usize,
     coefficients: Vec<u8>,
     data: Half,
     index: Half,
-    /// Stripes never heard of are zeros (P6.6).
+    /// Untouched stripes are zeros (P6.6).
     complete: bool,
-    /// Chunks are on disk, and these name them there.
+    /// The list and position of chunks on disk. `None`: the chunks are in memory.
     on_disk: Option<(ListId, Position)>,
     grants: Grants,
 }
@@ -100,7 +100,7 @@ impl ParityTable {
         self.complete = true;
     }
 
-    /// The name of a parity chunk on the disk, if it is there.
+    /// The key of a parity chunk in the disk's log, if it is on disk.
     pub(crate) fn disk_key(&self, stripe: Stripe) -> Option<Key> {
         let (list, _) = self.on_disk?;
         let is_there = self.state(stripe) == State::Valid(Some(ParityLocation::Disk));
@@ -165,7 +165,7 @@ impl ParityTable {
         self.slot(stripe).map(|slot| arena.bytes(slot))
     }
 
-    /// Every stripe that was ever heard of, index pages first.
+    /// Every stripe that is not `Untouched`, index pages first.
     pub(crate) fn stripes(&self) -> impl Iterator<Item = (Stripe, State)> + '_ {
         let index = self
             .index
@@ -182,7 +182,7 @@ impl ParityTable {
         index.chain(data).filter(|(_, s)| *s != State::Untouched)
     }
 
-    /// The first stripe with a parity chunk at or after a place in the order: index pages, then data.
+    /// The first stripe with a parity chunk at or after `from`. Index pages come before data.
     pub(crate) fn next_valid(&self, from: Stripe) -> Option<Stripe> {
         let after = |half: &Half, first: u32| {
             let mut rest = half.states.get(first as usize..)?.iter();
@@ -196,7 +196,7 @@ impl ParityTable {
             .or_else(|| after(&self.data, first).map(Stripe::data))
     }
 
-    /// Marks a stripe. A place that it held is free.
+    /// Sets a stripe's state. A chunk that it used is given back.
     pub(crate) fn mark(&mut self, shared: &mut Shared, stripe: Stripe, state: State) {
         if let State::Valid(Some(place)) = self.state(stripe) {
             self.drop_place(shared, stripe, place);
@@ -205,7 +205,8 @@ impl ParityTable {
         self.half_mut(stripe).states[at] = state;
     }
 
-    /// Puts a fetched stripe in place, valid (P6.3), over what was there. False, and nothing done, if memory is short.
+    /// Installs a fetched stripe, which is valid then (P6.3), over earlier bytes. False, without a change, if no chunk
+    /// is free.
     pub(crate) fn install(
         &mut self,
         shared: &mut Shared,
@@ -254,9 +255,9 @@ impl ParityTable {
         }
     }
 
-    /// Folds one extent into a valid stripe: `to` is the version afterwards. With `undo`, `to` is the base to go
-    /// back to and the base check is left out: XOR again undoes (P3.10). Of a lost stripe only what it stands for
-    /// changes.
+    /// Folds one extent into a valid stripe; `to` is the version afterwards. A second XOR undoes it (P3.10): then `to`
+    /// is the extent's base, and `check` is false, so that the base is not compared. Of a lost stripe only version and
+    /// sum change. When all data chunks of the stripe are freed, its parity chunk is released (P1.4).
     pub(crate) fn fold(
         &mut self,
         shared: &mut Shared,
@@ -295,7 +296,8 @@ impl ParityTable {
         if let Some(to) = to {
             half.versions[at * k + x] = to;
             if to == Version::ZERO && half.versions[of.clone()].iter().all(|v| *v == Version::ZERO) {
-                // By what was said, not by what lies here: a bit that memory has flipped goes with the chunk.
+                // Decided by the sums of the deltas, not by the bytes: a bit that memory has flipped is dropped with
+                // the chunk.
                 if half.sums[of].iter().any(|sum| *sum != 0) {
                     return Err(FoldError::NotZeros);
                 }
@@ -335,7 +337,7 @@ impl ParityTable {
         Ok(())
     }
 
-    /// Brings closer the bytes that folding this delta will change: its extents lie anywhere, and their waits overlap.
+    /// Prefetches the bytes that this delta will change. Its extents are far apart, and so their cache misses overlap.
     pub(crate) fn prefetch(&self, arena: &Arena, delta: &[u8]) {
         for extent in extents(delta, arena.chunk_bytes()).flatten() {
             if let Some(slot) = self.slot(extent.stripe) {
@@ -357,8 +359,8 @@ impl ParityTable {
         self.on_disk.and(shared.disk.as_mut())
     }
 
-    /// Takes up again a chunk that is on the disk, valid for these versions, of a stripe that is not. False if there is
-    /// no room.
+    /// Makes a stripe valid by a chunk that is on the disk already and has these versions (P6.7). False if the budget
+    /// has no chunk for it.
     pub(crate) fn adopt_on_disk(
         &mut self,
         shared: &mut Shared,
@@ -372,24 +374,24 @@ impl ParityTable {
         place.is_some()
     }
 
-    /// The disk has lost these bytes.
+    /// Marks a stripe whose bytes the disk has lost.
     pub(crate) fn lose(&mut self, shared: &mut Shared, stripe: Stripe) {
         if self.disk_key(stripe).is_some() {
             self.mark(shared, stripe, State::Lost);
         }
     }
 
-    /// The first stripe at or after this one whose bytes the disk has lost.
+    /// The first stripe whose bytes the disk has lost. Index pages come before data.
     pub(crate) fn next_lost(&self) -> Option<Stripe> {
         let lost = |half: &Half| half.states.iter().position(|s| *s == State::Lost).map(|at| at as u32);
         let index = lost(&self.index).map(Stripe::index_page);
         index.or_else(|| lost(&self.data).map(Stripe::data))
     }
 
-    /// Gives all chunks up, to a stash. Nothing is here afterwards.
+    /// Moves all chunks to a stash. The table is empty afterwards.
     pub(crate) fn stash(&mut self, arena: &mut Arena) -> Stash {
         let mut stash = Stash::new(self.k);
-        // As the stash has them: data before index.
+        // In the order of the stash: data, then index pages.
         let (data, index) = (core::mem::take(&mut self.data), core::mem::take(&mut self.index));
         for (half, stripe) in [(data, Stripe::data as fn(u32) -> Stripe), (index, Stripe::index_page)] {
             for (at, state) in half.states.iter().enumerate() {
@@ -401,12 +403,12 @@ impl ParityTable {
             }
         }
         self.forget();
-        arena.unreserve(core::mem::take(&mut self.grants).set_aside());
+        arena.unreserve(core::mem::take(&mut self.grants).reserved_total());
         stash
     }
 
-    /// Takes a chunk out of a stash, valid for these versions, of a stripe that is not. False, and nothing done, if it
-    /// has gone, or memory is short.
+    /// Makes a stripe valid by a chunk of a stash that has these versions (P6.7). False, without a change, if the stash
+    /// no longer has it, or memory is short.
     pub(crate) fn adopt(
         &mut self,
         arena: &mut Arena,
@@ -423,7 +425,7 @@ impl ParityTable {
         true
     }
 
-    /// Gives all memory back. What is on disk stays there, as nobody's.
+    /// Gives all chunks back. Bytes on disk stay there and are no longer counted.
     pub(crate) fn clear(&mut self, shared: &mut Shared) {
         for half in [&self.data, &self.index] {
             for state in &half.states {
@@ -436,9 +438,9 @@ impl ParityTable {
         match self.disk(shared) {
             Some(disk) => {
                 disk.give(grants.used, Part::Free);
-                disk.unreserve(grants.set_aside());
+                disk.unreserve(grants.reserved_total());
             }
-            None => shared.arena.unreserve(grants.set_aside()),
+            None => shared.arena.unreserve(grants.reserved_total()),
         }
         self.forget();
     }
@@ -458,7 +460,7 @@ impl ParityTable {
     }
 
     fn drop_place(&mut self, shared: &mut Shared, stripe: Stripe, place: ParityLocation) {
-        // It stays granted to the streams that may use the stripe again.
+        // The chunk stays reserved, because the streams that it was granted to may use the stripe again.
         let again = match place {
             ParityLocation::Memory(slot) => {
                 shared.arena.give(slot, Part::Reserved);

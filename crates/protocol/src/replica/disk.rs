@@ -99,7 +99,7 @@ impl Replica {
         let Some((configuration, member)) = self.lists.get_mut(list).and_then(List::member_mut) else {
             return;
         };
-        // The log gives the chunk as it is at the end of the read. It is valid if it has the versions of the table.
+        // The log gives the chunk at the end of the read. It is valid if it has the versions of the table.
         let bytes = answer.filter(|(content, _)| member.table.versions(stripe).eq(content.versions.iter().copied()));
         let bytes = bytes.map(|(_, bytes)| bytes.as_slice());
         match wanted {

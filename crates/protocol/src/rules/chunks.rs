@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sum_that_nobody_told_is_wrong() {
+    fn a_sum_that_no_member_reported_is_wrong() {
         assert!(Rules::default().is_reported_sum(7, [8, 7].into_iter()));
         assert!(!Rules::default().is_reported_sum(7, [8].into_iter()));
         assert!(!Rules::default().is_reported_sum(7, [].into_iter()));

@@ -18,7 +18,7 @@ impl Rules {
         begun_by == now || self.breaks(Mutant::KeysByTwoMaps)
     }
 
-    /// P10.8: a command over all keys waits while, by what is known here, nobody holds some slots.
+    /// P10.8: a command over all keys waits while no stream holds some slots, by the configurations known here.
     pub fn may_list_keys(self, map_is_whole: bool) -> bool {
         map_is_whole || self.breaks(Mutant::KeysWithoutWholeMap)
     }

@@ -18,7 +18,7 @@ pub(super) struct Credit {
     wish: (u32, u32),
     /// A member has less memory left than was asked for.
     denied: bool,
-    /// Since when writes find none, and when one found none last.
+    /// Since when writes find no credit, and when one last found none.
     short: Option<(Time, Time)>,
 }
 
@@ -26,7 +26,7 @@ impl StreamOwner {
     /// A write finds no stripe credit: whether that is so for too long to wait for more (P8.2).
     pub(crate) fn credit_refused<O: Out>(&mut self, cx: &Context<'_, O>) -> bool {
         let (now, resend) = (cx.mono(), cx.shared.parameters.resend);
-        // Long unseen, it is another shortage.
+        // After a long time without such a write, this is a new shortage.
         let lasting = self.credit.short.filter(|(_, seen)| now - *seen <= Span(8 * resend.0));
         let since = lasting.map_or(now, |(since, _)| since);
         self.credit.short = Some((since, now));
@@ -39,7 +39,7 @@ impl StreamOwner {
         (self.credit.denied || !index && self.store.has_its_share()) && self.store.lacks_free_chunks()
     }
 
-    /// P8.2.
+    /// P8.2: a member's grant.
     pub(crate) fn on_credit<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,

@@ -1,9 +1,9 @@
-//! Times without new deltas: for a member that fills (P5.8), and before this owner goes (P5.12).
+//! Times without new deltas: for nodes that rebuild stripes (P5.8), and before this owner leaves (P5.12).
 //!
-//! An owner that is asked to go begins no write, and says when those begun are acknowledged. It does nothing else: it
-//! serves reads, and yields only what a configuration has taken from it (P5.12a). If no configuration does, it goes on
-//! after a while. Safety does not depend on it: thanks to it no client is told `UNCERTAIN`, and the successor finds
-//! every member, and the owner before it, at the same delta.
+//! An owner that is asked to leave begins no write, and reports when those begun are acknowledged. It still serves
+//! reads, and yields only a position that a configuration has taken from it (P5.12a). If no configuration does, it
+//! begins writes again after a time limit. Safety does not depend on this. Its use: no client gets `UNCERTAIN`, and the
+//! successor finds every member and the earlier owner at the same delta.
 
 use super::{Phase, StreamOwner};
 use crate::context::Context;
@@ -15,9 +15,9 @@ use paritas_base::configuration::Tenure;
 /// Whether writes are held back.
 #[derive(Debug, Default)]
 pub(super) struct Hold {
-    /// No write begins before this; 0: none is held back.
+    /// No write begins before this time; 0: writes may begin.
     until: Time,
-    /// The coordinator has asked this owner to go, and the owner has not yet said that it is drained.
+    /// The coordinator has asked this owner to leave, and the owner has not yet said that it is drained.
     drain_asked: bool,
 }
 
@@ -41,7 +41,7 @@ impl Hold {
         (self.until != Time(0)).then_some(self.until)
     }
 
-    /// Ends it once its time is over. True if it ended now.
+    /// Ends the hold once its time is over. True if it ended now.
     pub(super) fn end(&mut self, now: Time) -> bool {
         let ends = self.ends_at().is_some_and(|until| now >= until);
         if ends {
@@ -52,7 +52,7 @@ impl Hold {
 }
 
 impl StreamOwner {
-    /// P5.8.
+    /// P5.8: a node that rebuilds a stripe asks to hold writes.
     pub(crate) fn on_hold<O: Out>(&mut self, cx: &mut Context<'_, O>) {
         cx.out.mark(Mark::Held);
         self.hold.extend(cx.mono() + cx.shared.parameters.hold_max);
@@ -65,7 +65,7 @@ impl StreamOwner {
         }
     }
 
-    /// Once each time it is asked: the proposal may be lost, and the coordinator asks again.
+    /// Reports once for each request. The proposal may be lost; the coordinator then asks again.
     pub(super) fn report_drained<O: Out>(&mut self, cx: &mut Context<'_, O>) {
         let log = &self.log;
         let drained = self.hold.drain_asked && log.open_bytes() == 0 && log.acked() == log.seq() && self.is_whole();

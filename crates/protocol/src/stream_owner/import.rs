@@ -157,7 +157,7 @@ impl StreamOwner {
                 Err(Refused::NoRoom) => {
                     let this = (import.version, import.term, import.round, import.n);
                     self.answer_import(cx, import.from, import.stream, this, ImportStatus::NoRoom);
-                    cx.out.mark(Mark::ImportWithoutRoom);
+                    cx.out.mark(Mark::ImportWithoutMemory);
                     import.wake_at = cx.after(cx.shared.parameters.resend);
                 }
             }

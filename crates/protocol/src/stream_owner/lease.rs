@@ -20,9 +20,9 @@ pub enum ReadLease {
 impl StreamOwner {
     /// P4.2; or P4.6, for what was read at `read_at`.
     ///
-    /// Who answers what was asked after that had not been sealed by a successor, and of all that a successor might seal
-    /// one is among a quorum: at the time of the read nobody else served. That stays true, whatever clocks do. The
-    /// question leaves with the turn of the read, so that `sent` is not before it.
+    /// P4.6: a member that answers a question sent after the read had not been sealed by a successor before the read. A
+    /// successor must seal at least one member of each such quorum. So no other owner served at the time of the read,
+    /// whatever the clocks do. The question leaves at the end of the turn of the read, so `sent` is not before it.
     pub fn read_lease<O: Out>(&self, cx: &Context<'_, O>, configuration: &Configuration, read_at: Time) -> ReadLease {
         if self.members.is_empty() {
             return ReadLease::Unlimited;

@@ -195,8 +195,8 @@ impl StreamLog {
         in_order && kept
     }
 
-    /// Drops deltas that nobody needs any more. Stable ones are kept only while a data position is being rebuilt: for
-    /// that, the position may ask for a chunk as it was before them.
+    /// Drops deltas that no member needs any more. Stable ones are kept only while a data position is being rebuilt:
+    /// for that, the position may ask for a chunk as it was before them.
     pub(super) fn trim<O: Out>(&mut self, cx: &Context<'_, O>, configuration: &Configuration, has_members: bool) {
         let p = &cx.shared.parameters;
         let live = |x| configuration.at(x).is_some_and(|a| a.state.is_live());

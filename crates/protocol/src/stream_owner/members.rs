@@ -168,7 +168,7 @@ impl Members {
         self.probe = None;
     }
 
-    /// A session with a node is new: what the old one may have lost is sent again.
+    /// A session with a node begins: messages that the previous one may have lost are sent again.
     pub(super) fn on_session_up(&mut self, now: Time, wait: Span, node: NodeId) {
         for member in self.list.iter_mut().filter(|m| m.tenure.node == node) {
             member.sent = member.matched;
@@ -176,7 +176,7 @@ impl Members {
         }
     }
 
-    // --- who is enough ---------------------------------------------------------------------------------------------
+    // --- quorums ---------------------------------------------------------------------------------------------------
 
     #[inline]
     pub(super) fn live_count(&self) -> usize {
@@ -305,7 +305,7 @@ impl Members {
         }
     }
 
-    /// Sends a member again what it has not answered in time. True if deltas were sent and nothing stopped it.
+    /// Sends a member again deltas that it has not answered in time. True if deltas were sent and nothing stopped it.
     pub(super) fn resend<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,

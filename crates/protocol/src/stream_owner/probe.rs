@@ -24,7 +24,7 @@ pub(super) struct Probe {
 /// The delay of a member's acks.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Delay {
-    /// Of the newest probe that it has answered.
+    /// The number of the newest probe that the member has answered.
     seq: u64,
     mean: Span,
     at: Time,
@@ -47,7 +47,7 @@ impl Delay {
 }
 
 impl Members {
-    /// A delta has been sent to every member: it is followed if none is.
+    /// A delta has been sent to every member. It is followed if no other one is.
     pub(super) fn begin_probe(&mut self, now: Time, seq: u64) {
         let (members, current) = self.list_and_probe();
         if let Some(probe) = current.take_if(|p| now - p.sent > LATE) {

@@ -15,7 +15,7 @@ use paritas_wire::peer::Message;
 /// What an owner does until all chunks of its stream are resident.
 #[derive(Debug, Default)]
 pub(super) struct Rebuild {
-    /// Reads absent chunks back.
+    /// Reconstructs absent chunks.
     pub(super) reconstructor: Reconstructor,
     /// Chunks with wrong bytes.
     pub(super) repair: Repair,
@@ -43,7 +43,7 @@ impl Rebuild {
         self.asked_live
     }
 
-    /// A session is new: what its loss may have cost is asked for again.
+    /// A session begins: requests that the previous one may have lost are sent again.
     pub(super) fn on_session_up(&mut self, now: Time) {
         self.directory_at = now;
         self.ask_live_at = now;
@@ -81,7 +81,7 @@ impl StreamOwner {
                     term: self.term(),
                     at_least: self.log.cut(),
                 };
-                // Another one each time: one that cannot be reached must not be all that is asked.
+                // Each time another member, so that one that cannot be reached does not stop the rebuild.
                 self.rebuild.directory_tries += 1;
                 let live: Vec<&Member> = self.members_by_use().filter(|m| m.live).collect();
                 for member in live
@@ -154,7 +154,7 @@ impl StreamOwner {
         self.phase == Phase::Serve && self.store.chunks().directory_known() && self.store.chunks().absent_count() == 0
     }
 
-    /// Whether a stripe's chunk must be read back before it can be used.
+    /// Whether a stripe's chunk must be reconstructed before it can be used.
     pub(crate) fn is_absent(&self, stripe: Stripe) -> bool {
         self.store.chunks().presence(stripe) == Some(Presence::Absent)
     }

@@ -1,5 +1,5 @@
-//! How an owner gets an absent chunk back (P5.7, P5.8): one parity at a version, the other data chunks at the
-//! versions that this parity stands for, decode. It takes no locks: a writer can only delay it.
+//! How an owner reconstructs an absent chunk (P5.7, P5.8): it reads a parity chunk, then the other data chunks at the
+//! versions that this parity covers, and decodes. It takes no locks: a writer can only delay it.
 
 mod at_once;
 mod decode;
@@ -31,8 +31,8 @@ pub(crate) struct Reconstructor {
     urgent: Vec<Stripe>,
     /// Where the background sweep goes on: index pages first, then data.
     sweep: Option<Stripe>,
-    /// Chunks may be dropped again for others, where memory is short: nobody counts on their being here until it asks
-    /// to be Live (P5.10).
+    /// Reconstructed chunks may be dropped again if memory is short: until the position asks to be Live, no other node
+    /// relies on them (P5.10).
     may_drop: bool,
     /// May also drop chunks for other positions: k Live positions can restore them.
     may_give: bool,
@@ -42,7 +42,7 @@ pub(crate) struct Reconstructor {
     stands_in: bool,
     /// The node has got another position of the list after this one.
     is_doubled: bool,
-    /// Chunks dropped since `drops_since`.
+    /// The time since which `drops` counts dropped chunks.
     drops_since: Time,
     drops: u32,
     next_at: Time,
@@ -90,7 +90,7 @@ impl Reconstructor {
         self.next_at = now;
     }
 
-    /// A configuration or the directory is new: what was asked under the old one is asked again.
+    /// A configuration or the directory is new: requests of the old one are sent again.
     pub(crate) fn restart(&mut self, now: Time) {
         let mut stripes: Vec<Stripe> = self.tasks.drain().map(|(s, _)| s).collect();
         stripes.sort();
@@ -99,7 +99,7 @@ impl Reconstructor {
         self.next_at = now;
     }
 
-    /// The holder of this tenure has given it up and lives.
+    /// The holder of this earlier tenure has given it up and still runs, so it may have chunks.
     pub(crate) fn offer(&mut self, tenure: Tenure) {
         if self.donor.as_ref().is_none_or(|d| d.tenure.since < tenure.since) {
             self.donor = Some(Donor { tenure, misses: 0 });
@@ -127,7 +127,7 @@ impl Reconstructor {
 }
 
 impl StreamOwner {
-    /// Begins and repeats what is due.
+    /// Begins tasks, and repeats those whose time is up.
     pub(crate) fn reconstruct<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
         let now = cx.mono();
         self.note_configuration(cx, configuration);
@@ -170,8 +170,8 @@ impl StreamOwner {
             }
         }
         self.rebuild.reconstructor.urgent.extend(urgent);
-        // A stand-in holds more than its memory was planned for (P10.5): in the background it takes what writers may
-        // take, and waits for room, or for a node to give the position to. What is asked for it still brings back.
+        // A stand-in holds more than its memory was planned for (P10.5). In the background it uses only the chunks that
+        // writers may use, until memory is free or another node takes the position. Urgent chunks are not limited so.
         let full = |owner: &Self, shared: &Shared| owner.is_full(shared, shared.pace.under_way());
         let mut stashed = 0;
         while self.rebuild.reconstructor.filling
@@ -312,7 +312,7 @@ impl StreamOwner {
                 }
             }
         }
-        // Longer each time: two round trips must fit, however far away the only source left is.
+        // The timeout doubles with each try, so that two round trips fit even if the only source left is far away.
         let p = &cx.shared.parameters;
         let timeout = Span((p.resend.0 << mismatches.min(8)).min(p.resend_max.0.max(p.resend.0)));
         let retry_at = cx.after(timeout);
@@ -345,7 +345,7 @@ impl StreamOwner {
             return;
         };
         let chunk_bytes = cx.shared.arena.chunk_bytes();
-        // What this owner changed itself, before it was set aside, must be in the parity too.
+        // If the chunk was set aside, the parity must include all deltas of this owner to it.
         let version = self.store.chunks().version(stripe);
         let usable = |p: &Parity<'_>| {
             rules.parity_fits((p.term, p.recv), (term, cut))
@@ -359,7 +359,7 @@ impl StreamOwner {
             return self.on_parity_at_once(cx, configuration, (position, id), stripe, parity);
         }
         let Some(parity) = parity else {
-            // It is not valid there, or not yet.
+            // The member's chunk is not valid, or not yet.
             task.refused += 1;
             self.wait_for_more(cx, configuration, stripe);
             return;
@@ -439,7 +439,7 @@ impl StreamOwner {
                 if cx.rules().may_use(source.has_its_sum()) {
                     Answer::Here(source.bytes.to_vec())
                 } else {
-                    // Its owner's memory is wrong: as good as missing.
+                    // The bytes do not have their sum, so the chunk counts as missing.
                     cx.shared.bad_sums += 1;
                     Answer::None
                 }
@@ -497,7 +497,7 @@ impl StreamOwner {
         for parity in &agreeing {
             sources.push((parity.position.0, or_zeros(parity.bytes.as_slice())));
         }
-        // What members tell of the chunk is a figure that no holder of the bytes has a hand in.
+        // Members report the chunk's sum as computed from deltas, not from the bytes that are decoded here.
         let reported = |sum: u32| rules.is_reported_sum(sum, agreeing.iter().map(|p| p.sum));
         if let Some((bytes, sum)) = decode_checked(&cx.shared.code, &sources, me, chunk_bytes, reported) {
             if missing > 1 {
@@ -505,7 +505,7 @@ impl StreamOwner {
             }
             self.install(cx, stripe, version, sum, &bytes);
         } else if !core::mem::replace(&mut task.suspect, true) {
-            // P5.9: with other sources it may come out right.
+            // P5.9: with other sources the sum may be right.
             cx.shared.bad_sums += 1;
             self.ask_others(cx, configuration, stripe);
         }
@@ -526,7 +526,7 @@ impl StreamOwner {
         };
         let every = cx.shared.parameters.mismatches_before_hold.max(1);
         let ask_hold = task.mismatches > 0 && task.mismatches.is_multiple_of(every);
-        // What is held is read again well before the hold ends.
+        // The stripe is read again well before the hold ends.
         let hold = Span(cx.shared.parameters.hold_max.0 / 4);
         let wait = if ask_hold { hold } else { cx.shared.parameters.retry };
         let retry_at = cx.now.mono + Span(wait.0 + cx.shared.prng.below(wait.0 + 1));
@@ -537,7 +537,7 @@ impl StreamOwner {
         }
     }
 
-    /// Asks the members that have not been asked for their parity. Whether any was.
+    /// Asks members that were not asked yet for their parity. Returns whether there was one.
     fn ask_others<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration, stripe: Stripe) -> bool {
         let (stream, epoch) = (self.stream(), configuration.epoch);
         let Some(task) = self.rebuild.reconstructor.tasks.get_mut(&stripe) else {
@@ -554,7 +554,7 @@ impl StreamOwner {
         task.asked.len() > before
     }
 
-    /// P5.8.
+    /// P5.8: asks the other owners to hold their writes to the stripe.
     fn ask_hold<O: Out>(&self, cx: &mut Context<'_, O>, configuration: &Configuration, stripe: Stripe) {
         for y in configuration.data_positions().filter(|y| *y != self.stream().x) {
             if let Some(owner) = configuration.tenure(y) {
@@ -584,7 +584,7 @@ impl StreamOwner {
             self.note_space(cx.shared);
             self.repaired(cx, stripe);
         } else if self.is_absent(stripe) {
-            // Memory is short: the task's timer tries again, and soon, or others have what was given up for it.
+            // Memory is short. The task is tried again soon, before others take the chunks that are dropped for it.
             self.want_space(cx);
             let retry_at = cx.after(Span(SPACE_RETRIES * cx.shared.parameters.retry.0));
             if let Some(task) = self.rebuild.reconstructor.tasks.get_mut(&stripe) {

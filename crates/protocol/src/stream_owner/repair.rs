@@ -1,7 +1,7 @@
-//! How an owner finds chunks whose bytes are wrong, and has them replaced (P9.2, P9.3): a chunk that does not
-//! have its sum is set aside at once, so that nobody reads it or writes over it any more (I14), and comes back as any
-//! absent chunk does, from the other positions. They may not have its last deltas yet: it is their parity at its very
-//! version that is waited for.
+//! How an owner finds chunks whose bytes are wrong, and replaces them (P9.2, P9.3). A chunk that does not have its sum
+//! is *set aside* at once: it is absent then, so it is neither read nor written (I14), and is reconstructed from the
+//! other positions. Members may not have its last deltas yet, so the owner waits for parity of exactly the chunk's
+//! version.
 
 use super::{Phase, StreamOwner};
 use crate::context::Context;
@@ -15,7 +15,7 @@ use paritas_code::sum;
 /// The scrub of one stream.
 #[derive(Debug, Default)]
 pub(super) struct Repair {
-    /// Where the pass goes on.
+    /// The next chunk to check. `None`: at the first one.
     next: Option<Stripe>,
     /// Chunks set aside.
     aside: Vec<Stripe>,
@@ -28,7 +28,7 @@ impl StreamOwner {
             cx.shared.scrub.partial = true;
             return Step::Ended;
         }
-        // Sums are those of the deltas that are closed.
+        // The kept sums include only closed deltas.
         self.close_delta(cx, configuration);
         let from = self.rebuild.repair.next.unwrap_or_else(|| Stripe::index_page(0));
         let Some(stripe) = self.store.chunks().next_here(from) else {
@@ -44,8 +44,8 @@ impl StreamOwner {
         Step::Checked
     }
 
-    /// The sum that a chunk's bytes have, 0 if there are none here. `None` if it is not the one that is kept: then the
-    /// chunk is here no more. The delta must be closed.
+    /// The sum of a chunk's bytes, 0 without bytes. `None` if it differs from the kept sum: then the chunk has been set
+    /// aside. The delta must be closed.
     pub(crate) fn checked<O: Out>(&mut self, cx: &mut Context<'_, O>, stripe: Stripe) -> Option<u32> {
         let chunks = self.store.chunks();
         let Ok(Some(bytes)) = chunks.bytes(&cx.shared.arena, stripe) else {
@@ -70,7 +70,7 @@ impl StreamOwner {
         None
     }
 
-    /// A chunk is back.
+    /// A chunk has been reconstructed. If it was set aside, it is repaired.
     pub(crate) fn repaired<O: Out>(&mut self, cx: &mut Context<'_, O>, stripe: Stripe) {
         let before = self.rebuild.repair.aside.len();
         self.rebuild.repair.aside.retain(|s| *s != stripe);

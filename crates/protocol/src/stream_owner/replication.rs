@@ -143,7 +143,7 @@ impl StreamOwner {
         });
     }
 
-    /// Sends again what was not answered in time, and tells members what is stable while no delta does.
+    /// Sends deltas again that were not answered in time. Sends `stable` by itself if no delta has carried it.
     pub(super) fn resend<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
         let sender = self.sender(configuration);
         for at in 0..self.members.len() {
@@ -165,7 +165,7 @@ impl StreamOwner {
     }
 }
 
-/// Brings the sums of chunks to what a closed delta makes of the chunks (P9.1).
+/// Updates the sums of the chunks that a closed delta changes (P9.1).
 fn add_sums<O: Out>(cx: &mut Context<'_, O>, store: &mut ObjectStore, delta: &Delta) {
     let chunk_bytes = cx.shared.arena.chunk_bytes();
     let chunks = store.chunks_mut();

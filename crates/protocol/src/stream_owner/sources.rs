@@ -1,5 +1,5 @@
-//! What an owner gives to those who rebuild: its chunks at a version (P5.7b, P6.3), which stripes exist (P6.6),
-//! and a moment without new deltas (P5.8).
+//! An owner's answers to owners and members that rebuild: its chunks at a version (P5.7b, P6.3), and the list of its
+//! stripes (P6.6).
 
 use super::{Phase, StreamOwner};
 use crate::context::Context;
@@ -22,7 +22,7 @@ impl StreamOwner {
         stripe: Stripe,
         want: Option<Version>,
     ) {
-        // What is read must be what deltas with a number made.
+        // The chunk must contain numbered deltas only, so the open one is closed.
         self.close_delta(cx, configuration);
         if self.phase == Phase::Serve && self.is_absent(stripe) {
             self.take_stashed(cx, stripe);
@@ -65,7 +65,7 @@ impl StreamOwner {
         cx.send_to(to.0, to.1, Channel::Bulk, self.stream, configuration.epoch, &value);
     }
 
-    /// The chunk straight from memory, if it is here and nothing need be undone. Its sum was found in the same event.
+    /// The chunk's bytes in memory, if it is here and no delta must be undone. Its sum was checked in the same event.
     fn send_as_it_is<O: Out>(
         &self,
         cx: &mut Context<'_, O>,

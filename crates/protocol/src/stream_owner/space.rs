@@ -1,5 +1,5 @@
-//! Space for writes: reserved before a command of several changes, made where it is short, and given back between
-//! commands.
+//! Space for writes: it is reserved before a command of several changes, made by eviction and compaction if it is
+//! short, and given back between commands.
 
 use super::access::{Access, Stop, WriteRefusal};
 use super::{Admission, Phase, StreamOwner};
@@ -11,7 +11,7 @@ use paritas_base::configuration::Configuration;
 use paritas_store::Blocked;
 use paritas_store::delta::DELTA_BYTES_MAX;
 
-/// Lines of the index that active expiry looks at in one go.
+/// Lines of the index that one step of active expiry reads.
 const EXPIRY_LINES: u32 = 16;
 /// Bytes of delta that one step of making space may take, and the most steps for one command.
 const MAKE_SPACE_BYTES: usize = 64 << 10;
@@ -19,13 +19,13 @@ const MAKE_SPACE_STEPS: usize = 8;
 /// How often a command makes space by evicting and compacting before others have their turn. Each time the objects of
 /// about one chunk are evicted, and the longest value takes five chunks.
 const EVICTIONS_MAX: usize = 256;
-/// What a change costs in a delta beside key and value: heads of extents, of the object, the index entry.
+/// Bytes of a change in a delta beside key and value: headers of extents and of the object, the index entry.
 const CHANGE_BYTES: usize = 192;
-/// What a change of many counts for beside key and value: about what it costs. Past a delta's length by this measure a
-/// command is refused, so that its one delta stays far below the most that one may have.
+/// Bytes that each change of a command of many changes counts beside key and value, roughly its cost. A command that is
+/// longer than a delta by this measure is refused, so that its one delta stays far below the limit.
 const CHANGE_BYTES_MIN: usize = 64;
 
-/// What an object takes beside key and value, at most: its header, and a further piece's.
+/// The most bytes of an object beside key and value: its header, and that of a further piece.
 const OBJECT_BYTES: usize = 48;
 
 /// How many bytes of keys and values a command of several changes on one stream may have: a quarter of the window
@@ -88,7 +88,7 @@ pub(crate) fn housekeep<O: Out>(
     if kept == Err(Blocked::DeltaFull) {
         owner.close_delta(cx, configuration);
     }
-    // Memory went to other things than chunks, and nothing is left to compact: this stream gives up some of its keys.
+    // The limit for chunks has fallen and nothing is left to compact, so keys of this stream are evicted.
     let is_over = !done && kept == Ok(false) && cx.shared.arena.budget().is_over();
     let evicted = is_over && evict(cx, configuration, owner, budget as u64);
     done || evicted
@@ -96,7 +96,7 @@ pub(crate) fn housekeep<O: Out>(
 
 /// Evicts keys of this stream until `bytes` bytes have died. False if there is nothing to evict.
 fn evict<O: Out>(cx: &mut Context<'_, O>, configuration: &Configuration, owner: &mut StreamOwner, bytes: u64) -> bool {
-    // A full delta would look as if there were nothing.
+    // With a full delta nothing can be evicted, which would look like an empty stream.
     if owner.open_bytes() > DELTA_BYTES_MAX / 2 {
         owner.close_delta(cx, configuration);
     }
@@ -160,11 +160,11 @@ impl<O: Out> Access<'_, '_, O> {
         if !self.owner.store.policy().evicts() {
             return Space::None;
         }
-        // The deltas that made space so far fill the window: that it waits for acks says nothing of credit.
+        // The deltas that made space so far fill the window. The write waits for their acks, not for credit.
         if self.owner.admit_write(self.cx) != Admission::Admitted {
             return Space::Later;
         }
-        // Evicted keys are given up for good: only where that is what the write waits for.
+        // An evicted key is lost, so evict only if that frees what the write waits for.
         if matches!(blocked, Blocked::Credit { index } if !self.owner.eviction_helps(index)) {
             return Space::Wait;
         }
@@ -214,7 +214,7 @@ impl<O: Out> Access<'_, '_, O> {
         if bytes == 0 {
             return self.all_here(keys);
         }
-        // However few the bytes: the first change may fit where the second does not (I9, batches are atomic).
+        // Also for few bytes: the first change may fit and the second not, and a batch is atomic (I9).
         // Any two chunks in a row are more than half full.
         let chunk = self.cx.shared.arena.chunk_bytes();
         let chunks = u32::try_from(2 * (bytes + changes * OBJECT_BYTES) / chunk + 2).unwrap_or(u32::MAX);
@@ -230,7 +230,7 @@ impl<O: Out> Access<'_, '_, O> {
         Err(Stop::Wait)
     }
 
-    /// No key is looked for in vain later, for want of a chunk that is not its own.
+    /// Checks that all chunks are here with which these keys must be compared, so that no later lookup has to wait.
     fn all_here<'k>(&mut self, keys: impl Iterator<Item = &'k [u8]>) -> Result<(), Stop> {
         for key in keys {
             let store = &mut self.owner.store;
@@ -240,7 +240,8 @@ impl<O: Out> Access<'_, '_, O> {
         Ok(())
     }
 
-    /// Whether the index takes these keys, as far as they are new and crowd in it.
+    /// Whether the index has space for those of these keys that are new. Asked only for many keys, which may crowd in
+    /// few index pages.
     fn crowd<'k>(&self, inserted: impl ExactSizeIterator<Item = &'k [u8]>) -> Result<(), Blocked> {
         let store = &self.owner.store;
         if inserted.len() <= store.crowd_max() {
@@ -257,7 +258,7 @@ impl<O: Out> Access<'_, '_, O> {
         store.may_insert(arena, &mut hashes)
     }
 
-    /// Makes space for what is blocked.
+    /// Makes space for a blocked write.
     ///
     /// # Errors
     /// [`Stop::Wait`] if there is none now, a refusal if there is none at all.
@@ -286,9 +287,9 @@ impl<O: Out> Access<'_, '_, O> {
         store.policy().evicts() && store.has_its_share() && store.chunks().absent_count() == 0
     }
 
-    /// A step of the index's growth, for keys that crowd. Nothing is evicted but for what the step itself needs.
+    /// One step of growth of the index, for keys that crowd. Keys are evicted only for the space of the step itself.
     fn grow_index(&mut self) -> Result<(), Stop> {
-        // Steps are writes, and wait as such.
+        // A step is a write, and waits like a write.
         if self.begun || self.owner.admit_write(self.cx) != Admission::Admitted {
             return Err(Stop::Wait);
         }
@@ -296,7 +297,7 @@ impl<O: Out> Access<'_, '_, O> {
         let (store, delta) = self.owner.delta();
         match store.grow_for_crowd(&mut self.cx.shared.arena, delta) {
             Ok(()) => {
-                // There may be more to do than others wait for: the command is tried again at once.
+                // Further steps may be needed, so the command is tried again at once.
                 self.owner.wake.progress = true;
                 Ok(())
             }

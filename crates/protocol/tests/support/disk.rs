@@ -1,4 +1,4 @@
-//! The disk of a log node, in memory: it does at once what it is asked for, or nothing while a test holds it.
+//! The disk of a log node, in memory. It executes requests at once, or none while a test holds it.
 
 use paritas_protocol::paritylog::{Bad, Io, IoId, Layout, Outcome, Settings, Space, Work};
 
@@ -6,15 +6,15 @@ use paritas_protocol::paritylog::{Bad, Io, IoId, Layout, Outcome, Settings, Spac
 pub(crate) struct Disk {
     slots: Vec<u8>,
     log: Vec<u8>,
-    /// What it was asked for and has not done.
+    /// Requests that are not executed yet.
     pub(crate) waiting: Vec<Io>,
-    /// It does nothing.
+    /// Executes no request.
     pub(crate) held: bool,
-    /// It cannot.
+    /// Fails each request.
     pub(crate) broken: bool,
 }
 
-/// Room for so many chunks, about, and little that may wait.
+/// Settings of a log with space for about `slots_max` chunks and a small buffer of waiting bytes.
 pub(crate) fn settings(layout: Layout, data: u8, slots_max: u32) -> Settings {
     Settings {
         layout,
@@ -36,7 +36,7 @@ impl Disk {
         self.log.fill(0);
     }
 
-    /// What came of the next thing that it was asked for.
+    /// Executes the next request and returns its outcome.
     pub(crate) fn next_done(&mut self) -> Option<(IoId, Outcome)> {
         if self.held || self.waiting.is_empty() {
             return None;

@@ -1,4 +1,4 @@
-//! A cluster of nodes in one thread, with frames and client bytes passed by hand, on a clock that the test moves.
+//! A cluster of nodes in one thread. The test passes frames and client bytes between them and moves the clock.
 
 #![allow(dead_code)] // Each test binary uses its part.
 
@@ -189,7 +189,7 @@ impl Cluster {
         Self::logged_in(4_000, lists, (data, parity, logged), spares, layout, parameters)
     }
 
-    /// The same, with room for so many chunks on each disk.
+    /// The same, with space for `slots` chunks on each disk.
     pub(crate) fn logged_in(
         slots: u32,
         lists: u16,
@@ -199,7 +199,7 @@ impl Cluster {
         parameters: Parameters,
     ) -> Self {
         let log = Some((logged, layout, slots));
-        // Memory is not what they lack.
+        // Enough memory, so that only the disk is short.
         Self::coded_on(128 << 20, (data, parity), lists, spares, parameters, log)
     }
 
@@ -554,7 +554,7 @@ impl Cluster {
         self.processes.iter().filter(|process| process.up).count()
     }
 
-    /// A link from nobody that the cluster knows. What the node sends by it is lost.
+    /// A link from an unknown peer. Frames that the node sends on it are lost.
     pub(crate) fn stranger(&mut self, at: usize) -> LinkId {
         self.next_link += 1;
         let link = LinkId(self.next_link);

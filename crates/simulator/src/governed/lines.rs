@@ -39,7 +39,7 @@ impl World {
         self.push_at(at, SimEvent::Control(what));
     }
 
-    /// Opens a connection to a coordinator, whose end may come late; `None`: nobody answers.
+    /// Opens a connection to a coordinator; its end may be noticed late. `None`: there is no answer.
     pub(super) fn open_line(&mut self, at: usize, agent: Option<Incarnation>, host: usize) -> Option<LinkId> {
         let cut = self.is_cut_off(at) || self.one_way(at).is_some();
         let governed = self.governed.as_mut().filter(|_| !cut)?;

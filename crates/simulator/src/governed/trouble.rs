@@ -22,7 +22,7 @@ pub(crate) enum Trouble {
     NewestStore,
     /// A copy of the store is made.
     Copy,
-    /// Nobody has the newest store any more: a coordinator asks the nodes.
+    /// The newest store is lost: a coordinator makes a store from the nodes' reports.
     Adopt,
 }
 
@@ -229,7 +229,7 @@ impl World {
         self.push_control(back, Control::Trouble(end));
     }
 
-    /// The newest store is lost for good. What is in its place, an old copy or nothing, is made anew.
+    /// The newest store is lost. A new one is made in place of an old copy or of nothing.
     fn adopt(&mut self) {
         if self.is_adopting() || self.troubles().is_none_or(|t| t.newest.is_none()) {
             return;
@@ -319,7 +319,7 @@ impl World {
                 }
                 self.push_control(Span::from_ms(100), Control::Trouble(Trouble::Adopt));
             }
-            // The lists have begun, and nobody has been told: a new cluster is made, and no data is lost.
+            // The lists were stored, but no node has a configuration yet: a new cluster is made, and no data is lost.
             Progress::Failed(why) if why.contains("nothing is left") && !self.is_any_installed() => self.excused = true,
             // Without parity every process may have been started anew meanwhile.
             Progress::Failed(_) if self.swarm.parity == 0 => self.excused = true,
@@ -351,7 +351,7 @@ impl World {
         }
     }
 
-    /// A coordinator starts on the store as it is, beside the one that may still run elsewhere.
+    /// A coordinator starts with the present store. Another coordinator may still run elsewhere.
     pub(super) fn start_coordinator(&mut self, host: usize) {
         let seed = self.random.next_u64();
         let Some(governed) = self.governed.as_mut() else { return };

@@ -22,7 +22,8 @@ pub(crate) struct Truth {
     fenced: BTreeSet<(ListId, Position)>,
     /// Every configuration of each list, in order. The epochs count from 1.
     chains: Vec<Vec<Configuration>>,
-    /// The ids of configurations that were committed and have never been: nobody had them when an older store went on.
+    /// The ids of configurations that were committed and do not count: no process had them when an older store was
+    /// used.
     given_up: BTreeSet<u64>,
     /// When frames of the second process came to the first, in their present lives.
     heard: BTreeMap<(usize, usize), Streak>,
@@ -192,7 +193,7 @@ impl World {
         }
     }
 
-    /// A configuration as it is in the store.
+    /// Records a configuration of the store.
     fn see_committed(&mut self, new: Configuration) {
         let at = usize::from(new.list.0);
         if self.configurations.get(at).is_none() {
@@ -242,8 +243,8 @@ impl World {
             self.see_lost(&old);
         }
         if let Some(governed) = self.governed.as_mut() {
-            // It was made when the configurations were the same, or nobody has the others: what follows is decided
-            // here.
+            // The store of this coordinator has the same configurations, or no process has the others. So this store
+            // is the newest.
             governed.troubles.forget_newest();
             // The same may be decided again.
             governed.truth.given_up.remove(&new.id);
@@ -253,8 +254,8 @@ impl World {
         self.configurations[at] = new;
     }
 
-    /// D6: a coordinator whose store is old goes another way. It may do so only if nobody has what it does not know:
-    /// then what was decided has never been. Whether it did.
+    /// D6: a coordinator with an old store decides on an epoch again. It may do so only if no process has the earlier
+    /// decisions: then these do not count. Returns whether it was allowed.
     fn fork(&mut self, new: &Configuration) -> bool {
         let (list, at, epoch) = (new.list, usize::from(new.list.0), new.epoch.0);
         let has_newer = |at: usize| {
@@ -268,7 +269,7 @@ impl World {
             ));
             return false;
         }
-        self.log(|| format!("list {at} forks at {epoch}: nobody has what was decided before"));
+        self.log(|| format!("list {at} forks at {epoch}: no process has the earlier decisions"));
         self.marks.see(Seen::Forked);
         let Some(governed) = self.governed.as_mut() else {
             return false;
@@ -312,7 +313,7 @@ impl World {
         process.is_some_and(|p| p.incarnation == incarnation)
     }
 
-    /// D3: nobody is removed for silence whom a peer hears that the coordinator hears.
+    /// D3: a node is not removed for silence if a peer hears it that the coordinator hears.
     fn check_suspicion(&mut self, old: &Configuration, position: Position, node: usize) {
         // A second process has been taken in.
         if self.excused {
@@ -327,8 +328,8 @@ impl World {
             let incarnation = self.records[at].incarnation;
             of_node.filter(|s| s.of.0 == incarnation.0).max_by_key(|s| s.last)
         };
-        // Heard by the coordinator: it was moved, or one of its links was broken. So it may have been if the
-        // coordinator has heard nobody.
+        // If the coordinator hears the node, it removed it by a planned move or for a broken link. That may also be so
+        // if the coordinator hears no node.
         let stood_still = truth.is_late
             || self
                 .governed

@@ -181,11 +181,11 @@ impl ObjectStore {
         let length = value.bytes.len();
         let payload_max = chunk - PIECE_HEAD_BYTES;
         let in_rest = rest.map_or(0, |(_, offset)| {
-            let room = (chunk - offset as usize).saturating_sub(PIECE_HEAD_BYTES);
-            if room.min(length) < PIECE_PAYLOAD_MIN {
+            let space = (chunk - offset as usize).saturating_sub(PIECE_HEAD_BYTES);
+            if space.min(length) < PIECE_PAYLOAD_MIN {
                 0
             } else {
-                room.min(length)
+                space.min(length)
             }
         });
         for full in 0..self.pieces_max {

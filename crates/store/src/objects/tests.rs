@@ -844,7 +844,7 @@ fn keys_in_the_order_of_a_scan_find_room() {
         let (mut seq, mut blocked, mut spills) = (0, 0, 0);
         for (hash, key) in &in_order {
             for tries in 0.. {
-                assert!(tries < 2000, "chunk {chunk_bytes}: no room after {tries} steps");
+                assert!(tries < 2000, "chunk {chunk_bytes}: no space after {tries} steps");
                 if !eager {
                     stream.index.grow_wait = 2;
                 }

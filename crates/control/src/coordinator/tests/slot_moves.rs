@@ -152,7 +152,10 @@ fn a_move_without_space_is_given_up_and_an_operator_may_stop_one() {
     world.offer_slots(None);
     let slots = world.coordinator.slot_move().unwrap();
     assert_eq!(slots.state, SlotMoveState::GivenUp);
-    assert!(slots.reason.contains("no room") && slots.moved_slots >= 64, "{slots:?}");
+    assert!(
+        slots.reason.contains("no free memory") && slots.moved_slots >= 64,
+        "{slots:?}"
+    );
     assert_eq!(world.hand_off(), None);
     assert_eq!(world.order_slots(order(0, 9, stream(0, 0))), None);
     assert!(world.hand_off().is_some());

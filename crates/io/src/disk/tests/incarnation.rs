@@ -174,7 +174,7 @@ fn how_fast_the_disk_is() {
                     let (id, space) = (IoId(n), Space::Log);
                     disk.submit(Io { id, space, at, work });
                     while disk.figures().under_way > 32 {
-                        std::thread::park_timeout(PATIENCE);
+                        std::thread::park_timeout(TIMEOUT);
                     }
                 }
                 while disk.figures().under_way > 0 {

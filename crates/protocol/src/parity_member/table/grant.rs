@@ -6,12 +6,13 @@ use crate::context::Shared;
 use paritas_base::Stripe;
 use paritas_store::{Part, Purpose};
 
-/// What is known of the stripes that were there before a member came.
+/// What a member knows of the stripes that were in use before it joined.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum There {
-    /// All of them, and how many are still to be refilled without a reserved chunk.
+pub(crate) enum EarlierStripes {
+    /// It knows all of them. `backlog` counts those that are still to be refilled and have no reserved chunk.
     Known { backlog: u32 },
-    /// They are below the ends that their owners wish for, of whom `all` have asked, or not.
+    /// It does not know all. They are below the ends that owners have asked for: `wished`, of data and index stripes.
+    /// `all`: every owner has asked.
     Unknown { wished: (u32, u32), all: bool },
 }
 
@@ -24,14 +25,14 @@ pub(super) struct Grants {
     pub(super) used: u32,
     /// Chunks that are reserved for stripes below the ends.
     reserved: u32,
-    /// Chunks that are reserved for stripes beyond the ends that were freed: the delta that freed one may be void, and
-    /// is then undone (P3.10).
+    /// Chunks that are reserved for freed stripes beyond the ends. The delta that freed one may be undone (P3.10),
+    /// which needs the chunk again.
     freed: u32,
 }
 
 impl Grants {
-    /// Chunks that are reserved.
-    pub(super) fn set_aside(&self) -> u32 {
+    /// All reserved chunks.
+    pub(super) fn reserved_total(&self) -> u32 {
         self.reserved + self.freed
     }
 
@@ -71,7 +72,7 @@ impl Grants {
 }
 
 impl ParityTable {
-    /// Whether used and reserved chunks are those that the states of the stripes say. It looks at every stripe.
+    /// Whether the counts of used and reserved chunks agree with the states of the stripes. It reads all states.
     pub(crate) fn is_sound(&self) -> bool {
         let used = self.data.placed() + self.index.placed();
         let (data_end, index_end) = self.grants.ends;
@@ -79,23 +80,23 @@ impl ParityTable {
         self.grants.used == used && self.grants.reserved == reserved
     }
 
-    /// Parity chunks that hold memory.
+    /// Number of parity chunks in memory.
     pub(crate) fn memory_slots(&self) -> u32 {
         if self.on_disk.is_some() { 0 } else { self.grants.used }
     }
 
-    /// With those that memory is set aside for.
+    /// The same, with reserved chunks.
     pub(crate) fn memory_slots_granted(&self) -> u32 {
         if self.on_disk.is_some() {
             0
         } else {
-            self.grants.used + self.grants.set_aside()
+            self.grants.used + self.grants.reserved_total()
         }
     }
 
-    /// Chunks of memory, or of the disk, that it uses, and those reserved for it.
+    /// Used and reserved chunks, of memory or of the disk.
     pub(crate) fn budgeted(&self) -> (u32, u32) {
-        (self.grants.used, self.grants.set_aside())
+        (self.grants.used, self.grants.reserved_total())
     }
 
     /// Reserved chunks for stripes below the granted ends.
@@ -103,28 +104,28 @@ impl ParityTable {
         self.grants.reserved
     }
 
-    /// Whether a stripe's chunk can be brought back beside so many that are about to be. A stand-in takes what writers
-    /// may; who was planned for takes all there is, but what data positions need to serve (P10.5).
+    /// Whether a stripe can be refilled while `under_way` other chunks are being rebuilt. A stand-in may use the chunks
+    /// that writers may use. Any other member may use all but those that data positions need to serve (P10.5).
     pub(crate) fn may_refill(&self, shared: &Shared, stripe: Stripe, under_way: usize, stands_in: bool) -> bool {
-        let set_aside = match self.grants.is_granted(stripe) {
+        let reserved = match self.grants.is_granted(stripe) {
             true => self.grants.reserved,
             false => self.grants.freed,
         };
         let purpose = if stands_in { Purpose::StandIn } else { Purpose::Rebuild };
-        set_aside > 0 || under_way < self.budget(shared).available(purpose) as usize
+        reserved > 0 || under_way < self.budget(shared).available(purpose) as usize
     }
 
     /// Reserves chunks for stripes up to these ends, as far as memory or disk allow; returns the granted ends.
-    pub(crate) fn grant(&mut self, shared: &mut Shared, wanted: (u32, u32), there: There) -> (u32, u32) {
-        let backlog = match there {
-            There::Known { backlog } => Some(backlog),
-            There::Unknown { .. } => None,
+    pub(crate) fn grant(&mut self, shared: &mut Shared, wanted: (u32, u32), earlier: EarlierStripes) -> (u32, u32) {
+        let backlog = match earlier {
+            EarlierStripes::Known { backlog } => Some(backlog),
+            EarlierStripes::Unknown { .. } => None,
         };
-        // The backlog of memory has no parity chunks.
+        // The backlog of the memory's budget does not count parity chunks.
         let of_backlog = if self.is_on_disk() { backlog.unwrap_or(0) } else { 0 };
         let (data, index) = self.grants.ends;
         let (mut data_end, mut index_end) = (wanted.0.max(data), wanted.1.max(index));
-        // Stripes that were there before this member came, and are beyond what it granted, have the first call.
+        // Stripes that were in use before this member joined, and are beyond its granted ends, come first.
         let awaited = self.awaited();
         if let (true, Some(disk)) = (self.is_on_disk(), &shared.disk) {
             let ahead = backlog.map_or(0, |_| disk.ahead_max(self.grants.reserved));
@@ -133,13 +134,13 @@ impl ParityTable {
             index_end = index_end.min(index.max(used(&self.index, ahead.div_ceil(2))));
         }
         let available = self.budget(shared).available(Purpose::Write) + of_backlog;
-        // As much as there is: what little is left must not lie idle. Of too little the index has half, without which
-        // nothing grows.
+        // If fewer chunks are free than wanted, all are granted, so that none lies idle. Index stripes then get up to
+        // half, because a stream without further index pages cannot grow.
         let space = (available + self.grants.freed).saturating_sub(awaited);
         let (data_more, index_more) = (self.data.unused(data, data_end), self.index.unused(index, index_end));
-        if let There::Unknown { wished, all } = there {
-            // What there is may be needed for what was there before: below what its owners wish for, and as much for
-            // whoever has not asked yet.
+        if let EarlierStripes::Unknown { wished, all } = earlier {
+            // The free chunks may be needed for stripes that were in use before. Those of owners that have asked are
+            // below their wished ends. As many again are assumed for owners that have not asked yet.
             let of_all =
                 self.data.unused(data, wished.0.max(data_end)) + self.index.unused(index, wished.1.max(index_end));
             let needed = of_all.saturating_mul(if all { 1 } else { 2 });
@@ -163,14 +164,14 @@ impl ParityTable {
         self.grants.ends
     }
 
-    /// Chunks still to be refilled of stripes beyond what is granted.
+    /// Stripes beyond the granted ends that are still to be refilled.
     fn awaited(&self) -> u32 {
         let (data, index) = self.grants.ends;
         self.data.awaited_from(data) + self.index.awaited_from(index)
     }
 
-    /// Those of them without a reserved chunk.
-    pub(crate) fn slots_owed(&self) -> u32 {
+    /// Of these, the stripes without a reserved chunk.
+    pub(crate) fn refill_backlog(&self) -> u32 {
         self.awaited().saturating_sub(self.grants.freed)
     }
 }

@@ -18,7 +18,7 @@ impl Half {
         self.states.get(number as usize).copied().unwrap_or(State::Untouched)
     }
 
-    /// Stripes from this number on that will use a chunk and do not yet.
+    /// Number of stripes from `first` on that will use a chunk and do not yet.
     pub(super) fn awaited_from(&self, first: u32) -> u32 {
         let rest = self.states.get(first as usize..).unwrap_or_default();
         rest.iter()
@@ -26,14 +26,14 @@ impl Half {
             .count() as u32
     }
 
-    /// Of the numbers from `first` to `end`, those that use no chunk and will not.
+    /// Number of stripes from `first` to `end` that use no chunk and will not.
     pub(super) fn unused(&self, first: u32, end: u32) -> u32 {
         let known = (self.states.len() as u32).clamp(first, end.max(first));
         let unused = (first..known).filter(|number| !self.state(*number).is_held()).count();
         unused as u32 + end.max(first) - known
     }
 
-    /// The end up to which numbers from `first` on, at most to `end`, include `unused` of those.
+    /// The largest end, up to `end`, such that at most `unused` stripes from `first` to it use no chunk and will not.
     pub(super) fn reach(&self, first: u32, end: u32, mut unused: u32) -> u32 {
         let known = (self.states.len() as u32).min(end);
         for number in first..known {
@@ -47,14 +47,14 @@ impl Half {
         first.max(known).saturating_add(unused).min(first.max(end))
     }
 
-    /// Of these numbers, those without a place.
+    /// Number of stripes from `first` to `end` that use no chunk.
     pub(super) fn without_place(&self, first: u32, end: u32) -> u32 {
         let known = (self.states.len() as u32).min(end);
         let placed = (first..known).filter(|number| self.state(*number).has_place()).count();
         end - first - placed as u32
     }
 
-    /// Numbers with a place.
+    /// Number of stripes that use a chunk.
     pub(super) fn placed(&self) -> u32 {
         self.states.iter().filter(|state| state.has_place()).count() as u32
     }

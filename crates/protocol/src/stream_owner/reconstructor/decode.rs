@@ -3,11 +3,11 @@
 use paritas_base::Position;
 use paritas_code::{Code, sum};
 
-/// Sets of sources tried at most when some are wrong: all there are, in any but very wide schemes.
+/// The most sets of sources that are tried if some are wrong. Only very wide schemes have more sets.
 const SOURCE_SETS_MAX: usize = 64;
 
-/// Decodes a chunk from the first `k` of the sources, and if its sum is not one that was told, from each other set of
-/// `k` of them (P9.3). Gives the chunk and its sum; no chunk whose sum is wrong is ever given.
+/// Decodes a chunk from the first `k` sources. If members did not report its sum, tries other sets of `k` sources
+/// (P9.3). Returns the chunk and its sum, never a chunk whose sum was not reported.
 pub(super) fn decode_checked(
     code: &Code,
     sources: &[(u8, &[u8])],
@@ -33,7 +33,7 @@ pub(super) fn decode_checked(
     None
 }
 
-/// The next set of as many of the numbers below `end`, in order: the last numbers change first. False after the last.
+/// Changes `set` to the next set of the same size of numbers below `end`, in lexicographic order. False after the last.
 fn next_set(set: &mut [usize], end: usize) -> bool {
     let size = set.len();
     let movable = |(at, number): &(usize, &usize)| **number + size - at < end;

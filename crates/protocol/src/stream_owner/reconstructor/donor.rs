@@ -21,7 +21,7 @@ pub(super) struct Donor {
 const DONOR_MISSES_MAX: u32 = 8;
 
 impl StreamOwner {
-    /// Asks who held the position before for a chunk at the version that is wanted: one chunk instead of `k`.
+    /// Asks the donor for a chunk at the wanted version. This transfers one chunk instead of `k`.
     pub(super) fn ask_donor<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,
@@ -51,7 +51,7 @@ impl StreamOwner {
         true
     }
 
-    /// The donor's answer. What it has not, or has wrong, is decoded.
+    /// The donor's answer. A chunk that the donor lacks, or whose sum is wrong, is decoded.
     pub(crate) fn on_donors_chunk<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,

@@ -1,4 +1,4 @@
-//! What is known of one absent chunk while it is read back.
+//! The state of one absent chunk's reconstruction.
 
 use super::at_once::AtOnce;
 use paritas_base::{Position, Time, Version};
@@ -6,7 +6,7 @@ use paritas_base::{Position, Time, Version};
 #[derive(Debug)]
 pub(super) struct Task {
     pub(super) id: u64,
-    /// Parity and sources are asked at the same time; then nothing below is used but `retry_at`.
+    /// The chunk is requested in one round trip. Of the fields below only `retry_at` is used then.
     pub(super) at_once: Option<AtOnce>,
     /// Only the donor is asked so far.
     pub(super) of_donor: bool,
@@ -14,18 +14,18 @@ pub(super) struct Task {
     /// Members that were asked for their parity, and how many of them could not give it.
     pub(super) asked: Vec<Position>,
     pub(super) refused: usize,
-    /// Per data position: what its owner answered, and to which wish.
+    /// For each data position, the answer of its owner.
     pub(super) chunks: Vec<Option<Answer>>,
     pub(super) mismatches: u32,
     pub(super) retry_at: Time,
-    /// More parities than the configuration suggests are needed: everybody is asked from now on.
+    /// More parities are needed than the configuration says, so all members are asked from now on.
     pub(super) ask_all: bool,
     /// A chunk decoded from these sources did not have its sum: one of them is wrong (P5.9).
     pub(super) suspect: bool,
 }
 
 impl Task {
-    /// A task before anyone is asked.
+    /// A task before any request.
     pub(super) fn new(id: u64, retry_at: Time) -> Self {
         Self {
             id,
@@ -53,9 +53,9 @@ pub(super) struct ParityCopy {
 
 #[derive(Debug)]
 pub(super) enum Answer {
-    /// It was asked for this version, and has not answered.
+    /// The owner was asked for this version and has not answered.
     Asked(Version),
-    /// It cannot give it.
+    /// The owner cannot give the chunk.
     None,
     Here(Vec<u8>),
 }
