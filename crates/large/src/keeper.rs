@@ -437,6 +437,11 @@ impl<U: core::fmt::Debug> Keeper<U> {
         self.parts.get(id).is_some_and(|held| matches!(held.state, State::Kept))
     }
 
+    /// Whether it has declined a part of this stream, or had no memory for one, and no list has settled that.
+    pub fn owes(&self, x: Position) -> bool {
+        self.owed.keys().any(|id| id.x == x)
+    }
+
     /// Whether it has parts to make, or such as there was no memory for.
     pub fn is_busy(&self) -> bool {
         let is_making = |held: &Held<U>| matches!(held.state, State::Making(_));

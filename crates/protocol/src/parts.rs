@@ -455,11 +455,9 @@ impl PositionParts {
 
     /// Whether the list of a stream is of use: to become whole, or to free what is dead.
     fn must_ask(&self, configuration: &Configuration, x: Position) -> bool {
-        let known = &self.known[x.index()];
-        if self.is_live(configuration) || self.was_whole {
-            return self.keeper.needs_list(x) && self.has_parts_of(x);
-        }
-        (self.keeper.needs_list(x) && !known.has_none) || (self.keeper.needs_list(x) && self.has_parts_of(x))
+        let has_all = self.is_live(configuration) || self.was_whole || self.known[x.index()].has_none;
+        // A part that was declined is settled by a list alone, even if its group is dead by now.
+        self.keeper.needs_list(x) && (!has_all || self.has_parts_of(x) || self.keeper.owes(x))
     }
 
     fn is_live(&self, configuration: &Configuration) -> bool {

@@ -9,6 +9,7 @@ mod crowd;
 mod eviction;
 mod halt;
 mod history;
+mod large_values;
 mod log_assist;
 mod log_node;
 mod log_room;

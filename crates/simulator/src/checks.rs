@@ -193,7 +193,12 @@ impl World {
         let Some(process) = self.processes[at].as_ref() else {
             return Ok(());
         };
-        for list in process.node.replica().lists() {
+        // A former owner does not know what its successor has freed.
+        let is_newest = |list: &&List| {
+            let newest = self.configuration(list.configuration.list);
+            newest.epoch == list.configuration.epoch
+        };
+        for list in process.node.replica().lists().filter(is_newest) {
             for owner in list.owners().filter(|owner| owner.phase() == Phase::Serve) {
                 for (i, held) in list.configuration.positions.iter().enumerate() {
                     let Some(held) = held.filter(|held| held.state == PositionState::Live) else {

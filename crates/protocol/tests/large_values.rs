@@ -1,0 +1,208 @@
+//! Values that lie in parts at the positions of their list (P14).
+
+use crate::support::{Client, Cluster};
+use paritas_base::ListId;
+use paritas_base::configuration::PositionState;
+use paritas_protocol::{Parameters, Port, Proposal};
+use paritas_wire::peer::kind;
+
+const KEYS: usize = 12;
+/// Longer than a dead owner's leases.
+const LEASES_MS: u64 = 2_500;
+
+fn value(n: usize, round: usize) -> String {
+    format!("{n}.{round};").repeat(17_000 + 3_001 * n)
+}
+
+fn ask(cluster: &mut Cluster, client: Client, args: &[&str]) -> String {
+    let mut request = Vec::new();
+    paritas_wire::resp::encode::request(&mut request, args);
+    cluster.feed(client, &request);
+    cluster.pump();
+    String::from_utf8_lossy(&cluster.take(client)).into_owned()
+}
+
+fn set_all(cluster: &mut Cluster, client: Client, round: usize) {
+    for n in 0..KEYS {
+        let reply = ask(cluster, client, &["SET", &format!("key{n}"), &value(n, round)]);
+        assert_eq!(reply, "+OK\r\n", "key{n}");
+    }
+}
+
+fn all_there(cluster: &mut Cluster, client: Client, round: usize) {
+    for n in 0..KEYS {
+        let expected = value(n, round);
+        let reply = ask(cluster, client, &["GET", &format!("key{n}")]);
+        assert!(
+            reply == format!("${}\r\n{expected}\r\n", expected.len()),
+            "key{n}: {} bytes",
+            reply.len()
+        );
+    }
+}
+
+fn part_bytes(cluster: &Cluster, at: usize) -> u64 {
+    cluster.processes[at].node.figures().part_bytes
+}
+
+/// Positions whose holders have asked to become Live since the last call.
+fn asked_live(cluster: &mut Cluster) -> Vec<u8> {
+    let mut asked = Vec::new();
+    for process in &mut cluster.processes {
+        for proposal in process.out.proposals.drain(..) {
+            if let Proposal::AskLive { position, .. } = proposal {
+                asked.push(position.0);
+            }
+        }
+    }
+    asked.sort_unstable();
+    asked.dedup();
+    asked
+}
+
+fn live(cluster: &mut Cluster) {
+    cluster.reconfigure(0, |c| {
+        for a in c.positions.iter_mut().flatten() {
+            a.state = PositionState::Live;
+        }
+    });
+}
+
+/// One list of `2+2` on nodes 0 to 3, six more that hold nothing, and a client of the last.
+fn start() -> (Cluster, Client) {
+    let mut cluster = Cluster::coded(2, 2, 1, 6, Parameters::default());
+    let client = cluster.connect(9, Port::Any);
+    (cluster, client)
+}
+
+#[test]
+fn large_values_survive_any_two_holders_and_their_successors_make_the_parts_again() {
+    for [first, second] in [[0, 1], [0, 3], [2, 3]] {
+        let (mut cluster, client) = start();
+        set_all(&mut cluster, client, 1);
+        let before: Vec<u64> = (0..4).map(|at| part_bytes(&cluster, at)).collect();
+        assert!(before.iter().all(|bytes| *bytes > 100_000), "{before:?}");
+        cluster.kill(first);
+        cluster.kill(second);
+        cluster.hand_over(0, first as u8, 4);
+        cluster.hand_over(0, second as u8, 5);
+        cluster.advance(LEASES_MS);
+        all_there(&mut cluster, client, 1);
+        cluster.advance(2_000);
+        let asked = asked_live(&mut cluster);
+        assert!(
+            asked.contains(&(first as u8)) && asked.contains(&(second as u8)),
+            "{asked:?}"
+        );
+        assert_eq!(
+            [part_bytes(&cluster, 4), part_bytes(&cluster, 5)],
+            [before[first], before[second]]
+        );
+        live(&mut cluster);
+        set_all(&mut cluster, client, 2);
+        let others: Vec<usize> = (0..4).filter(|at| ![first, second].contains(at)).collect();
+        cluster.kill(others[0]);
+        cluster.kill(others[1]);
+        cluster.hand_over(0, others[0] as u8, 6);
+        cluster.hand_over(0, others[1] as u8, 7);
+        cluster.advance(LEASES_MS);
+        all_there(&mut cluster, client, 2);
+    }
+}
+
+#[test]
+fn a_successor_that_cannot_get_its_parts_does_not_ask_to_become_live() {
+    let (mut cluster, client) = start();
+    set_all(&mut cluster, client, 1);
+    cluster.kill(3);
+    cluster.tamper = Some(Box::new(|_, to, _, message| {
+        (to == 4 && message.kind() == kind::UNIT_VALUE).then(Vec::new)
+    }));
+    asked_live(&mut cluster);
+    cluster.hand_over(0, 3, 4);
+    cluster.advance(3_000);
+    assert!(!asked_live(&mut cluster).contains(&3));
+    cluster.tamper = None;
+    cluster.advance(3_000);
+    assert!(asked_live(&mut cluster).contains(&3));
+}
+
+#[test]
+fn parts_are_freed_when_their_value_is_overwritten_deleted_or_never_finished() {
+    let (mut cluster, client) = start();
+    set_all(&mut cluster, client, 1);
+    let before: Vec<u64> = (0..4).map(|at| part_bytes(&cluster, at)).collect();
+    set_all(&mut cluster, client, 2);
+    cluster.advance(100);
+    let after: Vec<u64> = (0..4).map(|at| part_bytes(&cluster, at)).collect();
+    assert_eq!(before, after, "overwritten");
+    // A holder takes no unit: the value is never whole, and its client gives up.
+    cluster.tamper = Some(Box::new(|_, to, _, message| {
+        (to == 2 && message.kind() == kind::PUT_UNIT).then(Vec::new)
+    }));
+    let second = cluster.connect(8, Port::Any);
+    let mut request = Vec::new();
+    paritas_wire::resp::encode::request(&mut request, &["SET", "key0", &value(0, 3)]);
+    cluster.feed(second, &request);
+    cluster.pump();
+    cluster.tamper = Some(Box::new(|_, _, _, message| {
+        [kind::MAKE_PART, kind::OPEN_PART]
+            .contains(&message.kind())
+            .then(Vec::new)
+    }));
+    cluster.advance(12_000);
+    cluster.tamper = None;
+    let reply = String::from_utf8_lossy(&cluster.take(second)).into_owned();
+    assert!(reply.starts_with('-'), "{reply:?}");
+    cluster.advance(1_000);
+    all_there(&mut cluster, client, 2);
+    cluster.advance(1_000);
+    let after: Vec<u64> = (0..4).map(|at| part_bytes(&cluster, at)).collect();
+    assert_eq!(before, after, "never finished");
+    for n in 0..KEYS {
+        assert_eq!(ask(&mut cluster, client, &["DEL", &format!("key{n}")]), ":1\r\n");
+    }
+    cluster.advance(1_000);
+    let after: Vec<u64> = (0..4).map(|at| part_bytes(&cluster, at)).collect();
+    assert_eq!(after, [0; 4], "deleted");
+}
+
+#[test]
+fn an_owner_that_dies_with_a_value_half_sent_leaves_nothing() {
+    let (mut cluster, client) = start();
+    set_all(&mut cluster, client, 1);
+    let before: Vec<u64> = (2..4).map(|at| part_bytes(&cluster, at)).collect();
+    cluster.tamper = Some(Box::new(|_, to, _, message| {
+        (to == 3 && message.kind() == kind::PUT_UNIT).then(Vec::new)
+    }));
+    let second = cluster.connect(8, Port::Any);
+    for n in 0..KEYS {
+        let mut request = Vec::new();
+        paritas_wire::resp::encode::request(&mut request, &["SET", &format!("key{n}"), &value(n, 3)]);
+        cluster.feed(second, &request);
+        cluster.pump();
+    }
+    cluster.kill(0);
+    cluster.kill(1);
+    cluster.tamper = None;
+    cluster.hand_over(0, 0, 4);
+    cluster.hand_over(0, 1, 5);
+    // The commands were forwarded: they are sent to the new owners, and run there.
+    cluster.advance(LEASES_MS + 6_000);
+    let configuration = cluster.processes[2]
+        .node
+        .replica()
+        .list(ListId(0))
+        .unwrap()
+        .configuration
+        .clone();
+    assert_eq!(configuration.positions.iter().flatten().count(), 4);
+    for n in 0..KEYS {
+        let reply = ask(&mut cluster, client, &["GET", &format!("key{n}")]);
+        let is = |round| reply == format!("${}\r\n{}\r\n", value(n, round).len(), value(n, round));
+        assert!(is(1) || is(3), "key{n}: {} bytes", reply.len());
+    }
+    cluster.advance(3_000);
+    let after: Vec<u64> = (2..4).map(|at| part_bytes(&cluster, at)).collect();
+    assert_eq!(before, after);
+}
