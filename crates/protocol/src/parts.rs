@@ -348,9 +348,9 @@ impl PositionParts {
     // --- units -------------------------------------------------------------------------------------------------------
 
     /// Sum and bytes of a unit that is kept here.
-    pub(crate) fn read<'a>(
+    pub(crate) fn read(
         &self,
-        arena: &'a mut Arena,
+        arena: &mut Arena,
         x: Position,
         name: PartName,
         unit: u32,
