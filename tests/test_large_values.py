@@ -196,9 +196,9 @@ class Overwriter(Background):
         super().__init__()
         self.cluster, self.node = cluster, node
         self.keys = [b"%s:%d" % (name, n) for n in range(3)]
-        # By key: numbers that the next read may find, and numbers of all writes begun.
+        # By key: numbers that the next read may find, and what became of each write.
         self.possible = {key: {None} for key in self.keys}
-        self.begun = {key: {None} for key in self.keys}
+        self.writes = {key: {None: "never written"} for key in self.keys}
         self.acknowledged = self.refused = self.uncertain = 0
 
     def work(self):
@@ -207,29 +207,34 @@ class Overwriter(Background):
             if self.ending.is_set():
                 return
             key = self.keys[number % len(self.keys)]
-            self.begun[key].add(number)
+            self.writes[key][number] = "begun"
             try:
                 client.set(key, numbered(number))
-            except (redis.ConnectionError, redis.TimeoutError):
-                client.connection_pool.disconnect()
+                self.acknowledged += 1
+                self.possible[key] = {number}
+                self.writes[key][number] = "acknowledged"
+                continue
             except redis.ResponseError as error:
-                reason = str(error).split()[0]
+                reason = self.writes[key][number] = str(error).split()[0]
                 if reason in REFUSALS:
                     self.refused += 1
                     continue
                 assert reason == "UNCERTAIN", error
-            else:
-                self.acknowledged += 1
-                self.possible[key] = {number}
-                continue
+            except (redis.ConnectionError, redis.TimeoutError) as error:
+                client.connection_pool.disconnect()
+                self.writes[key][number] = str(error)
             self.uncertain += 1
             self.possible[key].add(number)
 
     def number_in(self, key, found):
         """The number that a value says. Fails if the value was never written to the key, or is a mixture."""
-        number = None if found is None else int(found[:11])
-        assert number in self.begun[key], f"{key}: {number} was never written to it"
-        assert found is None or found == numbered(number), f"{key}: {len(found)} bytes are not those of {number}"
+        if found is None:
+            return None
+        runs = [(int(word or b"0"), len(list(some))) for word, some in itertools.groupby(found.split(b";")[:-1])]
+        number, newest, writes = runs[0][0], max(self.possible[key] - {None}, default=0), self.writes[key]
+        if number not in writes or found != numbered(number):
+            told = [(said, f"{count} words", writes.get(said)) for said, count in runs]
+            raise AssertionError(f"{key}: {len(found)} bytes say {told}; newest {newest}; {dict(list(writes.items())[-60:])}")
         return number
 
 
