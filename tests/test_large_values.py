@@ -10,7 +10,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from conftest import PATIENCE, Background, until
+from conftest import TIMEOUT_S, Background, until
 from test_snapshot import done
 
 VALUE_MAX = 16 << 20
@@ -31,7 +31,7 @@ def bytes_of(cluster, node):
 def owner_of(cluster, key):
     """The node that owns a key: its port for cluster-aware clients answers for it."""
     for node in range(cluster.nodes):
-        strict = redis.Redis(port=cluster.port + 1_000 + node, socket_timeout=PATIENCE, retry=Retry(NoBackoff(), 0))
+        strict = redis.Redis(port=cluster.port + 1_000 + node, socket_timeout=TIMEOUT_S, retry=Retry(NoBackoff(), 0))
         try:
             strict.exists(key)
             return node
@@ -47,7 +47,7 @@ def parts_bytes(cluster):
 
 def until_parts_are(cluster, wanted):
     """Waits until the parts in all memories have this many bytes. A status may be older than the last command."""
-    until(lambda: parts_bytes(cluster) == wanted, f"{wanted} bytes of parts", patience=20)
+    until(lambda: parts_bytes(cluster) == wanted, f"{wanted} bytes of parts", timeout_s=20)
 
 
 def until_only_the_sentinel_has_parts(cluster, node=0):
@@ -301,7 +301,7 @@ def test_a_snapshot_has_large_values(start_cluster, rng, tmp_path):
 
 def begin_set(cluster, node, key, size, sent):
     """Sends the first bytes of a SET and disconnects."""
-    with socket.create_connection(("127.0.0.1", cluster.port + node), timeout=PATIENCE) as connection:
+    with socket.create_connection(("127.0.0.1", cluster.port + node), timeout=TIMEOUT_S) as connection:
         head = b"*3\r\n$3\r\nSET\r\n$%d\r\n%s\r\n$%d\r\n" % (len(key), key, size)
         connection.sendall((head + bytes(size) + b"\r\n")[: len(head) + sent])
 
@@ -319,9 +319,9 @@ def test_a_client_that_goes_leaves_nothing(start_cluster):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(PATIENCE)
+        thread.join(TIMEOUT_S)
     # Each of them may be done after its client has gone, and after a deletion.
     client.set("sentinel", bytes(SENTINEL))
-    until(lambda: client.delete("whole") == 0 and parts_bytes(cluster) == SENTINEL_PARTS, "no other part", patience=20)
+    until(lambda: client.delete("whole") == 0 and parts_bytes(cluster) == SENTINEL_PARTS, "no other part", timeout_s=20)
     client.delete("sentinel")
     until_parts_are(cluster, 0)
