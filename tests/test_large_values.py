@@ -28,16 +28,18 @@ def bytes_of(cluster, node):
     return cluster.client(node, decode_responses=False)
 
 
+def is_owner(cluster, node, key):
+    """A node's port for cluster-aware clients answers only for keys that the node owns."""
+    strict = redis.Redis(port=cluster.port + 1_000 + node, socket_timeout=TIMEOUT_S, retry=Retry(NoBackoff(), 0))
+    try:
+        strict.exists(key)
+        return True
+    except redis.exceptions.MovedError:
+        return False
+
+
 def owner_of(cluster, key):
-    """The node that owns a key: its port for cluster-aware clients answers for it."""
-    for node in range(cluster.nodes):
-        strict = redis.Redis(port=cluster.port + 1_000 + node, socket_timeout=TIMEOUT_S, retry=Retry(NoBackoff(), 0))
-        try:
-            strict.exists(key)
-            return node
-        except redis.exceptions.MovedError:
-            pass
-    raise AssertionError(f"no node owns {key}")
+    return next(node for node in range(cluster.nodes) if is_owner(cluster, node, key))
 
 
 def parts_bytes(cluster):
@@ -281,6 +283,46 @@ def test_large_values_are_never_mixed_while_nodes_die(start_cluster, rng):
             for key, possible in writer.possible.items():
                 number = writer.number_in(key, client.get(key))
                 assert number in possible, f"{key}: found {number}, possible {possible}"
+
+
+def set_command(key, value):
+    return b"*3\r\n$3\r\nSET\r\n$%d\r\n%s\r\n$%d\r\n%s\r\n" % (len(key), key, len(value), value)
+
+
+def set_through(cluster, node, key, value):
+    """SET as the first command of the first connection to the node that is answered. Tries until the node is there."""
+
+    def answer():
+        try:
+            with cluster.socket(node) as connection:
+                connection.sendall(set_command(key, value))
+                return connection.recv(100)
+        except OSError:
+            return None
+
+    return until(answer, f"an answer of node {node}")
+
+
+def test_a_write_through_a_restarted_node_does_not_continue_another(start_cluster, rng):
+    """A node dies while it forwards a large value. Its next process numbers connections and commands as the dead one
+    did, and the owner may still have the first part of the value."""
+    cluster = start_cluster()
+    # The port for other clients numbers its connections too, so no node but the owner may have been asked.
+    # Nobody has connected to the other nodes.
+    key = next(key for key in map(b"key:%d".__mod__, range(1_000)) if is_owner(cluster, 0, key))
+    reader = bytes_of(cluster, 0)
+    for node in range(1, cluster.nodes):
+        old, new = (b"%s%d;" % (which, node) * 60_000 for which in (b"old", b"new"))
+        pids = cluster.pids()
+        with cluster.socket(node) as connection:
+            connection.sendall(set_command(key, old))
+            # The value must be on its way: the time is what is drawn.
+            threading.Event().wait(rng.uniform(0.001, 0.008))
+            cluster.kill_process(pids[node])
+        assert set_through(cluster, node, key, new) == b"+OK\r\n"
+        found = reader.get(key)
+        assert found == new, f"{len(found)} bytes, {found.count(old[:5])} words of the value of the dead node"
+        cluster.until_replaced([pids[node]])
 
 
 def test_a_snapshot_has_large_values(start_cluster, rng, tmp_path):
