@@ -25,6 +25,11 @@ a minus means at least that many.
   with 64 bytes more for each key at most 256 KiB. Over several hash slots, MSET, DEL and UNLINK may be larger: they are
   cut into such parts.
 - An MGET whose reply would be longer than 32 MiB is refused.
+- A value above 64 KiB lies in parts at all positions of its list. It costs a round trip more to write, and one to read,
+  than a small value. If one of these nodes has no memory for its part, the write is refused with `-OOM`. No keys are
+  evicted for it, whatever the policy.
+- A large value in a command or a reply counts for `maxmemory-clients` with twice its length, at times more. With nodes
+  of less than 512 MB and the default, a client that writes or reads 16 MiB may be closed.
 - MSETNX, RENAME, RENAMENX and COPY need their keys in one hash slot, on both ports.
 - A write is answered when every parity member of its list has it, or as many as `ack_quorum` says. So WAIT has
   nothing to wait for: it answers the fewest live parity members of any list.
@@ -38,7 +43,9 @@ a minus means at least that many.
 
 | command | here |
 |---|---|
-| values, keys | at most 64 KiB and 8 KiB; an error names the limit |
+| values, keys | at most 16 MiB and 8 KiB; an error names the limit |
+| MSET, MSETNX | values of at most 64 KiB; an error names the limit. Over several hash slots, \
+other keys may be set by then |
 | EXPIRE and its kin, SET EX … | times after the year 10889 are invalid (48 bits of milliseconds) |
 | INCRBYFLOAT | exact to 17 places below 1.7e21, not in the platform's `long double`; no hexadecimal numbers |
 | OBJECT ENCODING | by the value alone: `int`, `embstr` (to 44 bytes) or `raw` |

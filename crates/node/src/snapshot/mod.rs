@@ -7,7 +7,8 @@ pub mod rdb;
 
 use crate::{ByteCount, Failure};
 use cluster::{Cluster, Slots};
-use paritas_store::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use paritas_protocol::LARGE_VALUE_BYTES_MAX;
+use paritas_store::KEY_BYTES_MAX;
 use paritas_wire::resp::Value;
 use rdb::{Entry, Limits, RdbError, Reader, Writer};
 use std::collections::HashSet;
@@ -41,7 +42,7 @@ const EXPIRY_MS_MAX: u64 = (1 << 48) - 1;
 /// The limits of a snapshot file.
 pub const LIMITS: Limits = Limits {
     key_bytes_max: KEY_BYTES_MAX,
-    value_bytes_max: VALUE_BYTES_MAX,
+    value_bytes_max: LARGE_VALUE_BYTES_MAX,
 };
 
 /// The progress of a snapshot or a restore.
