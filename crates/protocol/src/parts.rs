@@ -348,13 +348,7 @@ impl PositionParts {
     // --- units -------------------------------------------------------------------------------------------------------
 
     /// Sum and bytes of a unit that is kept here.
-    pub(crate) fn read(
-        &self,
-        arena: &mut Arena,
-        x: Position,
-        name: PartName,
-        unit: u32,
-    ) -> Option<(u32, Vec<u8>)> {
+    pub(crate) fn read(&self, arena: &mut Arena, x: Position, name: PartName, unit: u32) -> Option<(u32, Vec<u8>)> {
         let memory = writing(arena);
         let id = PartId { x, name };
         let (sum, bytes) = self.keeper.read(&memory, &id, unit)?;

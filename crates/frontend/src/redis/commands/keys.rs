@@ -12,6 +12,15 @@ const OBJECT_BYTES: usize = 3 + 8;
 /// Bytes that an expiry adds.
 const EXPIRY_BYTES: usize = 7;
 
+/// A copy of an object, of any type.
+struct CopiedObject {
+    seen: Seen,
+    /// The bytes in it: of a large value, its tail.
+    bytes: Vec<u8>,
+    /// The record of a large value; empty if the value is not large.
+    record: Vec<u8>,
+}
+
 impl<O: Out> Operation<'_, '_, O> {
     pub(crate) fn delete(&mut self) -> Result<(), Stop> {
         let mut bytes = 0;
@@ -54,25 +63,29 @@ impl<O: Out> Operation<'_, '_, O> {
         })
     }
 
-    /// A copy of a key's object, of any type: the bytes in it, and its record if the value is large.
-    fn object(&mut self, at: usize) -> Result<Option<(Seen, Vec<u8>, Vec<u8>)>, Stop> {
+    /// A copy of a key's object.
+    fn object(&mut self, at: usize) -> Result<Option<CopiedObject>, Stop> {
         self.look(at, |object, _| {
             Ok(object.map(|object| {
                 let mut bytes = Vec::with_capacity(object.len());
                 object.copy_to(&mut bytes);
-                (Seen::of(object), bytes, object.record().unwrap_or_default().to_vec())
+                CopiedObject {
+                    seen: Seen::of(object),
+                    bytes,
+                    record: object.record().unwrap_or_default().to_vec(),
+                }
             }))
         })
     }
 
     /// Of a large value, both objects name the same parts.
-    fn put_object(&mut self, at: usize, seen: &Seen, bytes: &[u8], record: &[u8]) -> Result<(), Stop> {
+    fn put_object(&mut self, at: usize, object: &CopiedObject) -> Result<(), Stop> {
         let value = Value {
-            bytes,
-            expiry_ms: seen.expiry_ms,
-            flags: seen.flags,
-            hash_kind: seen.is_hash,
-            record,
+            bytes: &object.bytes,
+            expiry_ms: object.seen.expiry_ms,
+            flags: object.seen.flags,
+            hash_kind: object.seen.is_hash,
+            record: &object.record,
         };
         self.put(at, value)
     }
@@ -98,8 +111,8 @@ impl<O: Out> Operation<'_, '_, O> {
         let source = self.object(1)?;
         let taken = self.seen(2)?.is_some();
         let copied = match source {
-            Some((seen, bytes, record)) if replace || !taken => {
-                self.put_object(2, &seen, &bytes, &record)?;
+            Some(object) if replace || !taken => {
+                self.put_object(2, &object)?;
                 true
             }
             _ => false,
@@ -110,19 +123,19 @@ impl<O: Out> Operation<'_, '_, O> {
 
     /// RENAME, and RENAMENX if `only_if_free`: one delta.
     pub(crate) fn rename(&mut self, only_if_free: bool) -> Result<(), Stop> {
-        let Some((seen, bytes, record)) = self.object(1)? else {
+        let Some(object) = self.object(1)? else {
             return Err(Stop::Error(errors::NO_SUCH_KEY));
         };
         let taken = self.seen(2)?.is_some();
         let same = self.job.args.arg(1) == self.job.args.arg(2);
         let renames = !(same || only_if_free && taken);
         if renames {
-            self.check_limits(2, bytes.len())?;
+            self.check_limits(2, object.bytes.len())?;
             let (old, new) = (self.job.args.arg(1), self.job.args.arg(2));
             let (keys, inserted) = ([old, new].into_iter(), [new].into_iter());
-            self.access.reserve(2, bytes.len() + new.len(), keys, inserted)?;
+            self.access.reserve(2, object.bytes.len() + new.len(), keys, inserted)?;
             // The order matters: the write can fail for lack of space, so it comes before the removal.
-            self.put_object(2, &seen, &bytes, &record)?;
+            self.put_object(2, &object)?;
             self.remove(1)?;
         }
         if only_if_free {
