@@ -111,6 +111,8 @@ pub struct Keeper<U> {
     /// Positions of the list in memory.
     positions: u8,
     parts: BTreeMap<PartId, Held<U>>,
+    /// Those of them that are open or being made: few, even if there are many parts.
+    unfinished: BTreeSet<PartId>,
     /// Parts that were declined, or that a list names and there was no memory for.
     owed: BTreeMap<PartId, Option<Arc<Record>>>,
     lists: BTreeMap<Position, Listing>,
@@ -128,6 +130,7 @@ impl<U: core::fmt::Debug> Keeper<U> {
             position,
             positions,
             parts: BTreeMap::new(),
+            unfinished: BTreeSet::new(),
             owed: BTreeMap::new(),
             lists: BTreeMap::new(),
             may_decline: !is_born,
@@ -155,8 +158,7 @@ impl<U: core::fmt::Debug> Keeper<U> {
         match self.room_for(memory, id, record) {
             Err(answer) => answer,
             Ok(part) => {
-                self.parts
-                    .insert(id, Held::new(record.clone(), part, State::Open(owner_term)));
+                self.insert(id, Held::new(record.clone(), part, State::Open(owner_term)));
                 Answer::Open(0)
             }
         }
@@ -178,7 +180,9 @@ impl<U: core::fmt::Debug> Keeper<U> {
         }
         if held.is_full(unit_bytes) {
             held.state = State::Kept;
-            return Put::Kept(held.check());
+            let check = held.check();
+            self.unfinished.remove(&id);
+            return Put::Kept(check);
         }
         Put::Taken(unit + 1)
     }
@@ -203,7 +207,7 @@ impl<U: core::fmt::Debug> Keeper<U> {
                 };
                 self.owed.remove(&id);
                 let state = State::Making(Box::new(maker));
-                self.parts.insert(id, Held::new(record.clone(), part, state));
+                self.insert(id, Held::new(record.clone(), part, state));
                 Answer::Making
             }
         }
@@ -218,7 +222,7 @@ impl<U: core::fmt::Debug> Keeper<U> {
         let (Some(part), Some(layout)) = (part, layout) else {
             return Err(Answer::Unknown);
         };
-        let reserved: u64 = self.parts.values().map(|held| held.missing(memory.unit_bytes())).sum();
+        let reserved: u64 = self.unfinished().map(|(_, held)| held.missing(memory.unit_bytes())).sum();
         if memory.room() >= reserved + u64::from(part.content.units(&layout)) {
             return Ok(part);
         }
@@ -227,6 +231,16 @@ impl<U: core::fmt::Debug> Keeper<U> {
             return Err(Answer::Declined);
         }
         Err(Answer::NoRoom)
+    }
+
+    fn insert(&mut self, id: PartId, held: Held<U>) {
+        self.unfinished.insert(id);
+        self.parts.insert(id, held);
+    }
+
+    /// Parts that are open or being made.
+    fn unfinished(&self) -> impl Iterator<Item = (&PartId, &Held<U>)> {
+        self.unfinished.iter().filter_map(|id| Some((id, self.parts.get(id)?)))
     }
 
     // --- lists -----------------------------------------------------------------------------------------------------
@@ -322,13 +336,21 @@ impl<U: core::fmt::Debug> Keeper<U> {
 
     /// These groups are dead.
     pub fn on_free<M: Units<Unit = U>>(&mut self, memory: &mut M, x: Position, groups: &BTreeSet<GroupId>) {
-        self.free_where(memory, |id| id.x == x && groups.contains(&id.name.group));
+        for group in groups {
+            let name = |number| PartName { group: *group, number };
+            let all = PartId { x, name: name(0) }..=PartId { x, name: name(u8::MAX) };
+            let gone: Vec<PartId> = self.parts.range(all.clone()).map(|(id, _)| *id).collect();
+            for id in gone {
+                self.drop_part(memory, &id);
+            }
+            self.owed.retain(|id, _| !all.contains(id));
+        }
     }
 
     /// Tries again to make the parts that there was no memory for, or too few sources. Called by a timer.
     pub fn retry<M: Units<Unit = U>>(&mut self, memory: &M) {
-        for held in self.parts.values_mut() {
-            if let State::Making(maker) = &mut held.state {
+        for id in &self.unfinished {
+            if let Some(State::Making(maker)) = self.parts.get_mut(id).map(|held| &mut held.state) {
                 maker.retry();
             }
         }
@@ -349,7 +371,7 @@ impl<U: core::fmt::Debug> Keeper<U> {
             id.x == x && matches!(&held.state, State::Making(maker) if maker.is_stuck())
         };
         let is_listed = self.lists.get(&x).is_some_and(|listing| listing.is_current);
-        !is_listed || self.owed.keys().any(|id| id.x == x) || self.parts.iter().any(is_stuck)
+        !is_listed || self.owes(x) || self.unfinished().any(is_stuck)
     }
 
     /// Whether this position has every part that it must have of these streams, so that it may become Live. From the
@@ -357,7 +379,7 @@ impl<U: core::fmt::Debug> Keeper<U> {
     pub fn is_whole(&mut self, mut streams: impl Iterator<Item = Position>) -> bool {
         let is_making = |held: &Held<U>| matches!(held.state, State::Making(_));
         let listed = streams.all(|x| self.lists.get(&x).is_some_and(|listing| listing.is_whole));
-        let is_whole = !self.may_decline || (listed && self.owed.is_empty() && !self.parts.values().any(is_making));
+        let is_whole = !self.may_decline || (listed && self.owed.is_empty() && !self.unfinished().any(|(_, held)| is_making(held)));
         self.may_decline &= !is_whole;
         is_whole
     }
@@ -366,7 +388,7 @@ impl<U: core::fmt::Debug> Keeper<U> {
 
     /// The next unit to fetch from another position; `has` tells whether a position may have parts now.
     pub fn next_fetch(&mut self, has: impl Fn(u8) -> bool) -> Option<(PartId, Fetch)> {
-        self.parts.iter_mut().find_map(|(id, held)| match &mut held.state {
+        self.unfinished.iter().find_map(|id| match &mut self.parts.get_mut(id)?.state {
             State::Making(maker) => Some((*id, maker.next_fetch(&has)?)),
             _ => None,
         })
@@ -410,13 +432,14 @@ impl<U: core::fmt::Debug> Keeper<U> {
             return None;
         }
         held.state = State::Kept;
+        self.unfinished.remove(&id);
         Some(check)
     }
 
     /// Begins again what waits for a source that is gone.
     pub fn on_source_lost(&mut self, position: u8) {
-        for held in self.parts.values_mut() {
-            if let State::Making(maker) = &mut held.state {
+        for id in &self.unfinished {
+            if let Some(State::Making(maker)) = self.parts.get_mut(id).map(|held| &mut held.state) {
                 maker.on_lost(position);
             }
         }
@@ -445,7 +468,7 @@ impl<U: core::fmt::Debug> Keeper<U> {
     /// Whether it has parts to make, or such as there was no memory for.
     pub fn is_busy(&self) -> bool {
         let is_making = |held: &Held<U>| matches!(held.state, State::Making(_));
-        self.owed.values().any(Option::is_some) || self.parts.values().any(is_making)
+        self.owed.values().any(Option::is_some) || self.unfinished().any(|(_, held)| is_making(held))
     }
 
     /// Positions of the list in memory.
@@ -458,6 +481,16 @@ impl<U: core::fmt::Debug> Keeper<U> {
         self.parts.values().map(|held| held.units.len()).sum()
     }
 
+    /// Whether there are parts of a stream here, kept or not.
+    pub fn has_parts_of(&self, x: Position) -> bool {
+        let name = PartName {
+            group: GroupId::limit(0),
+            number: 0,
+        };
+        let mut from_here = self.parts.range(PartId { x, name }..);
+        from_here.next().is_some_and(|(id, _)| id.x == x)
+    }
+
     /// All parts that are here, kept or not.
     pub fn parts(&self) -> impl Iterator<Item = PartId> + '_ {
         self.parts.keys().copied()
@@ -467,8 +500,7 @@ impl<U: core::fmt::Debug> Keeper<U> {
     pub fn torn(&self, x: Position, term: Term) -> impl Iterator<Item = PartId> + '_ {
         let is_torn =
             move |id: &PartId, held: &Held<U>| id.x == x && matches!(held.state, State::Open(opened) if opened != term);
-        let parts = self.parts.iter();
-        parts.filter(move |(id, held)| is_torn(id, held)).map(|(id, _)| *id)
+        self.unfinished().filter(move |(id, held)| is_torn(id, held)).map(|(id, _)| *id)
     }
 
     /// Gives the memory of all parts back: the tenure has ended.
@@ -485,6 +517,7 @@ impl<U: core::fmt::Debug> Keeper<U> {
     }
 
     fn drop_part<M: Units<Unit = U>>(&mut self, memory: &mut M, id: &PartId) {
+        self.unfinished.remove(id);
         for unit in self.parts.remove(id).into_iter().flat_map(|held| held.units) {
             memory.free(unit);
         }

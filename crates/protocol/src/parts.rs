@@ -319,9 +319,9 @@ impl PositionParts {
         }
     }
 
-    /// The owner's number of its term and whether it holds parts of its stream: see [`Message::FindParts`].
+    /// Whether there are parts of this stream here (see [`Message::FindParts`]).
     pub(crate) fn has_parts_of(&self, x: Position) -> bool {
-        self.keeper.parts().any(|id| id.x == x)
+        self.keeper.has_parts_of(x)
     }
 
     /// A Live holder has parts of a stream, or none.
