@@ -123,12 +123,13 @@ impl Client {
 
     /// Names its next command at this node.
     pub(crate) fn ticket<O: Out>(&self, cx: &Context<'_, O>) -> Ticket {
-        let (node, conn) = match self.caller {
-            Caller::Local(conn) => (cx.shared.node, conn),
-            Caller::Remote(node, conn) => (node, conn),
+        let (node, incarnation, conn) = match self.caller {
+            Caller::Local(conn) => (cx.shared.node, cx.shared.incarnation, conn),
+            Caller::Remote(node, conn) => (node, self.remote.incarnation, conn),
         };
         Ticket {
             node,
+            incarnation,
             conn,
             n: self.next_n,
         }

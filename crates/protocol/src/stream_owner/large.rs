@@ -30,6 +30,8 @@ const FREED_MAX: usize = 1024;
 pub struct Ticket {
     /// The node that the client is connected to.
     pub node: NodeId,
+    /// The incarnation of that node: each numbers its clients from the start.
+    pub incarnation: Incarnation,
     /// The client there.
     pub conn: ConnId,
     /// The number of the command.
