@@ -222,7 +222,10 @@ impl<U: core::fmt::Debug> Keeper<U> {
         let (Some(part), Some(layout)) = (part, layout) else {
             return Err(Answer::Unknown);
         };
-        let reserved: u64 = self.unfinished().map(|(_, held)| held.missing(memory.unit_bytes())).sum();
+        let reserved: u64 = self
+            .unfinished()
+            .map(|(_, held)| held.missing(memory.unit_bytes()))
+            .sum();
         if memory.room() >= reserved + u64::from(part.content.units(&layout)) {
             return Ok(part);
         }
@@ -379,7 +382,8 @@ impl<U: core::fmt::Debug> Keeper<U> {
     pub fn is_whole(&mut self, mut streams: impl Iterator<Item = Position>) -> bool {
         let is_making = |held: &Held<U>| matches!(held.state, State::Making(_));
         let listed = streams.all(|x| self.lists.get(&x).is_some_and(|listing| listing.is_whole));
-        let is_whole = !self.may_decline || (listed && self.owed.is_empty() && !self.unfinished().any(|(_, held)| is_making(held)));
+        let is_whole = !self.may_decline
+            || (listed && self.owed.is_empty() && !self.unfinished().any(|(_, held)| is_making(held)));
         self.may_decline &= !is_whole;
         is_whole
     }
@@ -388,10 +392,12 @@ impl<U: core::fmt::Debug> Keeper<U> {
 
     /// The next unit to fetch from another position; `has` tells whether a position may have parts now.
     pub fn next_fetch(&mut self, has: impl Fn(u8) -> bool) -> Option<(PartId, Fetch)> {
-        self.unfinished.iter().find_map(|id| match &mut self.parts.get_mut(id)?.state {
-            State::Making(maker) => Some((*id, maker.next_fetch(&has)?)),
-            _ => None,
-        })
+        self.unfinished
+            .iter()
+            .find_map(|id| match &mut self.parts.get_mut(id)?.state {
+                State::Making(maker) => Some((*id, maker.next_fetch(&has)?)),
+                _ => None,
+            })
     }
 
     /// The answer to a fetch for this part: the unit, or `None` if the other holder does not have it. Returns the check
@@ -500,7 +506,9 @@ impl<U: core::fmt::Debug> Keeper<U> {
     pub fn torn(&self, x: Position, term: Term) -> impl Iterator<Item = PartId> + '_ {
         let is_torn =
             move |id: &PartId, held: &Held<U>| id.x == x && matches!(held.state, State::Open(opened) if opened != term);
-        self.unfinished().filter(move |(id, held)| is_torn(id, held)).map(|(id, _)| *id)
+        self.unfinished()
+            .filter(move |(id, held)| is_torn(id, held))
+            .map(|(id, _)| *id)
     }
 
     /// Gives the memory of all parts back: the tenure has ended.

@@ -3,6 +3,7 @@
 //! A command reads everything it needs before it changes anything. So a command that must wait has changed nothing, and
 //! can be run again from its start. Its changes are in one delta if it reserves space first ([`Access::reserve`]).
 
+use super::space::evict;
 use super::{Admission, LARGE_VALUE_BYTES_MAX, StreamOwner, Ticket};
 use crate::context::Context;
 use crate::interface::Out;
@@ -343,7 +344,7 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
             .owner
             .upload(self.cx, self.configuration, ticket, basis, value.bytes);
         self.note_move(self.owner.upload_moved_at(ticket));
-        let sealed = sealed?;
+        let sealed = sealed.map_err(|stop| self.evict_for_parts(stop))?;
         let mut record = Vec::new();
         sealed.encode(&mut record);
         let value = Value {
@@ -355,6 +356,21 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
         self.begun = true;
         self.owner.end_upload(ticket, true);
         Ok(())
+    }
+
+    /// A holder has no memory for a part. Keys of this stream have their parts at the same holders: some are evicted, and
+    /// the value is begun again.
+    fn evict_for_parts(&mut self, stop: Stop) -> Stop {
+        let is_full = stop == Stop::Refused(WriteRefusal::NoMemory);
+        if !is_full || !self.owner.store.policy().evicts() {
+            return stop;
+        }
+        let chunk_bytes = self.cx.shared.arena.chunk_bytes() as u64;
+        if evict(self.cx, self.configuration, self.owner, chunk_bytes) {
+            self.owner.wake.progress = true;
+            return Stop::Wait;
+        }
+        stop
     }
 
     /// The body of a large value. `record` is that of its object.

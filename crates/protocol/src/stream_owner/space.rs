@@ -95,7 +95,12 @@ pub(crate) fn housekeep<O: Out>(
 }
 
 /// Evicts keys of this stream until `bytes` bytes have died. False if there is nothing to evict.
-fn evict<O: Out>(cx: &mut Context<'_, O>, configuration: &Configuration, owner: &mut StreamOwner, bytes: u64) -> bool {
+pub(super) fn evict<O: Out>(
+    cx: &mut Context<'_, O>,
+    configuration: &Configuration,
+    owner: &mut StreamOwner,
+    bytes: u64,
+) -> bool {
     // With a full delta nothing can be evicted, which would look like an empty stream.
     if owner.open_bytes() > DELTA_BYTES_MAX / 2 {
         owner.close_delta(cx, configuration);
