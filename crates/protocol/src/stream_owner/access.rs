@@ -358,8 +358,8 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
         Ok(())
     }
 
-    /// A holder has no memory for a part. Keys of this stream have their parts at the same holders: some are evicted, and
-    /// the value is begun again.
+    /// A holder has no memory for a part. Keys of this stream have their parts at the same holders: some are evicted,
+    /// and the value is begun again.
     fn evict_for_parts(&mut self, stop: Stop) -> Stop {
         let is_full = stop == Stop::Refused(WriteRefusal::NoMemory);
         if !is_full || !self.owner.store.policy().evicts() {
