@@ -1,0 +1,46 @@
+use super::{Gather, How, Part, Wait};
+use crate::dialect::Dialect;
+
+fn combined_for(dialect: Dialect, how: How, replies: &[&str]) -> String {
+    let part = |reply: &&str| Part {
+        reply: reply.as_bytes().to_vec(),
+        wait: Wait::Ready,
+    };
+    let gather = Gather {
+        how,
+        dialect,
+        parts: replies.iter().map(part).collect(),
+        reply_bytes: 0,
+    };
+    let mut out = Vec::new();
+    gather.combine(&mut out);
+    String::from_utf8(out).unwrap()
+}
+
+fn combined(how: How, replies: &[&str]) -> String {
+    combined_for(Dialect::Resp2, how, replies)
+}
+
+#[test]
+fn parts_become_one_reply() {
+    assert_eq!(combined(How::Sum, &[":1\r\n", ":41\r\n"]), ":42\r\n");
+    assert_eq!(combined(How::AllOk, &["+OK\r\n", "+OK\r\n"]), "+OK\r\n");
+    let values = ["*2\r\n$1\r\na\r\n$-1\r\n", "*1\r\n$2\r\n\r\n\r\n"];
+    let in_order = combined(How::InOrder(vec![0, 1, 0]), &values);
+    assert_eq!(in_order, "*3\r\n$1\r\na\r\n$2\r\n\r\n\r\n$-1\r\n");
+    let any = |pick, dialect, replies: &[&str]| combined_for(dialect, How::Any { pick }, replies);
+    assert_eq!(any(7, Dialect::Resp2, &["$-1\r\n", "$1\r\na\r\n"]), "$1\r\na\r\n");
+    assert_eq!(any(7, Dialect::Resp3, &["_\r\n", "_\r\n"]), "_\r\n");
+}
+
+#[test]
+fn a_cursor_goes_on_to_the_next_stream() {
+    let step = |next, own: &str| {
+        let reply = format!("*2\r\n${}\r\n{own}\r\n*0\r\n", own.len());
+        combined(How::Cursor { stream: 2, next }, &[&reply])
+    };
+    let cursor = |n: u64| format!("*2\r\n${}\r\n{n}\r\n*0\r\n", n.to_string().len());
+    assert_eq!(step(Some(3), "5"), cursor((2 << 48) | 5));
+    assert_eq!(step(Some(5), "0"), cursor(5 << 48));
+    assert_eq!(step(None, "0"), cursor(0));
+}
