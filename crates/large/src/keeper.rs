@@ -10,12 +10,16 @@ mod make;
 
 use crate::ledger::{Alive, Page};
 use crate::{GroupId, Part, PartName, Placement, Record};
+use core::ops::Bound;
 pub use make::Fetch;
 use make::Maker;
 use paritas_base::{Position, Term};
 use paritas_code::{crc32c_append, sum};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+
+/// Parts that are made at a time. Further ones are only noted.
+const MAKERS_MAX: usize = 64;
 
 /// Memory for units, at the host. A unit has at most the bytes of a chunk.
 pub trait Units {
@@ -198,6 +202,11 @@ impl<U: core::fmt::Debug> Keeper<U> {
     }
 
     fn make<M: Units<Unit = U>>(&mut self, memory: &M, id: PartId, record: &Arc<Record>) -> Answer {
+        if self.making_count() >= MAKERS_MAX {
+            // It is made when others are done.
+            self.owed.insert(id, Some(record.clone()));
+            return Answer::Making;
+        }
         match self.room_for(memory, id, record) {
             Err(answer) => answer,
             Ok(part) => {
@@ -230,7 +239,7 @@ impl<U: core::fmt::Debug> Keeper<U> {
             return Ok(part);
         }
         if self.may_decline {
-            self.owed.insert(id, None);
+            self.owed.entry(id).or_insert(None);
             return Err(Answer::Declined);
         }
         Err(Answer::NoRoom)
@@ -244,6 +253,21 @@ impl<U: core::fmt::Debug> Keeper<U> {
     /// Parts that are open or being made.
     fn unfinished(&self) -> impl Iterator<Item = (&PartId, &Held<U>)> {
         self.unfinished.iter().filter_map(|id| Some((id, self.parts.get(id)?)))
+    }
+
+    fn making_count(&self) -> usize {
+        let making = |(_, held): &(&PartId, &Held<U>)| matches!(held.state, State::Making(_));
+        self.unfinished().filter(making).count()
+    }
+
+    /// Begins to make parts that it owes, as many as it may make at a time.
+    fn begin_owed<M: Units<Unit = U>>(&mut self, memory: &M) {
+        let count = MAKERS_MAX.saturating_sub(self.making_count());
+        let known = self.owed.iter().filter_map(|(id, record)| Some((*id, record.clone()?)));
+        let owed: Vec<(PartId, Arc<Record>)> = known.take(count).collect();
+        for (id, record) in owed {
+            self.make(memory, id, &record);
+        }
     }
 
     // --- lists -----------------------------------------------------------------------------------------------------
@@ -282,10 +306,7 @@ impl<U: core::fmt::Debug> Keeper<U> {
     ///
     /// Returns whether the list is whole.
     pub fn on_page<M: Units<Unit = U>>(&mut self, memory: &mut M, x: Position, page: &Page, answers: bool) -> bool {
-        let covers = |group: GroupId| group <= page.last && page.after.is_none_or(|after| group > after);
-        let is_alive = |group: GroupId| page.alive.iter().any(|alive| alive.group == group);
-        let gone = |id: &PartId| id.x == x && covers(id.name.group) && !is_alive(id.name.group);
-        self.free_where(memory, gone);
+        self.free_others(memory, x, page);
         let listing = self.lists.entry(x).or_default();
         // What a former owner says is dead is dead. What it says is alive may be dead by now.
         if listing.term != page.term {
@@ -301,6 +322,33 @@ impl<U: core::fmt::Debug> Keeper<U> {
             listing.is_current = page.is_end;
         }
         listing.is_whole
+    }
+
+    /// Frees the parts of groups that a page covers and does not name.
+    fn free_others<M: Units<Unit = U>>(&mut self, memory: &mut M, x: Position, page: &Page) {
+        if page.after.is_some_and(|after| after >= page.last) {
+            return;
+        }
+        let alive: BTreeSet<GroupId> = page.alive.iter().map(|alive| alive.group).collect();
+        let end = |group, number| PartId {
+            x,
+            name: PartName { group, number },
+        };
+        let from = match page.after {
+            Some(after) => Bound::Excluded(end(after, u8::MAX)),
+            None => Bound::Included(end(GroupId::limit(0), 0)),
+        };
+        let covered = (from, Bound::Included(end(page.last, u8::MAX)));
+        let goes = |id: &PartId| !alive.contains(&id.name.group);
+        let parts = self.parts.range(covered).map(|(id, _)| *id);
+        let gone: Vec<PartId> = parts.filter(&goes).collect();
+        for id in gone {
+            self.drop_part(memory, &id);
+        }
+        let owed: Vec<PartId> = self.owed.range(covered).map(|(id, _)| *id).filter(goes).collect();
+        for id in owed {
+            self.owed.remove(&id);
+        }
     }
 
     /// Makes the parts of a group that this position should have and lacks. Parts of a value that is being staged are
@@ -357,14 +405,7 @@ impl<U: core::fmt::Debug> Keeper<U> {
                 maker.retry();
             }
         }
-        let owed: Vec<(PartId, Arc<Record>)> = self
-            .owed
-            .iter()
-            .filter_map(|(id, record)| Some((*id, record.clone()?)))
-            .collect();
-        for (id, record) in owed {
-            self.make(memory, id, &record);
-        }
+        self.begin_owed(memory);
     }
 
     /// Whether a stream's list must be asked for: it was not compared to its end, a part was declined since, or one
@@ -439,6 +480,7 @@ impl<U: core::fmt::Debug> Keeper<U> {
         }
         held.state = State::Kept;
         self.unfinished.remove(&id);
+        self.begin_owed(memory);
         Some(check)
     }
 
@@ -464,6 +506,16 @@ impl<U: core::fmt::Debug> Keeper<U> {
     /// Whether a part is kept here.
     pub fn is_kept(&self, id: &PartId) -> bool {
         self.parts.get(id).is_some_and(|held| matches!(held.state, State::Kept))
+    }
+
+    /// Whether the list of a stream was compared to its end since it was asked for last.
+    pub fn is_compared(&self, x: Position) -> bool {
+        self.lists.get(&x).is_some_and(|listing| listing.is_current)
+    }
+
+    /// Whether it has no part, and owes none.
+    pub fn is_empty(&self) -> bool {
+        self.parts.is_empty() && self.owed.is_empty()
     }
 
     /// Whether it has declined a part of this stream, or had no memory for one, and no list has settled that.

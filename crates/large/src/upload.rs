@@ -1,7 +1,7 @@
 //! `Upload`: one value on its way to the holders of its parts, at the owner of its stream.
 //!
 //! Its object may be put into the store when [`Upload::is_ready`]: every holder of the installed configuration has its
-//! part, except holders that are not Live yet and have declined it. What is at Live positions must bear as many further
+//! part, except holders that are not Live yet and have declined it. The parts that are kept must bear as many further
 //! losses as a write of the stream must (P3.1), or as the value's class promises, if those are fewer.
 
 use crate::keeper::Answer;
@@ -252,8 +252,8 @@ impl Upload {
         self.writer.is_sent()
     }
 
-    /// Whether the object may be put into the store now. `redundancy`: how many further losses the parts at Live
-    /// positions must bear, if the class bears as many.
+    /// Whether the object may be put into the store now. `redundancy`: how many further losses the kept parts must
+    /// bear, if the class bears as many.
     pub fn is_ready(&self, holders: &[Option<Holder>], redundancy: u8) -> Result<bool, UploadFailed> {
         self.writer.is_done()?;
         if !self.writer.is_sent() {
@@ -272,8 +272,7 @@ impl Upload {
         }
         let has = |part: &Part| {
             let target = self.targets.iter().find(|target| target.part == *part);
-            target.is_some_and(|target| target.state == State::Kept)
-                && holder(part).is_some_and(|holder| holder.is_live)
+            target.is_some_and(|target| target.state == State::Kept) && holder(part).is_some()
         };
         Ok(self.bears(redundancy.min(self.record.class.tolerance()), has))
     }

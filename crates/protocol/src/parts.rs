@@ -19,6 +19,8 @@ use std::sync::Arc;
 
 /// The longest body of a large value, in bytes. Records of others are refused.
 pub(crate) const BODY_BYTES_MAX: u64 = 512 << 20;
+/// Time until a list that was compared is asked for again, in resends.
+const LIST_AGAIN_RESENDS: u64 = 10;
 /// Units that one position fetches at a time while it makes parts.
 const FETCHES_MAX: usize = 32;
 
@@ -369,14 +371,34 @@ impl PositionParts {
         let chunk_bytes = cx.shared.arena.chunk_bytes();
         let bytes = unit.filter(|(sum, bytes)| is_sound(chunk_bytes, *sum, bytes));
         let bytes = bytes.map(|(_, bytes)| bytes.to_vec());
-        self.take_unit(cx, &fetching, bytes);
+        if let Some(check) = self.take_unit(cx, &fetching, bytes)
+            && let Some(owner) = configuration.tenure(fetching.part.x)
+        {
+            // The owner may wait for it.
+            let stream = StreamId {
+                list: configuration.list,
+                x: fetching.part.x,
+            };
+            let message = Message::PartState {
+                name: to_wire(fetching.part.name),
+                question: 0,
+                state: peer::PartState::Kept(check),
+            };
+            cx.send(&owner, Channel::Bulk, stream, configuration.epoch, &message);
+        }
         self.fetch(cx, configuration);
         true
     }
 
-    fn take_unit<O: Out>(&mut self, cx: &mut Context<'_, O>, fetching: &Fetching, bytes: Option<Vec<u8>>) {
+    /// Returns the check of the part if it is whole now.
+    fn take_unit<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        fetching: &Fetching,
+        bytes: Option<Vec<u8>>,
+    ) -> Option<u32> {
         let memory = &mut making(&mut cx.shared.arena);
-        self.keeper.on_fetched(memory, fetching.part, &fetching.fetch, bytes);
+        self.keeper.on_fetched(memory, fetching.part, &fetching.fetch, bytes)
     }
 
     fn drop_fetches<O: Out>(&mut self, cx: &mut Context<'_, O>, is_over: impl Fn(&Fetching) -> bool) {
@@ -433,6 +455,9 @@ impl PositionParts {
     /// Asks what is to be asked, and goes on with the parts that are being made.
     pub(crate) fn on_turn_end<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
         let now = cx.mono();
+        if self.is_at_rest() {
+            return;
+        }
         self.drop_fetches(cx, |fetching| fetching.until <= now);
         if now >= self.retry_at {
             self.retry_at = cx.after(cx.shared.parameters.retry);
@@ -440,11 +465,21 @@ impl PositionParts {
         }
         for x in configuration.data_positions() {
             if now >= self.known[x.index()].ask_at && self.must_ask(configuration, x) {
-                self.known[x.index()].ask_at = cx.after(cx.shared.parameters.retry);
+                // A list that was compared is asked for again only for parts that cannot be made.
+                let again = match self.keeper.is_compared(x) {
+                    true => Span(cx.shared.parameters.resend.0 * LIST_AGAIN_RESENDS),
+                    false => cx.shared.parameters.retry,
+                };
+                self.known[x.index()].ask_at = cx.after(again);
                 self.ask(cx, configuration, x);
             }
         }
         self.fetch(cx, configuration);
+    }
+
+    /// Whether it has nothing to do until a message comes: so in a cluster without large values.
+    fn is_at_rest(&self) -> bool {
+        self.was_whole && self.keeper.is_empty() && self.fetches.is_empty()
     }
 
     /// Whether the list of a stream is of use: to become whole, or to free what is dead.
@@ -493,6 +528,9 @@ impl PositionParts {
 
     /// The time until which it has nothing to do, unless an event changes it.
     pub(crate) fn rests_until(&self, configuration: &Configuration) -> Time {
+        if self.is_at_rest() {
+            return Time(u64::MAX);
+        }
         let asks = configuration
             .data_positions()
             .filter(|x| self.must_ask(configuration, *x));

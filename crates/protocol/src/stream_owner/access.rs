@@ -344,7 +344,7 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
             .owner
             .upload(self.cx, self.configuration, ticket, basis, value.bytes);
         self.note_move(self.owner.upload_moved_at(ticket));
-        let sealed = sealed.map_err(|stop| self.evict_for_parts(stop))?;
+        let sealed = sealed.map_err(|stop| self.evict_for_parts(ticket, value.bytes.len(), stop))?;
         let mut record = Vec::new();
         sealed.encode(&mut record);
         let value = Value {
@@ -359,14 +359,15 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
     }
 
     /// A holder has no memory for a part. Keys of this stream have their parts at the same holders: some are evicted,
-    /// and the value is begun again.
-    fn evict_for_parts(&mut self, stop: Stop) -> Stop {
+    /// and the value is begun again. Not more than the value's own length is evicted for it.
+    fn evict_for_parts(&mut self, ticket: Ticket, value_bytes: usize, stop: Stop) -> Stop {
         let is_full = stop == Stop::Refused(WriteRefusal::NoMemory);
         if !is_full || !self.owner.store.policy().evicts() {
             return stop;
         }
         let chunk_bytes = self.cx.shared.arena.chunk_bytes() as u64;
-        if evict(self.cx, self.configuration, self.owner, chunk_bytes) {
+        let may_evict = self.owner.may_evict_for(ticket, chunk_bytes, value_bytes as u64);
+        if may_evict && evict(self.cx, self.configuration, self.owner, chunk_bytes) {
             self.owner.wake.progress = true;
             return Stop::Wait;
         }

@@ -46,6 +46,8 @@ pub(super) struct Large {
     bodies: Bodies,
     /// Staged values whose object is in the store by now. Their staging ends when the ledger knows that.
     named: Vec<Arc<Record>>,
+    /// The command for which keys were evicted last, and how many bytes for it.
+    evicted: Option<(Ticket, u64)>,
     /// When unanswered messages are repeated.
     resend_at: Time,
 }
@@ -57,6 +59,7 @@ impl Large {
             uploads: BTreeMap::new(),
             bodies: Bodies::default(),
             named: Vec::new(),
+            evicted: None,
             resend_at: Time(0),
         }
     }
@@ -94,6 +97,18 @@ fn number_of(tenure: &Tenure) -> u64 {
 }
 
 impl StreamOwner {
+    /// Whether `bytes` more bytes may be evicted for a command, at most `bytes_max` in all.
+    pub(super) fn may_evict_for(&mut self, ticket: Ticket, bytes: u64, bytes_max: u64) -> bool {
+        let before = self
+            .large
+            .evicted
+            .filter(|(of, _)| *of == ticket)
+            .map_or(0, |(_, bytes)| bytes);
+        let after = before + bytes;
+        self.large.evicted = Some((ticket, after));
+        after <= bytes_max.max(bytes)
+    }
+
     /// A value begins to be sent or read: unanswered messages are repeated from now on.
     fn begin_work<O: Out>(&mut self, cx: &mut Context<'_, O>) {
         if !self.large.is_busy() {

@@ -11,6 +11,8 @@ use paritas_base::configuration::Configuration;
 use paritas_store::Blocked;
 use paritas_store::delta::DELTA_BYTES_MAX;
 
+/// Chunks that one step of housekeeping learns after a takeover.
+const LEARN_CHUNKS: usize = 32;
 /// Lines of the index that one step of active expiry reads.
 const EXPIRY_LINES: u32 = 16;
 /// Bytes of delta that one step of making space may take, and the most steps for one command.
@@ -48,10 +50,18 @@ pub(crate) fn housekeep<O: Out>(
     owner: &mut StreamOwner,
     budget: usize,
 ) -> bool {
-    if owner.phase() != Phase::Serve
-        || !owner.store.chunks().directory_known()
-        || owner.admit_write(cx) != Admission::Admitted
-    {
+    if owner.phase() != Phase::Serve || !owner.store.chunks().directory_known() {
+        return false;
+    }
+    // Learning writes nothing, so it waits for no member. Others may wait for it (P14.6).
+    let mut learns = 0;
+    while learns < LEARN_CHUNKS && owner.store.learn_one(&cx.shared.arena) == Ok(true) {
+        learns += 1;
+    }
+    if learns == LEARN_CHUNKS {
+        return true;
+    }
+    if owner.admit_write(cx) != Admission::Admitted {
         return false;
     }
     owner.store.set_time(cx.now.wall_ms);

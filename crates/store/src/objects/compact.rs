@@ -30,7 +30,7 @@ impl ObjectStore {
         if !self.chunks.directory_known() {
             return Err(Blocked::Directory);
         }
-        if self.recount_one(arena)? || self.free_garbage_page(arena, delta)? {
+        if self.learn_one(arena)? || self.free_garbage_page(arena, delta)? {
             return Ok(true);
         }
         match self.grow_if_due(arena, delta) {
@@ -288,8 +288,12 @@ impl ObjectStore {
         Ok(owner)
     }
 
-    /// After a takeover: counts the live bytes of one chunk. Returns false if no chunk can be counted now.
-    fn recount_one(&mut self, arena: &Arena) -> Result<bool, Blocked> {
+    /// After a takeover: learns what is live in one resident chunk, and reports its records. False if there is no chunk
+    /// to learn now. It writes nothing.
+    ///
+    /// # Errors
+    /// [`Blocked`] if an index page that it needs is absent.
+    pub fn learn_one(&mut self, arena: &Arena) -> Result<bool, Blocked> {
         if self.space.unknown_count() == 0 || !self.index_here() {
             return Ok(false);
         }

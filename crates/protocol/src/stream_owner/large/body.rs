@@ -23,6 +23,8 @@ struct Body {
     record: Arc<Record>,
     reader: Reader,
     bytes: Vec<u8>,
+    /// A command has read it.
+    is_taken: bool,
     /// Too few holders have answered: all are asked again later.
     is_stuck: bool,
     /// When a command asked for it last, and when bytes came last.
@@ -76,7 +78,8 @@ impl StreamOwner {
         let now = cx.mono();
         let body = self.large.bodies.all.get_mut(&group).ok_or(Stop::Wait)?;
         body.wanted_at = now;
-        match body.reader.is_done() {
+        body.is_taken |= body.reader.is_done();
+        match body.is_taken {
             true => Ok(&body.bytes),
             false => Err(Stop::Wait),
         }
@@ -98,7 +101,7 @@ impl StreamOwner {
         let held_max = HELD_BYTES_MIN.max(cx.shared.maxmemory_bytes / HELD_PART);
         while cx.shared.bodies_bytes > 0 && cx.shared.bodies_bytes + record.body_bytes > held_max {
             let all = self.large.bodies.all.iter();
-            let done = all.filter(|(_, body)| body.reader.is_done() && body.wanted_at < now);
+            let done = all.filter(|(_, body)| body.is_taken && body.wanted_at < now);
             let oldest = done.min_by_key(|(_, body)| body.wanted_at);
             let oldest = oldest.map(|(group, _)| *group).ok_or(Stop::Wait)?;
             self.drop_body(cx, oldest);
@@ -123,6 +126,7 @@ impl StreamOwner {
             reader: Reader::new(layout, placement, 0..layout.body_bytes(), rank),
             bytes: Vec::with_capacity(record.body_bytes as usize),
             record,
+            is_taken: false,
             is_stuck: false,
             wanted_at: now,
             moved_at: now,
@@ -241,7 +245,7 @@ impl StreamOwner {
         let all = self.large.bodies.all.iter();
         // Commands are run again as soon as their bodies are here.
         let taken = cx.shared.parameters.resend;
-        let kept = |body: &Body| if body.reader.is_done() { taken } else { forgotten };
+        let kept = |body: &Body| if body.is_taken { taken } else { forgotten };
         let over = all.filter(|(_, body)| now > body.wanted_at + kept(body));
         let over: Vec<GroupId> = over.map(|(group, _)| *group).collect();
         for group in over {

@@ -17,6 +17,9 @@ use std::sync::Arc;
 /// The longest value in bytes.
 pub const LARGE_VALUE_BYTES_MAX: usize = 16 << 20;
 
+/// Units of a part that are taken before the command that sends them runs again: half of those that may be under way.
+const TAKEN_PER_RUN: u32 = paritas_large::UNTAKEN_MAX / 2;
+
 /// One value.
 #[derive(Debug)]
 pub(super) struct Uploading {
@@ -25,9 +28,10 @@ pub(super) struct Uploading {
     basis: Box<[u8]>,
     /// Bytes of the body that were sent.
     sent_bytes: usize,
-    /// When its command ran last, and when something of it was sent or answered.
+    /// When its command ran last, and when units were sent or taken last. A value that is begun again and again does not
+    /// move.
     wanted_at: Time,
-    moved_at: Time,
+    moved_at: Option<Time>,
     failed: Option<UploadFailed>,
 }
 
@@ -87,7 +91,7 @@ impl StreamOwner {
             tell(cx, configuration, (stream, term), upload, &holders, false);
         }
         if *sent_bytes > before {
-            uploading.moved_at = now;
+            uploading.moved_at = Some(now);
         }
         let upload = &uploading.upload;
         if upload.is_sent() && cx.rules().fault(Fault::PutBeforeKept) {
@@ -138,7 +142,7 @@ impl StreamOwner {
             basis: basis.into(),
             sent_bytes: 0,
             wanted_at: now,
-            moved_at: now,
+            moved_at: None,
             failed: None,
         };
         self.begin_work(cx);
@@ -148,7 +152,7 @@ impl StreamOwner {
 
     /// When something of a value was sent or answered last.
     pub(crate) fn upload_moved_at(&self, ticket: Ticket) -> Option<Time> {
-        self.large.uploads.get(&ticket).map(|uploading| uploading.moved_at)
+        self.large.uploads.get(&ticket).and_then(|uploading| uploading.moved_at)
     }
 
     /// The object of a value was put into the store (`is_named`), or the value is given up.
@@ -188,7 +192,7 @@ impl StreamOwner {
         };
         // Other answers only repeat what is known: a value that waits for ever must be refused some time.
         if matches!(state, peer::PartState::Taken(_) | peer::PartState::Kept(_)) {
-            uploading.moved_at = cx.now.mono;
+            uploading.moved_at = Some(cx.now.mono);
         }
         let (upload, tenure) = (&mut uploading.upload, number_of(&holder));
         let answer = match state {
@@ -210,7 +214,8 @@ impl StreamOwner {
         if let Some(Err(failed)) = answer.map(|answer| upload.on_answer(tenure, name, question, answer)) {
             uploading.failed = Some(failed);
         }
-        self.wake.progress = true;
+        // The command need not run for each unit.
+        self.wake.progress |= !matches!(state, peer::PartState::Taken(units) if units % TAKEN_PER_RUN != 0);
     }
 
     /// Asks holders again, and gives up values whose client has gone.
