@@ -28,8 +28,8 @@ pub(super) struct Uploading {
     basis: Box<[u8]>,
     /// Bytes of the body that were sent.
     sent_bytes: usize,
-    /// When its command ran last, and when units were sent or taken last. A value that is begun again and again does not
-    /// move.
+    /// When its command ran last, and when units were sent or taken last. A value that is begun again and again does
+    /// not move.
     wanted_at: Time,
     moved_at: Option<Time>,
     failed: Option<UploadFailed>,
