@@ -42,15 +42,6 @@ def test_values_of_every_length_come_back(cluster, rng):
         assert cluster.client(4, decode_responses=False).get(key) == value, key
 
 
-def test_a_value_above_the_limit_is_refused_and_changes_nothing(cluster):
-    client = cluster.client(decode_responses=False)
-    client.set("limit:value", b"before")
-    with pytest.raises(redis.ResponseError) as refused:
-        client.set("limit:value", b"x" * (65_536 + 1))
-    print(refused.value)
-    assert client.get("limit:value") == b"before"
-
-
 def test_counters_count(cluster):
     client = cluster.client(1)
     assert [client.incr("counter") for _ in range(5)] == [1, 2, 3, 4, 5]
