@@ -27,7 +27,7 @@ a minus means at least that many.
 - An MGET whose reply would be longer than 32 MiB is refused.
 - A value above 64 KiB lies in parts at all positions of its list. It costs a round trip more to write, and one to read,
   than a small value. If one of these nodes has no memory for its part, the owner evicts keys of the same stream, if
-  the policy evicts. If there are none, the write is refused with `-OOM`.
+  the policy evicts, but not more bytes than the value has. If that does not help, the write is refused with `-OOM`.
 - A large value in a command or a reply counts for `maxmemory-clients` with twice its length, at times more. With nodes
   of less than 512 MB and the default, a client that writes or reads 16 MiB may be closed.
 - MSETNX, RENAME, RENAMENX and COPY need their keys in one hash slot, on both ports.

@@ -8,7 +8,7 @@
 use crate::context::Context;
 use crate::interface::{Channel, Out};
 use crate::stream_owner::StreamOwner;
-use paritas_base::configuration::{Configuration, PositionState, Tenure};
+use paritas_base::configuration::{Configuration, Tenure};
 use paritas_base::{Incarnation, NodeId, Position, Span, StreamId, Term, Time};
 use paritas_code::sum;
 use paritas_large::{Alive, Answer, Fetch, GroupId, Keeper, Page, PartId, PartName, Put, Record, Units};
@@ -91,9 +91,9 @@ struct Fetching {
 struct Known {
     /// Every Live holder has said that it has none.
     has_none: bool,
-    /// Live holders that have said so, by the present configuration.
+    /// Live holders that have said so under the installed configuration.
     none_at: BTreeSet<NodeId>,
-    /// When the owner's list, or the holders, are asked next.
+    /// When the owner is asked for its list next, and other holders for their parts.
     ask_at: Time,
 }
 
@@ -174,7 +174,7 @@ impl PositionParts {
         &self.keeper
     }
 
-    /// Whether it is known that no Live holder has a part of this stream (P14.9).
+    /// Whether every other Live holder has said that it has no part of this stream (P14.9).
     pub(crate) fn has_none_of(&self, x: Position) -> bool {
         self.known.get(x.index()).is_some_and(|known| known.has_none)
     }
@@ -574,7 +574,7 @@ pub(crate) fn is_sound(chunk_bytes: usize, sum: u32, bytes: &[u8]) -> bool {
 fn live_others(configuration: &Configuration, position: Position, positions: u8) -> impl Iterator<Item = Tenure> + '_ {
     let held = configuration.positions.iter().take(usize::from(positions)).enumerate();
     held.filter(move |(at, _)| *at != position.index())
-        .filter_map(|(_, held)| held.filter(|a| a.state == PositionState::Live || a.state.is_live()))
+        .filter_map(|(_, held)| held.filter(|a| a.state.is_live()))
         .map(|a| a.tenure)
 }
 
@@ -588,12 +588,4 @@ pub(crate) fn state_of(answer: Answer) -> peer::PartState {
         Answer::Declined => peer::PartState::Declined,
         Answer::Unknown => peer::PartState::Unknown,
     }
-}
-
-/// Time that an upload or a read of which nobody wants to know any more is kept, in leases.
-pub(crate) const FORGOTTEN_LEASES: u64 = 3;
-
-/// That time.
-pub(crate) fn forgotten_after(lease: Span) -> Span {
-    Span(lease.0 * FORGOTTEN_LEASES)
 }

@@ -7,11 +7,11 @@ mod upload;
 use super::{Phase, StreamOwner};
 use crate::context::Context;
 use crate::interface::{Channel, Out};
-use crate::parts::{forgotten_after, positions_in_memory, record_of};
+use crate::parts::{positions_in_memory, record_of};
 use crate::rules::Fault;
 use body::Bodies;
 use paritas_base::configuration::{Configuration, Tenure};
-use paritas_base::{ConnId, Incarnation, NodeId, Position, Term, Time};
+use paritas_base::{ConnId, Incarnation, NodeId, Position, Span, Term, Time};
 use paritas_large::{GroupId, Holder, Ledger, NotAlive, PartName, Record};
 use paritas_store::RecordEvent;
 use paritas_wire::peer::{AliveGroups, Groups, Message};
@@ -20,6 +20,9 @@ use std::sync::Arc;
 pub use upload::LARGE_VALUE_BYTES_MAX;
 use upload::Uploading;
 
+/// Time that a value or a body is kept although no command asks for it, in leases. A command that waits is run at least
+/// once a lease.
+const FORGOTTEN_LEASES: u64 = 3;
 /// Groups in one page of the list that holders ask for.
 const PAGE_GROUPS_MAX: usize = 256;
 /// Ids of dead groups in one message.
@@ -121,8 +124,8 @@ impl StreamOwner {
         &self.large.ledger
     }
 
-    /// Tells the ledger what became of records since the last call, and holders which groups are dead. `has_none`: no
-    /// Live holder has parts of the stream (P14.9).
+    /// Tells the ledger which records were put and removed since the last call, and tells holders which groups are
+    /// dead. `has_none`: no other Live holder has parts of the stream (P14.9).
     pub(super) fn settle_records<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,
@@ -269,7 +272,7 @@ impl StreamOwner {
             return;
         }
         self.large.resend_at = cx.after(cx.shared.parameters.resend);
-        let forgotten = forgotten_after(cx.shared.parameters.lease);
+        let forgotten = Span(FORGOTTEN_LEASES * cx.shared.parameters.lease.0);
         self.tend_uploads(cx, configuration, forgotten);
         self.tend_bodies(cx, configuration, forgotten);
     }
