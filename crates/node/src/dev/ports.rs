@@ -87,10 +87,11 @@ mod tests {
     use super::*;
     use crate::dev::plan::tests::settings;
     use std::net::TcpListener;
+    use std::ops::Range;
 
-    /// A plan whose client ports were free a moment ago.
-    fn plan(nodes: u16) -> Plan {
-        let from = (10_000..30_000).step_by(50).find(|port| {
+    /// A plan whose client ports were free a moment ago. Tests run beside each other: each takes a range of its own.
+    fn plan(nodes: u16, range: Range<u16>) -> Plan {
+        let from = range.step_by(50).find(|port| {
             let ports = (0..nodes).flat_map(|node| [port + node, port + CLUSTER_OFFSET + node]);
             ports
                 .map(|port| ReservedPort::new((HOST, port).into()))
@@ -101,7 +102,7 @@ mod tests {
 
     #[test]
     fn every_process_has_a_port_of_its_own() {
-        let plan = plan(3);
+        let plan = plan(3, 10_000..19_000);
         let ports = Ports::reserve(&plan).unwrap();
         let mut all: Vec<SocketAddr> = (0..3)
             .flat_map(|node| [plan.any_address(node), plan.cluster_address(node), ports.peer(node)])
@@ -114,7 +115,7 @@ mod tests {
 
     #[test]
     fn a_taken_port_is_named_with_its_user_and_the_flag() {
-        let plan = plan(6);
+        let plan = plan(6, 20_000..29_000);
         let _taken = TcpListener::bind(plan.cluster_address(2)).unwrap();
         let why = Ports::reserve(&plan).unwrap_err().0;
         let port = plan.cluster_address(2).port();
