@@ -3,7 +3,8 @@
 //! Every node reports the cluster's record and the newest configuration that it has of each list, as its testimony. A
 //! node that acknowledged a write had installed the configuration of that write. So a process that holds a position
 //! knows the configuration that matters, as long as one such process runs. The adoption waits for every node that any
-//! testimony names, unless an operator says that its machine is off.
+//! testimony names. A silent process that holds a position does not count as ended: another process of its node takes
+//! its place only if its end is certified, or an operator says that it has ended.
 
 mod chain;
 mod gather;
@@ -51,19 +52,29 @@ struct Witness {
     is_whole: bool,
 }
 
+/// What is known of a link.
+#[derive(Clone, Debug, Default)]
+struct Link {
+    /// The process that has registered on it.
+    process: Option<(NodeId, Incarnation)>,
+    /// Processes whose end its supervisor may certify (P10.4).
+    supervises: BTreeSet<(NodeId, Incarnation)>,
+}
+
 /// Collects the testimonies of the nodes, then writes the store.
 #[derive(Debug)]
 pub struct Adoption<S> {
     store: S,
     found: Option<Records>,
     plan: ClusterPlan,
-    /// Nodes whose machines are off, as the operator says.
+    /// Nodes whose machines are off or whose former processes have ended, as the operator says.
     without: BTreeSet<NodeId>,
     /// The operator has confirmed the losses.
     confirmed: bool,
-    /// The links, and the process that has registered on each.
-    links: BTreeMap<LinkId, Option<(NodeId, Incarnation)>>,
+    links: BTreeMap<LinkId, Link>,
     witnesses: BTreeMap<(NodeId, Incarnation), Witness>,
+    /// Processes whose end is certified.
+    ended: BTreeSet<(NodeId, Incarnation)>,
     /// Nodes of another cluster that tried to register.
     strangers: BTreeMap<NodeId, ClusterId>,
     /// Nodes that tried to register and contradict the plan, and why.
@@ -90,6 +101,7 @@ impl<S: Store> Adoption<S> {
             confirmed: false,
             links: BTreeMap::new(),
             witnesses: BTreeMap::new(),
+            ended: BTreeSet::new(),
             strangers: BTreeMap::new(),
             refused: BTreeMap::new(),
             began: None,
@@ -98,7 +110,7 @@ impl<S: Store> Adoption<S> {
         })
     }
 
-    /// Accepts the losses that follow from the nodes that are off. Without this the losses are only reported, and
+    /// Accepts the losses that follow from the ends that the operator attests. Without this the losses are only reported, and
     /// nothing is written.
     pub fn confirm(&mut self) {
         self.confirmed = true;
@@ -128,7 +140,7 @@ impl<S: Store> Adoption<S> {
         }
         let is_news = match event {
             CoordinatorEvent::Connected { link } => {
-                self.links.insert(link, None);
+                self.links.insert(link, Link::default());
                 false
             }
             CoordinatorEvent::Disconnected { link } => {
@@ -178,7 +190,14 @@ impl<S: Store> Adoption<S> {
                 send(out, link, &ToAgent::Ordered { n, refused });
                 false
             }
-            // Supervisors repeat certificates until they are acknowledged.
+            ToCoordinator::Supervise { node, incarnation } => {
+                let supervises = self.links.get_mut(&link).map(|l| &mut l.supervises);
+                if let Some(incarnations) = supervises.filter(|incarnations| incarnations.len() < NODES_MAX) {
+                    incarnations.insert((node, incarnation));
+                }
+                false
+            }
+            ToCoordinator::Exited { node, incarnation } => self.on_exited(link, node, incarnation),
             _ => false,
         }
     }
@@ -217,7 +236,7 @@ impl<S: Store> Adoption<S> {
         if incarnations == 0 && stored.is_none() && self.known().len() >= NODES_MAX {
             return Refusal::Limit(format!("a cluster has at most {NODES_MAX} nodes"));
         }
-        self.links.insert(link, Some((node, incarnation)));
+        self.links.entry(link).or_default().process = Some((node, incarnation));
         let witness = Witness {
             registration,
             cluster: None,
@@ -230,11 +249,16 @@ impl<S: Store> Adoption<S> {
         Refusal::Adopting
     }
 
+    /// The certificate is not acknowledged, so the supervisor repeats it: the store is not written yet.
+    fn on_exited(&mut self, link: LinkId, node: NodeId, incarnation: Incarnation) -> bool {
+        let link = self.links.get_mut(&link);
+        let is_vouched = link.is_some_and(|l| l.supervises.remove(&(node, incarnation)));
+        is_vouched && self.ended.len() < ENDS_MAX && self.ended.insert((node, incarnation))
+    }
+
     fn on_testimony(&mut self, link: LinkId, testimony: Testimony, out: &mut impl CoordinatorOut) -> bool {
-        let Some(Some(key)) = self.links.get(&link) else {
-            return false;
-        };
-        let Some(witness) = self.witnesses.get_mut(key) else {
+        let process = self.links.get(&link).and_then(|l| l.process);
+        let Some(witness) = process.and_then(|key| self.witnesses.get_mut(&key)) else {
             return false;
         };
         if let Some(cluster) = testimony.cluster.filter(|c| check_record(c).is_ok()) {
@@ -308,6 +332,8 @@ fn fits(c: &Configuration, cluster: &ClusterRecord) -> bool {
 
 /// Limit of processes with the same node id.
 const INCARNATIONS_MAX: usize = 16;
+/// Limit of certified ends that are kept.
+const ENDS_MAX: usize = NODES_MAX * INCARNATIONS_MAX;
 /// Limit of coordinator addresses that an agent may know.
 const ADDRESSES_MAX: u8 = 8;
 

@@ -73,7 +73,8 @@ struct CoordinatorTask {
     /// Restore a store that was lost or is an old copy: ask the nodes for its contents, then run
     #[arg(long, conflicts_with = "create")]
     adopt: bool,
-    /// Nodes whose machines are off for good, so that --adopt does not wait for them: 3 or 3,4
+    /// Nodes whose machines are off for good or whose former processes have ended, so that --adopt does not wait for
+    /// these: 3 or 3,4
     #[arg(long, requires = "adopt", value_delimiter = ',')]
     without: Vec<NodeNumber>,
     /// With --adopt: continue without those nodes. If not given, only show what would be lost

@@ -40,6 +40,8 @@ pub(crate) enum Seen {
     StoreFoundOld,
     Forked,
     Adopted,
+    FormerAwaited,
+    EndAttested,
     SecondProcess,
     TwoCoordinators,
     Deposed,
@@ -47,7 +49,7 @@ pub(crate) enum Seen {
     FalselySuspected,
 }
 
-const SEEN: [(Seen, &str); 38] = [
+const SEEN: [(Seen, &str); 40] = [
     (Seen::TwoTakeovers, "two data positions without their chunks at once"),
     (Seen::RefillBesideTakeover, "a parity refilled beside a takeover"),
     (Seen::BornAgain, "a position without parity begins again empty"),
@@ -93,6 +95,14 @@ const SEEN: [(Seen, &str); 38] = [
         "10.16 an old store goes on, and no process has what it lacks",
     ),
     (Seen::Adopted, "10.18 a store made anew from what the nodes know"),
+    (
+        Seen::FormerAwaited,
+        "10.18 a lost store waits for a process that lives beside another one of its node",
+    ),
+    (
+        Seen::EndAttested,
+        "10.18 a lost store made anew after an operator has attested an end",
+    ),
     (Seen::SecondProcess, "10.13 a second process of a node that runs"),
     (Seen::TwoCoordinators, "10.1 two coordinators on one store"),
     (Seen::Deposed, "10.1 a coordinator finds that another has its store"),

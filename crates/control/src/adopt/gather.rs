@@ -207,13 +207,14 @@ impl<S: Store> Adoption<S> {
         stored.into_iter().chain(reported).map(after).max().unwrap_or(1)
     }
 
-    /// A node's record: of the process that holds positions if it has reported, else of another process of the node.
+    /// A node's record: of the process that holds positions if it has reported, else of the latest one that a coordinator
+    /// has accepted, else of another process of the node.
     fn node(&self, plan: &ClusterPlan, id: NodeId, held: Vec<Incarnation>) -> Option<StoredNode> {
         let stored = self.found.as_ref().and_then(|found| found.nodes.get(&id)).cloned();
         let holder = held.iter().find(|incarnation| self.has_reported(id, **incarnation));
         let witness = match holder {
             Some(incarnation) => self.witnesses.get(&(id, *incarnation)).map(|w| (*incarnation, w)),
-            None => self.witness_of(id),
+            None => self.latest_witness_of(id).or_else(|| self.witness_of(id)),
         };
         let planned = plan.all().find(|n| n.id == id).map(|n| n.domain.clone());
         let fresh = witness.map(|(_, w)| {
@@ -244,6 +245,9 @@ impl<S: Store> Adoption<S> {
         for incarnation in held {
             if incarnation != node.record.incarnation && !node.is_over(incarnation) {
                 node.past.push((incarnation, false));
+            }
+            if self.ended.contains(&(id, incarnation)) {
+                node.certify(incarnation);
             }
         }
         if witness.is_none() {

@@ -10,31 +10,36 @@ use paritas_base::configuration::{Assignment, Configuration};
 use paritas_base::{ListId, NodeId};
 
 impl<S: Store> Adoption<S> {
-    /// The consequences if the processes of the nodes that are off have ended. `None` if there are no such processes.
+    /// The consequences if the processes that the operator calls ended have ended. `None` if there are no such processes.
     pub(super) fn losses(&self, adopted: &Adopted) -> Option<Vec<String>> {
-        let attested = adopted.nodes.iter().filter(|n| n.end == End::Attested);
-        let off: Vec<NodeId> = attested
-            .map(|n| n.record.id)
-            .filter(|id| self.without.contains(id))
-            .collect();
-        if off.is_empty() {
-            return None;
-        }
-        let mut words: Vec<String> = off
-            .iter()
-            .map(|node| {
-                let held = adopted
-                    .lists
-                    .iter()
-                    .map(|(c, _)| c.of_node(*node).count())
-                    .sum::<usize>();
-                format!("{node} counts as ended, and the {held} positions that it holds go to others")
-            })
-            .collect();
         let is_over = |a: &Assignment| {
             let node = adopted.nodes.iter().find(|n| n.record.id == a.tenure.node);
             node.is_some_and(|n| n.is_over(a.tenure.incarnation))
         };
+        let held = |id: NodeId| {
+            let held = adopted.lists.iter().flat_map(|(c, _)| c.positions.iter().flatten());
+            held.filter(|a| a.tenure.node == id && is_over(a)).count()
+        };
+        let named = adopted.nodes.iter().filter(|n| self.without.contains(&n.record.id));
+        let mut words: Vec<String> = named
+            .filter_map(|n| {
+                let (id, count) = (n.record.id, held(n.record.id));
+                let others = if n.end == End::Attested {
+                    format!("{id} counts as ended, and the {count} positions that it holds go to others")
+                } else if count > 0 {
+                    format!(
+                        "the former process of {id} counts as ended, and the {count} positions that it holds go to the \
+                         new one or to others"
+                    )
+                } else {
+                    return None;
+                };
+                Some(others)
+            })
+            .collect();
+        if words.is_empty() {
+            return None;
+        }
         let missing = |of: &[Option<Assignment>]| {
             let is_whole = |a: &Assignment| a.state.is_live() && !is_over(a);
             of.iter().filter(|a| !a.as_ref().is_some_and(is_whole)).count()
@@ -58,8 +63,8 @@ impl<S: Store> Adoption<S> {
             ),
         });
         words.push(
-            "nothing is written yet. If those machines are without power and what is said here may be lost, stop this \
-             coordinator and start it once more with --yes too"
+            "nothing is written yet. If those processes have ended or their machines are without power, and what is \
+             said here may be lost, stop this coordinator and start it once more with --yes too"
                 .into(),
         );
         Some(words)

@@ -1,3 +1,4 @@
+mod ends;
 mod world;
 
 use super::*;
@@ -250,32 +251,6 @@ fn a_history_that_cannot_be_joined_is_reported() {
         coordinator
             .configurations()
             .all(|c| c.epoch.0 as usize == Configuration::TRAIL_MAX + 4)
-    );
-}
-
-#[test]
-fn a_new_process_counts_after_the_grace_time_of_the_earlier_one() {
-    let mut world = World::new(MemoryStore::new(), &[]);
-    for node in 0..3 {
-        world.report(node, &first_lists());
-    }
-    let fresh = Incarnation(5);
-    world.report_as(3, fresh, None, &[]);
-    assert!(
-        world.remarks().contains("the process of n3 that holds positions"),
-        "{}",
-        world.remarks()
-    );
-    world.tick(4_000);
-    world.remarks();
-    world.tick(2_000);
-    let (mut coordinator, words) = world.done();
-    assert!(words.contains("n3 run as new processes"), "{words}");
-    let records = Records::open(coordinator.store_mut(), &plan()).unwrap();
-    let stored = &records.nodes[&NodeId(3)];
-    assert_eq!(
-        (stored.record.incarnation, stored.is_over(incarnation(3))),
-        (fresh, true)
     );
 }
 

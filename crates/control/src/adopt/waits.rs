@@ -17,18 +17,19 @@ impl<S: Store> Adoption<S> {
         if !self.without.is_empty() && now < until {
             let without: Vec<NodeId> = self.without.iter().copied().collect();
             words.push(format!(
-                "waits {} ms more: if processes of {} run all the same, they call by then",
+                "waits {} ms more: if processes of {} run all the same and hold positions, they call by then",
                 (until - now).as_ms(),
                 names(&without)
             ));
         }
         let mut missing: BTreeSet<NodeId> = BTreeSet::new();
+        let mut silent = Vec::new();
         for (node, incarnation) in holders(chains) {
             if self.has_reported(node, incarnation) {
                 if self.without.contains(&node) {
                     return Err(format!(
-                        "--without {} says that its machine is off, and its process {} has registered. Nothing is \
-                         written. Start again without it",
+                        "--without {} says that its machine is off or its process has ended, and process {} has \
+                         registered, which holds positions. Nothing is written. Start again without it",
                         node.0,
                         self.witnesses[&(node, incarnation)].registration.pid
                     ));
@@ -36,15 +37,12 @@ impl<S: Store> Adoption<S> {
             } else if !self.without.contains(&node) && !self.is_over(node, incarnation) {
                 if self.witness_of(node).is_none() {
                     missing.insert(node);
-                } else if now < until {
-                    words.push(format!(
-                        "waits {} ms more for the process of {node} that holds positions: another one has registered, \
-                         which counts as its successor then",
-                        (until - now).as_ms()
-                    ));
+                } else if !self.ended.contains(&(node, incarnation)) {
+                    silent.push((node, incarnation));
                 }
             }
         }
+        words.extend(self.waits_for_ends(now, until, &silent));
         // A node that an earlier configuration names may know a newer one than those that have reported.
         for tenure in self
             .complete()
@@ -101,6 +99,38 @@ impl<S: Store> Adoption<S> {
         Ok(words)
     }
 
+    /// Silent processes that hold positions and are not known to have ended. Another process of the node has registered,
+    /// which is no evidence: the silent one may run, and be cut off from this coordinator alone. So there is no time
+    /// limit, except if the former coordinator has already replaced it by the other one (P10.4).
+    fn waits_for_ends(&self, now: Time, until: Time, silent: &[(NodeId, Incarnation)]) -> Vec<String> {
+        let mut words = Vec::new();
+        let mut unended: BTreeSet<NodeId> = BTreeSet::new();
+        for (node, incarnation) in silent {
+            if now < until {
+                words.push(format!(
+                    "waits {} ms more for the process of {node} that holds positions: another one has registered",
+                    (until - now).as_ms()
+                ));
+            } else if !self.is_replaced(*node, *incarnation) && unended.insert(*node) {
+                let pid = self.witness_of(*node).map_or(0, |(_, w)| w.registration.pid);
+                words.push(format!(
+                    "waits for the process of {node} that holds positions: process {pid} has registered with its id, \
+                     but nobody has certified that the former one has ended, and its data may be nowhere else. If it \
+                     runs, let it reach this coordinator, and stop process {pid}"
+                ));
+            }
+        }
+        if !unended.is_empty() {
+            let unended: Vec<NodeId> = unended.into_iter().collect();
+            words.push(format!(
+                "for those of {} whose former processes have ended, start this coordinator again and add their \
+                 numbers to --without, as docs/operate.md says in `The store is gone`",
+                names(&unended)
+            ));
+        }
+        words
+    }
+
     /// A node that holds no position in the known configurations may know newer ones. It is awaited for a limited time,
     /// and then its absence is reported.
     fn waits_for_names(&self, now: Time, missing: &BTreeSet<NodeId>) -> Option<String> {
@@ -139,6 +169,27 @@ impl<S: Store> Adoption<S> {
         reported
             .find(|((of, _), _)| *of == node)
             .map(|((_, incarnation), w)| (*incarnation, w))
+    }
+
+    /// The latest process of the node that a coordinator has accepted, as far as the store and the processes that have
+    /// reported know, if it has reported itself. `None` too if they differ about which one it is.
+    pub(super) fn latest_witness_of(&self, node: NodeId) -> Option<(Incarnation, &Witness)> {
+        let stored = self.found.as_ref().and_then(|found| found.nodes.get(&node));
+        let stored = stored.map(|n| (n.record.incarnation, n.record.ordinal));
+        let reported = self.complete().filter_map(|(_, w)| w.incarnations.get(&node).copied());
+        let known: Vec<(Incarnation, u32)> = stored.into_iter().chain(reported).collect();
+        let newest = known.iter().map(|(_, ordinal)| *ordinal).max()?;
+        let mut latest = known.iter().filter(|(_, ordinal)| *ordinal == newest);
+        let (incarnation, _) = latest.next()?;
+        let is_one = latest.all(|(other, _)| other == incarnation);
+        let witness = self.witnesses.get(&(node, *incarnation));
+        Some((*incarnation, witness.filter(|w| is_one && w.is_whole)?))
+    }
+
+    /// Whether a coordinator has accepted a later process of the node, and that one has reported.
+    fn is_replaced(&self, node: NodeId, incarnation: Incarnation) -> bool {
+        self.latest_witness_of(node)
+            .is_some_and(|(latest, _)| latest != incarnation)
     }
 
     /// Whether the store knows that this incarnation has ended.

@@ -4,10 +4,13 @@ use super::store::SharedStore;
 use super::{Control, Leader};
 use crate::marks::Seen;
 use crate::world::World;
-use paritas_base::{Prng, Span, Time};
+use paritas_base::{NodeId, Prng, Span, Time};
 use paritas_control::store::MemoryStore;
 use paritas_control::{Adoption, Coordinator, CoordinatorEvent, OpenError, Progress};
+use std::collections::BTreeSet;
 
+/// How often an operator looks at what an adoption waits for.
+const LOOK_EVERY: Span = Span::from_ms(1_000);
 /// How many copies of the store are kept. The oldest goes first.
 const COPIES_MAX: usize = 8;
 
@@ -24,6 +27,8 @@ pub(crate) enum Trouble {
     Copy,
     /// The newest store is lost: a coordinator makes a store from the nodes' reports.
     Adopt,
+    /// An operator looks at what that coordinator waits for.
+    LookAtAdoption,
 }
 
 /// What a run has of it.
@@ -34,6 +39,8 @@ pub(super) struct Troubles {
     copies: Vec<MemoryStore>,
     /// The newest store, while an older one is in its place.
     newest: Option<MemoryStore>,
+    /// Nodes whose former processes have ended, as an operator has seen while the store is made anew.
+    attested: BTreeSet<NodeId>,
     /// Of these nodes, by bits, frames in one direction are held up until then: 0 to the coordinator, 1 from it.
     one_way: (u64, usize, Time),
 }
@@ -50,6 +57,7 @@ impl Troubles {
             host_count: if random.chance(300_000) { 2 } else { 1 },
             copies: Vec::new(),
             newest: None,
+            attested: BTreeSet::new(),
             one_way: (0, 0, Time(0)),
         }
     }
@@ -105,6 +113,7 @@ impl World {
             Trouble::Start { host } => self.start_coordinator(host),
             Trouble::NewestStore => self.put_newest_back(),
             Trouble::Adopt => self.adopt(),
+            Trouble::LookAtAdoption => self.look_at_adoption(),
             Trouble::Copy => {
                 if let Some(governed) = self.governed.as_mut().filter(|g| !g.troubles.store_is_old()) {
                     governed.troubles.copies.push(governed.store.copy());
@@ -212,6 +221,7 @@ impl World {
         let which = self.random.below(count) as usize;
         let Some(governed) = self.governed.as_mut() else { return };
         governed.troubles.newest = Some(governed.store.copy());
+        governed.troubles.attested.clear();
         let copy = match is_empty {
             true => MemoryStore::new(),
             false => governed.troubles.copies[which].clone(),
@@ -237,16 +247,60 @@ impl World {
         self.end_coordinators();
         self.see_store();
         let Some(governed) = self.governed.as_mut() else { return };
-        match Adoption::begin(governed.store.clone(), &governed.plan, []) {
-            Ok(adoption) => {
+        let without = governed.troubles.attested.clone();
+        match Adoption::begin(governed.store.clone(), &governed.plan, without.iter().copied()) {
+            Ok(mut adoption) => {
+                if !without.is_empty() {
+                    adoption.confirm();
+                }
                 let place = &mut governed.hosts[0];
                 place.reign += 1;
                 (place.coordinator, place.timer_at) = (Some(Leader::Adoption(Box::new(adoption))), None);
                 self.log(|| "a coordinator asks the nodes for what its store lacks".into());
                 self.coordinator_has(0, CoordinatorEvent::Timer);
+                self.push_control(LOOK_EVERY, Control::Trouble(Trouble::LookAtAdoption));
             }
             Err(error) => self.violate(format!("D0: the store is not adopted: {error:?}")),
         }
+    }
+
+    /// The adoption may wait for processes that have ended without a certificate. The operator looks for them, and says
+    /// that they have ended if so.
+    fn look_at_adoption(&mut self) {
+        let hosts = self.governed.iter().flat_map(|g| &g.hosts);
+        let adoption = hosts.filter_map(|host| match &host.coordinator {
+            Some(Leader::Adoption(adoption)) => Some(adoption.progress().clone()),
+            _ => None,
+        });
+        let Some(Progress::Waits(words)) = adoption.last() else {
+            return;
+        };
+        let named = |line: &String| {
+            let (node, _) = line.strip_prefix("waits for the process of n")?.split_once(' ')?;
+            node.parse().ok().map(NodeId)
+        };
+        let holder_lives = |node: &NodeId| {
+            let process = self.processes[usize::from(node.0)].as_ref();
+            process.is_some_and(|p| {
+                let mut lists = self.configurations.iter();
+                lists.any(|c| c.held_by(*node, p.incarnation).next().is_some())
+            })
+        };
+        let named: BTreeSet<NodeId> = words.iter().filter_map(named).collect();
+        let ended: BTreeSet<NodeId> = named.iter().copied().filter(|node| !holder_lives(node)).collect();
+        if named.len() > ended.len() {
+            self.marks.see(Seen::FormerAwaited);
+        }
+        if ended.is_empty() {
+            return self.push_control(LOOK_EVERY, Control::Trouble(Trouble::LookAtAdoption));
+        }
+        self.log(|| format!("the operator says that the former processes of {ended:?} have ended"));
+        self.marks.see(Seen::EndAttested);
+        self.end_coordinators();
+        if let Some(troubles) = self.troubles() {
+            troubles.attested.extend(ended);
+        }
+        self.adopt();
     }
 
     fn is_any_installed(&self) -> bool {

@@ -1,0 +1,170 @@
+//! A process that holds positions is silent, and another process with its node's id has registered.
+
+use super::*;
+
+const FORMER: u16 = 3;
+/// The other process of that node.
+const OTHER: Incarnation = Incarnation(5);
+
+/// Three nodes have reported, and of the fourth only the other process.
+fn with_the_other_process(without: &[u16]) -> World {
+    let mut world = World::new(MemoryStore::new(), without);
+    for node in 0..FORMER {
+        world.report(node, &first_lists());
+    }
+    world.report_as(FORMER, OTHER, None, &[]);
+    world
+}
+
+/// A supervisor's link, with or without the announcement that must come before a certificate (P10.4).
+fn certify(world: &mut World, link: u64, is_announced: bool) {
+    let (link, node, incarnation) = (LinkId(link), NodeId(FORMER), incarnation(FORMER));
+    world.event(CoordinatorEvent::Connected { link });
+    if is_announced {
+        world.say(link, &ToCoordinator::Supervise { node, incarnation });
+    }
+    let answer = world.say(link, &ToCoordinator::Exited { node, incarnation });
+    assert_eq!(
+        answer,
+        [],
+        "it is not noted before the store is written: it must be repeated to the coordinator"
+    );
+}
+
+/// The stored record of that node.
+fn stored(coordinator: &mut Coordinator<MemoryStore>) -> StoredNode {
+    let records = Records::open(coordinator.store_mut(), &plan()).unwrap();
+    records.nodes[&NodeId(FORMER)].clone()
+}
+
+#[test]
+fn a_silent_process_that_holds_positions_is_awaited_without_a_time_limit() {
+    let mut world = with_the_other_process(&[]);
+    assert!(
+        world
+            .remarks()
+            .contains("ms more for the process of n3 that holds positions"),
+        "{}",
+        world.remarks()
+    );
+    for _ in 0..100 {
+        world.tick(60_000);
+    }
+    let words = world.remarks();
+    assert!(
+        words.contains("waits for the process of n3 that holds positions") && words.contains("process 103"),
+        "{words}"
+    );
+    assert!(
+        words.contains("nobody has certified") && words.contains("for those of n3") && words.contains("--without"),
+        "{words}"
+    );
+    assert!(world.adoption.store.list("").unwrap().is_empty(), "nothing is written");
+    // Its way to the coordinator is open again.
+    world.report(FORMER, &first_lists());
+    let (mut coordinator, _) = world.done();
+    for (c, before) in coordinator.configurations().zip(first_lists()) {
+        assert_eq!(c.positions, before.positions, "no position changes its holder");
+    }
+    let stored = stored(&mut coordinator);
+    assert_eq!(stored.record.incarnation, incarnation(FORMER));
+    assert!(!stored.is_over(incarnation(FORMER)));
+}
+
+#[test]
+fn after_a_certified_end_the_other_process_succeeds_at_once() {
+    let mut world = with_the_other_process(&[]);
+    certify(&mut world, 50, false);
+    world.tick(60_000);
+    assert!(
+        world.remarks().contains("nobody has certified"),
+        "a certificate counts only after its announcement on the same link: {}",
+        world.remarks()
+    );
+    let mut world = with_the_other_process(&[]);
+    certify(&mut world, 51, true);
+    let (mut coordinator, words) = world.done();
+    assert!(words.contains("n3 run as new processes"), "{words}");
+    let stored = stored(&mut coordinator);
+    assert_eq!(stored.record.incarnation, OTHER);
+    assert!(
+        stored.past.contains(&(incarnation(FORMER), true)),
+        "its leases need not be waited for: {:?}",
+        stored.past
+    );
+}
+
+#[test]
+fn a_node_whose_process_has_certainly_ended_is_still_awaited() {
+    let mut world = World::new(MemoryStore::new(), &[]);
+    for node in 0..FORMER {
+        world.report(node, &first_lists());
+    }
+    certify(&mut world, 50, true);
+    world.tick(60_000);
+    assert!(world.remarks().contains("waits for n3: "), "{}", world.remarks());
+    world.report_as(FORMER, OTHER, None, &[]);
+    world.done();
+}
+
+#[test]
+fn an_operator_may_say_that_the_former_process_has_ended() {
+    let mut world = with_the_other_process(&[FORMER]);
+    world.tick(6_000);
+    let words = world.remarks();
+    assert!(
+        words.contains("the former process of n3 counts as ended") && words.contains("no list is lost"),
+        "{words}"
+    );
+    assert!(
+        world.adoption.store.list("").unwrap().is_empty(),
+        "what it loses is said first"
+    );
+    world.adoption.confirm();
+    world.tick(300);
+    let (mut coordinator, _) = world.done();
+    let stored = stored(&mut coordinator);
+    assert_eq!(stored.record.incarnation, OTHER);
+    assert!(
+        stored.past.contains(&(incarnation(FORMER), false)),
+        "its leases must still be awaited: {:?}",
+        stored.past
+    );
+}
+
+#[test]
+fn an_operator_who_is_wrong_about_the_former_process_is_told_so() {
+    let mut world = with_the_other_process(&[FORMER]);
+    world.adoption.confirm();
+    world.tick(1_000);
+    world.report(FORMER, &first_lists());
+    let why = world.failure();
+    assert!(why.contains("--without 3") && why.contains("process 103"), "{why}");
+    assert!(world.adoption.store.list("").unwrap().is_empty(), "nothing is written");
+}
+
+#[test]
+fn a_process_that_the_former_coordinator_has_replaced_is_awaited_for_the_grace_time_only() {
+    let mut world = World::new(MemoryStore::new(), &[]);
+    let (link, _) = world.register(0, incarnation(0), Some(ClusterId(7)));
+    // The configurations are older than this record.
+    let testimony = Testimony {
+        cluster: Some(plan().record()),
+        incarnations: vec![(NodeId(FORMER), OTHER, 9)],
+        configurations: first_lists(),
+        is_last: true,
+    };
+    world.say(link, &ToCoordinator::Testimony(Box::new(testimony)));
+    for node in 1..FORMER {
+        world.report(node, &first_lists());
+    }
+    // Neither the latest process, nor known to any coordinator, with a lower number than the latest.
+    world.report_as(FORMER, Incarnation(4), None, &[]);
+    world.tick(60_000);
+    assert!(world.remarks().contains("nobody has certified"), "{}", world.remarks());
+    world.report_as(FORMER, OTHER, None, &[]);
+    let (mut coordinator, _) = world.done();
+    let stored = stored(&mut coordinator);
+    assert_eq!(stored.record.incarnation, OTHER);
+    assert!(stored.is_over(incarnation(FORMER)));
+}
