@@ -17,6 +17,7 @@ use crate::fence;
 use crate::message::{
     MessageError, Refusal, Registration, TO_COORDINATOR_BYTES_MAX, Testimony, ToAgent, ToCoordinator, decode,
 };
+use crate::mutant::Broken;
 use crate::plan::{ClusterPlan, NODES_MAX, POSITIONS_MAX, check_record};
 use crate::record::{OpenError, Records};
 use crate::status::Status;
@@ -79,6 +80,7 @@ pub struct Adoption<S> {
     strangers: BTreeMap<NodeId, ClusterId>,
     /// Nodes that tried to register and contradict the plan, and why.
     refused: BTreeMap<NodeId, Refusal>,
+    broken: Broken,
     began: Option<Time>,
     look_at: Time,
     progress: Progress,
@@ -104,6 +106,7 @@ impl<S: Store> Adoption<S> {
             ended: BTreeSet::new(),
             strangers: BTreeMap::new(),
             refused: BTreeMap::new(),
+            broken: Broken::default(),
             began: None,
             look_at: Time::default(),
             progress: Progress::Waits(vec!["waits for the nodes to call".into()]),
@@ -114,6 +117,12 @@ impl<S: Store> Adoption<S> {
     /// nothing is written.
     pub fn confirm(&mut self) {
         self.confirmed = true;
+    }
+
+    /// Disables a rule, to test that the simulator finds the fault.
+    #[cfg(feature = "mutants")]
+    pub fn break_rule(&mut self, mutant: Option<crate::mutant::Mutant>) {
+        self.broken.mutant = mutant;
     }
 
     /// The progress.

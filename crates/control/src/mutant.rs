@@ -22,13 +22,15 @@ pub enum Mutant {
     ReleasedUnheard,
     /// P10.16: a node's record counts although a later one is known.
     OldLivesBack,
+    /// P10.18: a store is made anew without a silent process that holds positions, if another one has its node's id.
+    AdoptEarly,
     /// P10.1: a commit does not check that no other coordinator has opened the store.
     LeaderNotCompared,
 }
 
 impl Mutant {
     /// All of them, with the names by which a test asks for them.
-    pub const ALL: [(&'static str, Self); 10] = [
+    pub const ALL: [(&'static str, Self); 11] = [
         ("no-votes", Self::NoVotes),
         ("no-grace", Self::NoGrace),
         ("no-hold", Self::NoHold),
@@ -38,6 +40,7 @@ impl Mutant {
         ("no-witness", Self::NoWitness),
         ("released-unheard", Self::ReleasedUnheard),
         ("old-lives-back", Self::OldLivesBack),
+        ("adopt-early", Self::AdoptEarly),
         ("leader-not-compared", Self::LeaderNotCompared),
     ];
 }

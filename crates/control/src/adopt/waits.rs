@@ -3,6 +3,7 @@
 use super::gather::{Chains, holders};
 use super::{Adoption, Witness};
 use crate::coordinator::trouble::names;
+use crate::mutant::Mutant;
 use crate::store::Store;
 use paritas_base::{ClusterId, Incarnation, NodeId, Span, Time};
 use std::collections::BTreeSet;
@@ -111,7 +112,10 @@ impl<S: Store> Adoption<S> {
                     "waits {} ms more for the process of {node} that holds positions: another one has registered",
                     (until - now).as_ms()
                 ));
-            } else if !self.is_replaced(*node, *incarnation) && unended.insert(*node) {
+            } else if !self.is_replaced(*node, *incarnation)
+                && !self.broken.is(Mutant::AdoptEarly)
+                && unended.insert(*node)
+            {
                 let pid = self.witness_of(*node).map_or(0, |(_, w)| w.registration.pid);
                 words.push(format!(
                     "waits for the process of {node} that holds positions: process {pid} has registered with its id, \

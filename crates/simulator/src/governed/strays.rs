@@ -26,6 +26,10 @@ impl World {
     /// A second process begins, beside one that lives.
     pub(super) fn start_stray(&mut self, lasts: Span) {
         let node = self.random.below(self.processes.len() as u64) as usize;
+        self.start_stray_of(node, lasts);
+    }
+
+    pub(super) fn start_stray_of(&mut self, node: usize, lasts: Span) {
         let (incarnation, seed) = (Incarnation(self.random.next_u64()), self.random.next_u64());
         let ends_at = self.now + lasts;
         if self.processes[node].is_none() {

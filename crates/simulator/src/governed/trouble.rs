@@ -28,7 +28,7 @@ pub(crate) enum Trouble {
     /// The newest store is lost: a coordinator makes a store from the nodes' reports.
     Adopt,
     /// An operator looks at what that coordinator waits for.
-    LookAtAdoption,
+    LookAtAdoption { reign: u64 },
 }
 
 /// What a run has of it.
@@ -112,8 +112,11 @@ impl World {
             Trouble::Start { .. } if self.is_adopting() => {}
             Trouble::Start { host } => self.start_coordinator(host),
             Trouble::NewestStore => self.put_newest_back(),
-            Trouble::Adopt => self.adopt(),
-            Trouble::LookAtAdoption => self.look_at_adoption(),
+            Trouble::Adopt => {
+                self.adopt();
+                self.run_one_twice();
+            }
+            Trouble::LookAtAdoption { reign } => self.look_at_adoption(reign),
             Trouble::Copy => {
                 if let Some(governed) = self.governed.as_mut().filter(|g| !g.troubles.store_is_old()) {
                     governed.troubles.copies.push(governed.store.copy());
@@ -245,6 +248,10 @@ impl World {
             return;
         }
         self.end_coordinators();
+        self.begin_adoption();
+    }
+
+    fn begin_adoption(&mut self) {
         self.see_store();
         let Some(governed) = self.governed.as_mut() else { return };
         let without = governed.troubles.attested.clone();
@@ -253,26 +260,46 @@ impl World {
                 if !without.is_empty() {
                     adoption.confirm();
                 }
+                #[cfg(feature = "mutants")]
+                adoption.break_rule(self.swarm.control_mutant);
                 let place = &mut governed.hosts[0];
                 place.reign += 1;
+                let reign = place.reign;
                 (place.coordinator, place.timer_at) = (Some(Leader::Adoption(Box::new(adoption))), None);
                 self.log(|| "a coordinator asks the nodes for what its store lacks".into());
                 self.coordinator_has(0, CoordinatorEvent::Timer);
-                self.push_control(LOOK_EVERY, Control::Trouble(Trouble::LookAtAdoption));
+                self.push_control(LOOK_EVERY, Control::Trouble(Trouble::LookAtAdoption { reign }));
             }
             Err(error) => self.violate(format!("D0: the store is not adopted: {error:?}")),
         }
     }
 
+    /// At times a node runs twice while the store is made anew, and only its second process can reach the coordinator.
+    fn run_one_twice(&mut self) {
+        // Numbers of their own: without this trouble the run is the same as ever.
+        let mut random = Prng::new(self.now.0 ^ 0x5457_4943_45);
+        if !self.is_adopting() || self.healing || !random.chance(300_000) {
+            return;
+        }
+        let node = random.below(self.processes.len() as u64) as usize;
+        let lasts = Span::from_ms(random.between(6_000, 15_000));
+        let until = self.now + lasts;
+        self.log(|| format!("n{node} cannot reach the coordinator until {} ms", until.0 / 1_000_000));
+        if let Some(troubles) = self.troubles() {
+            troubles.one_way = (1 << node, 0, until);
+        }
+        self.start_stray_of(node, lasts);
+    }
+
     /// The adoption may wait for processes that have ended without a certificate. The operator looks for them, and says
     /// that they have ended if so.
-    fn look_at_adoption(&mut self) {
-        let hosts = self.governed.iter().flat_map(|g| &g.hosts);
-        let adoption = hosts.filter_map(|host| match &host.coordinator {
-            Some(Leader::Adoption(adoption)) => Some(adoption.progress().clone()),
+    fn look_at_adoption(&mut self, reign: u64) {
+        let host = self.governed.iter().flat_map(|g| &g.hosts).next();
+        let progress = host.and_then(|host| match &host.coordinator {
+            Some(Leader::Adoption(adoption)) if host.reign == reign => Some(adoption.progress().clone()),
             _ => None,
         });
-        let Some(Progress::Waits(words)) = adoption.last() else {
+        let Some(Progress::Waits(words)) = progress else {
             return;
         };
         let named = |line: &String| {
@@ -291,8 +318,9 @@ impl World {
         if named.len() > ended.len() {
             self.marks.see(Seen::FormerAwaited);
         }
+        self.log(|| format!("the adoption waits: {words:?}"));
         if ended.is_empty() {
-            return self.push_control(LOOK_EVERY, Control::Trouble(Trouble::LookAtAdoption));
+            return self.push_control(LOOK_EVERY, Control::Trouble(Trouble::LookAtAdoption { reign }));
         }
         self.log(|| format!("the operator says that the former processes of {ended:?} have ended"));
         self.marks.see(Seen::EndAttested);
@@ -300,7 +328,7 @@ impl World {
         if let Some(troubles) = self.troubles() {
             troubles.attested.extend(ended);
         }
-        self.adopt();
+        self.begin_adoption();
     }
 
     fn is_any_installed(&self) -> bool {
