@@ -113,8 +113,8 @@ impl<S: Store> Adoption<S> {
         })
     }
 
-    /// Accepts the losses that follow from the ends that the operator attests. Without this the losses are only reported, and
-    /// nothing is written.
+    /// Accepts the losses that follow from the ends that the operator attests. Without this the losses are only
+    /// reported, and nothing is written.
     pub fn confirm(&mut self) {
         self.confirmed = true;
     }

@@ -207,8 +207,8 @@ impl<S: Store> Adoption<S> {
         stored.into_iter().chain(reported).map(after).max().unwrap_or(1)
     }
 
-    /// A node's record: of the process that holds positions if it has reported, else of the latest one that a coordinator
-    /// has accepted, else of another process of the node.
+    /// A node's record: of the process that holds positions if it has reported, else of the latest one that a
+    /// coordinator has accepted, else of another process of the node.
     fn node(&self, plan: &ClusterPlan, id: NodeId, held: Vec<Incarnation>) -> Option<StoredNode> {
         let stored = self.found.as_ref().and_then(|found| found.nodes.get(&id)).cloned();
         let holder = held.iter().find(|incarnation| self.has_reported(id, **incarnation));

@@ -10,7 +10,7 @@ use paritas_base::configuration::{Assignment, Configuration};
 use paritas_base::{ListId, NodeId};
 
 impl<S: Store> Adoption<S> {
-    /// The consequences if the processes that the operator calls ended have ended. `None` if there are no such processes.
+    /// The consequences if the processes that the operator calls ended have ended. `None` if there are none of them.
     pub(super) fn losses(&self, adopted: &Adopted) -> Option<Vec<String>> {
         let is_over = |a: &Assignment| {
             let node = adopted.nodes.iter().find(|n| n.record.id == a.tenure.node);

@@ -100,9 +100,9 @@ impl<S: Store> Adoption<S> {
         Ok(words)
     }
 
-    /// Silent processes that hold positions and are not known to have ended. Another process of the node has registered,
-    /// which is no evidence: the silent one may run, and be cut off from this coordinator alone. So there is no time
-    /// limit, except if the former coordinator has already replaced it by the other one (P10.4).
+    /// Silent processes that hold positions and are not known to have ended. Another process of the node has
+    /// registered, which is no evidence: the silent one may run, and be cut off from this coordinator alone. So there
+    /// is no time limit, except if the former coordinator has already replaced it by the other one (P10.4).
     fn waits_for_ends(&self, now: Time, until: Time, silent: &[(NodeId, Incarnation)]) -> Vec<String> {
         let mut words = Vec::new();
         let mut unended: BTreeSet<NodeId> = BTreeSet::new();

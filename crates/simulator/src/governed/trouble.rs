@@ -277,7 +277,7 @@ impl World {
     /// At times a node runs twice while the store is made anew, and only its second process can reach the coordinator.
     fn run_one_twice(&mut self) {
         // Numbers of their own: without this trouble the run is the same as ever.
-        let mut random = Prng::new(self.now.0 ^ 0x5457_4943_45);
+        let mut random = Prng::new(self.now.0 ^ 0x0054_5749_4345);
         if !self.is_adopting() || self.healing || !random.chance(300_000) {
             return;
         }
