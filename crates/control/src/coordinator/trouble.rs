@@ -17,6 +17,7 @@ struct Witnesses {
     /// Holders that have registered with a part of this store's history.
     known: usize,
     /// Holders of which no process has registered with this coordinator. One may run that knows a newer configuration.
+    /// If there are none, and too few others have told what they know: for a limited time, nodes that hold nothing.
     missing: Vec<NodeId>,
 }
 
@@ -106,10 +107,14 @@ impl<S: Store> Coordinator<S> {
         let release_quorum = fence::witnesses(counted.len(), self.records.plan.parity.into());
         let wanted = counted.len() + 1 - release_quorum;
         let known = counted.iter().filter(|id| self.witnesses.contains(id)).count();
-        let missing = counted
-            .into_iter()
-            .filter(|id| !self.presences.contains_key(id))
-            .collect();
+        let is_missing = |id: &NodeId| !self.presences.contains_key(id);
+        let mut missing: Vec<NodeId> = counted.into_iter().filter(is_missing).collect();
+        if missing.is_empty() && known < wanted && self.last_event < self.settled_from {
+            // Holders have processes without memory. A node that holds nothing may know what those before them knew.
+            let others = self.records.nodes.values().map(|n| &n.record);
+            let up = others.filter(|n| n.state == NodeState::Up).map(|n| n.id);
+            missing = up.filter(is_missing).collect();
+        }
         Witnesses { wanted, known, missing }
     }
 

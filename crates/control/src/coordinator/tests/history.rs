@@ -461,3 +461,36 @@ fn a_certified_end_in_an_old_store_does_not_excuse_the_node_from_registering() {
         }
     }
 }
+
+#[test]
+fn a_node_that_holds_nothing_is_heard_before_processes_without_memory_decide() {
+    for comes in [true, false] {
+        let mut world = World::started(plan(1, 0, 1, 1));
+        world.start(1);
+        let old = copy(&mut world);
+        world.ask_live(0, 0);
+        world.pass(300);
+        reopen_with(&mut world, old);
+        let before: Vec<_> = world.coordinator.configurations().cloned().collect();
+        assert!(world.nodes[&1].installed[&ListId(0)].0 > before[0].epoch);
+        // The only holder has ended, and its next process knows nothing.
+        world.certify(0);
+        world.start(0);
+        world.tick(300);
+        assert!(world.coordinator.configurations().eq(&before));
+        if comes {
+            let link = world.connect();
+            let refused = world.offer(link, 1, world.incarnation(1));
+            assert!(matches!(refused, Err(Refusal::StoreIsBehind { .. })), "{refused:?}");
+            world.tick(60_000);
+            assert!(world.coordinator.configurations().eq(&before));
+        } else {
+            world.kill(1);
+            world.pass(60_000);
+            assert!(
+                !world.coordinator.configurations().eq(&before),
+                "it is awaited for a limited time"
+            );
+        }
+    }
+}
