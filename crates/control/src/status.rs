@@ -108,6 +108,9 @@ pub struct Trouble {
     pub behind: Option<NodeId>,
     /// Nodes that have not reported their configurations yet, while the coordinator waits for reports.
     pub witnesses_missing: Vec<NodeId>,
+    /// Refused nodes that know of decisions which are not in the store, while the coordinator waits for reports. If it
+    /// goes on to wait, put the newest store back, or adopt.
+    pub doubts: Vec<NodeId>,
     /// Number of lists whose newest configuration is not sent yet, since too few nodes know its id.
     pub withheld: usize,
     /// Nodes that are not linked to the coordinator, if too few nodes are: no node is removed for silence until more

@@ -355,8 +355,8 @@ mod tests {
             \"scrub\":{\"checked_chunks\":9,\"bad_chunks\":2,\"repaired_chunks\":1},\
             \"memory\":{\"objects\":1,\"user_bytes\":2,\"by_kind\":{\"chunks\":3}},\
             \"coordinator_address\":\"c:4\",\"coordinator\":[],\
-            \"trouble\":{\"behind\":null,\"witnesses_missing\":[],\"withheld\":0,\"unlinked\":[2],\"grace_ms\":null,\
-            \"silent_domains\":null,\
+            \"trouble\":{\"behind\":null,\"witnesses_missing\":[],\"doubts\":[],\"withheld\":0,\"unlinked\":[2],\
+            \"grace_ms\":null,\"silent_domains\":null,\
             \"silent\":[{\"node\":4,\"verdict\":\"isolated\",\"heard_by\":[1],\"unheard_by\":[2],\"unsure\":[]}],\
             \"next_incarnations\":[],\"awaited\":[],\"lost\":[]}}";
         let status: Status = serde_json::from_str(json).unwrap();

@@ -22,6 +22,9 @@ pub(super) struct Orders {
     resets: BTreeSet<ListId>,
     /// Incarnations that an operator attests as ended, until that is committed.
     attested: BTreeSet<(NodeId, Incarnation)>,
+    /// Nodes whose known process has a certified end, and of which an operator attests that no later process runs
+    /// (P10.16). Not durable: this counts only until enough holders have registered.
+    absent: BTreeSet<NodeId>,
     waiting: Vec<Waiting>,
 }
 
@@ -50,6 +53,10 @@ impl Orders {
 
     pub(super) fn attested(&self) -> &BTreeSet<(NodeId, Incarnation)> {
         &self.attested
+    }
+
+    pub(super) fn absent(&self) -> &BTreeSet<NodeId> {
+        &self.absent
     }
 
     /// Withdraws the orders of these commands, except those that another waiting command has given too.
@@ -214,6 +221,8 @@ impl<S: Store> Coordinator<S> {
         }
         let mut lines = Vec::new();
         let mut incarnations = BTreeSet::new();
+        let mut absent = BTreeSet::new();
+        let missing = self.missing_witnesses();
         for node in nodes.iter().copied().collect::<BTreeSet<_>>() {
             let Some(stored) = self.records.nodes.get(&node) else {
                 let known: Vec<NodeId> = self.records.nodes.keys().copied().collect();
@@ -222,7 +231,8 @@ impl<S: Store> Coordinator<S> {
                     names(&known)
                 ));
             };
-            if stored.has_ended() {
+            let is_absent = stored.has_ended() && missing.contains(&node);
+            if stored.has_ended() && !is_absent {
                 lines.push(format!("{node} has ended already"));
                 continue;
             }
@@ -234,22 +244,35 @@ impl<S: Store> Coordinator<S> {
                     stored.record.pid, node.0
                 ));
             }
-            incarnations.insert((node, incarnation));
+            if is_absent {
+                lines.push(format!(
+                    "{node} is not waited for: its process {} has ended, and no later process of it knows a newer \
+                     decision",
+                    stored.record.pid
+                ));
+                absent.insert(node);
+            } else {
+                incarnations.insert((node, incarnation));
+            }
         }
-        if incarnations.is_empty() {
+        if incarnations.is_empty() && absent.is_empty() {
             return Ok(Outcome::Done(lines));
         }
-        let before = self.orders.attested.clone();
+        let before = (self.orders.attested.clone(), self.orders.absent.clone());
         self.orders.attested.extend(&incarnations);
-        if let Some(why) = self.refuses_orders() {
-            self.orders.attested = before;
+        self.orders.absent.extend(&absent);
+        let refused = self.refuses_orders();
+        if refused.is_none() {
+            lines.extend(self.losses_by_ends(now, &incarnations));
+        }
+        (self.orders.attested, self.orders.absent) = before;
+        if let Some(why) = refused {
             return Err(why);
         }
-        lines.extend(self.losses_by_ends(now, &incarnations));
-        self.orders.attested = before;
         if !confirmed {
             return Ok(Outcome::Would(lines));
         }
+        self.orders.absent.extend(absent);
         for (node, incarnation) in incarnations.iter().copied() {
             out.note(Note::Attested { node, incarnation });
         }

@@ -16,7 +16,8 @@ struct Witnesses {
     wanted: usize,
     /// Holders that have registered with a part of this store's history.
     known: usize,
-    /// Holders that have not registered and may know a newer configuration.
+    /// Holders of which no process has registered with this coordinator. One may run that knows a newer configuration.
+    /// If there are none, and too few others have told what they know: for a limited time, nodes that hold nothing.
     missing: Vec<NodeId>,
 }
 
@@ -44,9 +45,10 @@ impl<S: Store> Coordinator<S> {
             let Witnesses { wanted, known, missing } = witnesses;
             format!(
                 "changes nothing until {wanted} of the nodes that hold positions have reported their configurations \
-                 ({known} have; not yet {}), or all of them that have not ended: only they know whether this store is \
-                 the cluster's newest. Start the nodes that are down. If machines are off for good, `paritas fence` \
-                 with the numbers of their nodes shows what would be lost, and with --yes counts them as ended{}",
+                 ({known} have; not yet {}), or a process of each of them has registered: only they know whether this \
+                 store is the cluster's newest. Start the nodes that are down, also those that have ended. If machines \
+                 are off for good, `paritas fence` with the numbers of their nodes shows what would be lost, and with \
+                 --yes counts them as ended{}",
                 names(&missing),
                 self.doubts_in_words()
             )
@@ -73,8 +75,19 @@ impl<S: Store> Coordinator<S> {
         self.obstacle().map(|why| format!("the coordinator {why}"))
     }
 
+    /// Holders that this coordinator waits for before it decides anything.
+    pub(super) fn missing_witnesses(&self) -> Vec<NodeId> {
+        let witnesses = self.witnesses();
+        if witnesses.are_awaited() {
+            witnesses.missing
+        } else {
+            Vec::new()
+        }
+    }
+
     /// A holder counts until an operator attests that its machine is off. A holder that has ended since counts too: the
-    /// previous coordinator may have counted it.
+    /// previous coordinator may have counted it. A certified end does not excuse the node from registering: an old copy
+    /// of the store does not know of a later process of the node, which may know a newer configuration.
     fn witnesses(&self) -> Witnesses {
         if self.knows_all || self.records.lists.is_empty() {
             return Witnesses::default();
@@ -83,7 +96,8 @@ impl<S: Store> Coordinator<S> {
         let attested = |id: &NodeId| {
             let stored = self.records.nodes.get(id).map(|n| n.record.incarnation);
             let ordered = stored.is_some_and(|incarnation| self.orders.attested().contains(&(*id, incarnation)));
-            (end(id) == End::Attested || ordered) && !self.presences.contains_key(id)
+            let is_off = end(id) == End::Attested || ordered || self.orders.absent().contains(id);
+            is_off && !self.presences.contains_key(id)
         };
         let holders = release::holders(&self.records.lists);
         let counted: Vec<NodeId> = holders.into_iter().filter(|id| !attested(id)).collect();
@@ -92,15 +106,15 @@ impl<S: Store> Coordinator<S> {
         }
         let release_quorum = fence::witnesses(counted.len(), self.records.plan.parity.into());
         let wanted = counted.len() + 1 - release_quorum;
-        let has_ended = |id: &NodeId| {
-            let stored = self.records.nodes.get(id).map(|n| n.record.incarnation);
-            end(id) == End::Certified || stored.is_some_and(|incarnation| self.ended.contains(&(*id, incarnation)))
-        };
         let known = counted.iter().filter(|id| self.witnesses.contains(id)).count();
-        let missing = counted
-            .into_iter()
-            .filter(|id| !self.presences.contains_key(id) && !has_ended(id))
-            .collect();
+        let is_missing = |id: &NodeId| !self.presences.contains_key(id);
+        let mut missing: Vec<NodeId> = counted.into_iter().filter(is_missing).collect();
+        if missing.is_empty() && known < wanted && self.last_event < self.settled_from {
+            // Holders have processes without memory. A node that holds nothing may know what those before them knew.
+            let others = self.records.nodes.values().map(|n| &n.record);
+            let up = others.filter(|n| n.state == NodeState::Up).map(|n| n.id);
+            missing = up.filter(is_missing).collect();
+        }
         Witnesses { wanted, known, missing }
     }
 
@@ -114,16 +128,16 @@ impl<S: Store> Coordinator<S> {
     pub(super) fn trouble(&self, now: Time) -> (Vec<String>, Trouble) {
         let mut words: Vec<String> = self.obstacle().into_iter().collect();
         let silence = self.judge_silence(now);
-        let witnesses = self.witnesses();
-        let waits_for_witnesses = witnesses.are_awaited();
+        let witnesses_missing = self.missing_witnesses();
+        let waits_for_witnesses = !witnesses_missing.is_empty();
         let awaited = self.records.nodes.values().filter(|n| self.is_awaited(now, n));
         let mut trouble = Trouble {
             behind: self.behind.map(|(node, _)| node),
-            witnesses_missing: if waits_for_witnesses {
-                witnesses.missing
-            } else {
-                Vec::new()
+            doubts: match waits_for_witnesses {
+                true => self.doubts.iter().copied().collect(),
+                false => Vec::new(),
             },
+            witnesses_missing,
             withheld: self.waits_to_release().map_or(0, |(lists, _)| lists.len()),
             silent: silence
                 .said

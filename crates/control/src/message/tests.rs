@@ -22,7 +22,7 @@ fn register() -> ToCoordinator {
 }
 
 #[test]
-fn golden_bytes_of_version_5() {
+fn golden_bytes_of_version_6() {
     let shard = ShardProgress {
         shard: 1,
         turns: 2,
@@ -48,7 +48,7 @@ fn golden_bytes_of_version_5() {
         (
             register(),
             &[
-                39, 0, 0, 0, 62, 15, 153, 151, 5, 0, 1, 7, 3, 162, 34, 0, 0, 42, 1, 3, 104, 58, 49, 3, 104, 58, 50, 3,
+                39, 0, 0, 0, 188, 12, 155, 246, 6, 0, 1, 7, 3, 162, 34, 0, 0, 42, 1, 3, 104, 58, 49, 3, 104, 58, 50, 3,
                 104, 58, 51, 1, 1, 1, 5, 172, 2, 1, 1, 6, 173, 2, 1, 3, 9, 172, 2,
             ],
         ),
@@ -59,7 +59,7 @@ fn golden_bytes_of_version_5() {
                 silent: vec![(NodeId(2), Incarnation(9))],
                 opinions: None,
             },
-            &[9, 0, 0, 0, 141, 183, 192, 60, 5, 1, 172, 2, 0, 1, 2, 9, 0],
+            &[9, 0, 0, 0, 164, 187, 111, 37, 6, 1, 172, 2, 0, 1, 2, 9, 0],
         ),
         (
             ToCoordinator::Heartbeat {
@@ -69,7 +69,7 @@ fn golden_bytes_of_version_5() {
                 opinions: None,
             },
             &[
-                32, 0, 0, 0, 129, 62, 152, 122, 5, 1, 172, 2, 1, 1, 2, 3, 4, 5, 1, 1, 107, 6, 7, 8, 11, 12, 13, 1, 9,
+                32, 0, 0, 0, 220, 79, 115, 60, 6, 1, 172, 2, 1, 1, 2, 3, 4, 5, 1, 1, 107, 6, 7, 8, 11, 12, 13, 1, 9,
                 10, 1, 114, 1, 14, 15, 1, 16, 17, 0, 0,
             ],
         ),
@@ -78,7 +78,7 @@ fn golden_bytes_of_version_5() {
                 node: NodeId(1),
                 incarnation: Incarnation(2),
             },
-            &[4, 0, 0, 0, 27, 206, 40, 205, 5, 6, 1, 2],
+            &[4, 0, 0, 0, 34, 71, 10, 175, 6, 6, 1, 2],
         ),
     ];
     for (message, golden) in cases {

@@ -14,6 +14,9 @@ const LOOK_EVERY: Span = Span::from_ms(1_000);
 /// How many copies of the store are kept. The oldest goes first.
 const COPIES_MAX: usize = 8;
 
+/// How often the operator looks at `status` after the faults. The nodes have registered by then if they can.
+const READS_STATUS_EVERY: Span = Span::from_secs(15);
+
 /// One trouble, or its end.
 #[derive(Debug)]
 pub(crate) enum Trouble {
@@ -29,6 +32,8 @@ pub(crate) enum Trouble {
     Adopt,
     /// An operator looks at what that coordinator waits for.
     LookAtAdoption { reign: u64 },
+    /// The operator reads `status` after the faults, and does what it says.
+    ReadStatus,
 }
 
 /// What a run has of it.
@@ -117,6 +122,7 @@ impl World {
                 self.run_one_twice();
             }
             Trouble::LookAtAdoption { reign } => self.look_at_adoption(reign),
+            Trouble::ReadStatus => self.read_status(),
             Trouble::Copy => {
                 if let Some(governed) = self.governed.as_mut().filter(|g| !g.troubles.store_is_old()) {
                     governed.troubles.copies.push(governed.store.copy());
@@ -331,9 +337,43 @@ impl World {
         self.begin_adoption();
     }
 
+    /// Nodes know of decisions that are not in the store, and too few others register. The newest store is in use, so
+    /// the way out that is left is to adopt.
+    fn read_status(&mut self) {
+        let now = self.now;
+        let hosts = self.governed.iter().flat_map(|g| &g.hosts);
+        let mut running = hosts.filter_map(|host| match &host.coordinator {
+            Some(Leader::Coordinator(coordinator)) => Some(coordinator),
+            _ => None,
+        });
+        if running.any(|coordinator| !coordinator.status(now).trouble.doubts.is_empty()) {
+            self.log(|| "the operator adopts: nodes know of decisions that are not in the store".into());
+            self.end_coordinators();
+            // What an operator said of an earlier adoption is not said again.
+            if let Some(troubles) = self.troubles() {
+                troubles.attested.clear();
+            }
+            self.begin_adoption();
+        }
+        self.push_control(READS_STATUS_EVERY, Control::Trouble(Trouble::ReadStatus));
+    }
+
     fn is_any_installed(&self) -> bool {
         let mut nodes = 0..self.processes.len();
         nodes.any(|at| self.lists().any(|list| self.installed(at, list).is_some()))
+    }
+
+    /// The store that an adoption has made is the newest from now on. Its epochs may be ones that an earlier adoption
+    /// has made, with the same contents and so with the same ids: what was committed after those is given up.
+    fn see_adopted(&mut self) {
+        if let Some(governed) = self.governed.as_mut() {
+            governed.troubles.forget_newest();
+            governed.truth.is_adopted = true;
+        }
+        let Some(reader) = self.store_reader() else { return };
+        let unseen = self.unseen(&reader);
+        self.see_all_committed(unseen);
+        self.fork_others();
     }
 
     /// What was committed last may be seen only now: its outcome was unknown. A copy of a history that was given up is
@@ -381,10 +421,7 @@ impl World {
             Progress::Waits(_) => {}
             Progress::Done(_) => {
                 self.marks.see(Seen::Adopted);
-                if let Some(governed) = self.governed.as_mut() {
-                    governed.troubles.newest = None;
-                    governed.truth.is_adopted = true;
-                }
+                self.see_adopted();
                 self.push_control(Span::from_ms(1), Control::Trouble(Trouble::Start { host }));
             }
             // An operator tries again.
@@ -490,6 +527,7 @@ impl World {
         governed.store.fail(0, false);
         governed.store.fail(0, true);
         governed.troubles.one_way.2 = self.now;
+        self.push_control(READS_STATUS_EVERY, Control::Trouble(Trouble::ReadStatus));
         if self.is_adopting() {
             return;
         }

@@ -293,7 +293,10 @@ impl World {
 
     /// An old store is the newest from now on. What it lacks of other lists has never been either, unless somebody has
     /// it.
-    fn fork_others(&mut self) {
+    pub(super) fn fork_others(&mut self) {
+        if self.excused {
+            return;
+        }
         let Some(reader) = self.store_reader() else { return };
         for stored in reader.configurations() {
             let at = usize::from(stored.list.0);

@@ -376,6 +376,7 @@ fn a_decision_known_only_by_id_is_doubted_until_enough_holders_have_reported() {
     );
     let says = |world: &World| world.coordinator.status(world.now()).coordinator.join("; ");
     assert!(says(&world).contains("n5 know of decisions"), "{}", says(&world));
+    assert_eq!(world.coordinator.status(world.now()).trouble.doubts, [NodeId(5)]);
     assert!(!is_behind(&world), "the newest store may not have that decision either");
     // Three of six holders do not know the id. So the decision was not sent, since four would know it.
     for node in [1, 2, 3] {
@@ -389,6 +390,7 @@ fn a_decision_known_only_by_id_is_doubted_until_enough_holders_have_reported() {
     };
     assert_eq!(registered.void, [ListId(0)]);
     assert!(!says(&world).contains("n5 know of decisions"));
+    assert_eq!(world.coordinator.status(world.now()).trouble.doubts, []);
 }
 
 #[test]
@@ -412,4 +414,83 @@ fn a_coordinator_that_has_heard_enough_holders_continues_when_other_nodes_take_t
         lists.any(|c| c.of_node(NodeId(node)).next().is_some())
     };
     assert!(held_by(&world, 4) && !held_by(&world, 0));
+}
+
+#[test]
+fn a_certified_end_in_an_old_store_does_not_excuse_the_node_from_registering() {
+    let fence = |world: &mut World, nodes: &[u16], confirmed: bool| {
+        let link = world.connect();
+        world.coordinator.set_local(link);
+        let nodes = nodes.iter().copied().map(NodeId).collect();
+        let order = crate::message::Order::Fence { nodes };
+        world.say(link, &ToCoordinator::Order { n: 7, order, confirmed });
+        match world.received(link).pop() {
+            Some(ToAgent::Said { answer, .. }) => answer,
+            other => panic!("{other:?}"),
+        }
+    };
+    for is_fenced in [false, true] {
+        let mut world = World::started(plan(1, 1, 2, 0));
+        world.certify(1);
+        // By this copy the process has ended. It does not know the next one, which has a newer configuration.
+        let old = copy(&mut world);
+        world.start(1);
+        world.pass(300);
+        reopen_with(&mut world, old);
+        let before: Vec<_> = world.coordinator.configurations().cloned().collect();
+        assert!(world.nodes[&1].installed[&ListId(0)].0 > before[0].epoch);
+        world.certify(0);
+        world.tick(60_000);
+        assert!(world.coordinator.configurations().eq(&before));
+        let trouble = world.coordinator.status(world.now()).trouble;
+        assert!(trouble.witnesses_missing.contains(&NodeId(1)), "{trouble:?}");
+        if is_fenced {
+            let would = fence(&mut world, &[0, 1], false).unwrap();
+            assert!(
+                !would.0 && would.1.iter().any(|line| line.contains("n1 is not waited for")),
+                "{would:?}"
+            );
+            assert!(world.coordinator.obstacle().is_some(), "it is not confirmed");
+            assert!(fence(&mut world, &[0, 1], true).unwrap().0);
+            assert_eq!(world.coordinator.obstacle(), None);
+        } else {
+            let link = world.connect();
+            let refused = world.offer(link, 1, world.incarnation(1));
+            assert!(matches!(refused, Err(Refusal::StoreIsBehind { .. })), "{refused:?}");
+            assert!(is_behind(&world));
+        }
+    }
+}
+
+#[test]
+fn a_node_that_holds_nothing_is_heard_before_processes_without_memory_decide() {
+    for comes in [true, false] {
+        let mut world = World::started(plan(1, 0, 1, 1));
+        world.start(1);
+        let old = copy(&mut world);
+        world.ask_live(0, 0);
+        world.pass(300);
+        reopen_with(&mut world, old);
+        let before: Vec<_> = world.coordinator.configurations().cloned().collect();
+        assert!(world.nodes[&1].installed[&ListId(0)].0 > before[0].epoch);
+        // The only holder has ended, and its next process knows nothing.
+        world.certify(0);
+        world.start(0);
+        world.tick(300);
+        assert!(world.coordinator.configurations().eq(&before));
+        if comes {
+            let link = world.connect();
+            let refused = world.offer(link, 1, world.incarnation(1));
+            assert!(matches!(refused, Err(Refusal::StoreIsBehind { .. })), "{refused:?}");
+            world.tick(60_000);
+            assert!(world.coordinator.configurations().eq(&before));
+        } else {
+            world.kill(1);
+            world.pass(60_000);
+            assert!(
+                !world.coordinator.configurations().eq(&before),
+                "it is awaited for a limited time"
+            );
+        }
+    }
 }
