@@ -62,6 +62,8 @@ meanwhile. They are no picture of one moment, but a key that exists all the time
 | PARITAS.DUTY, PARITAS.SLOTS | `PARITAS.DUTY NODE` and `drain`, `shun` or `serve`; \
 `PARITAS.SLOTS FIRST LAST` and a node or `LIST/POSITION`, or `PARITAS.SLOTS stop`: what `paritas drain`, `shun` and \
 `move-slots` send |
+| PARITAS.REDUNDANCY | `PARITAS.REDUNDANCY KEY` tells the class of a value, and with a class changes it \
+([redundancy.md](redundancy.md)) |
 | SCAN | while hash slots move, their keys may be missed; afterwards none is. Without moves no key comes twice |
 | SCAN | `SLOT n` returns only the keys of a hash slot |
 | SCAN | the cursor has 64 bits: the stream, then its own. A step stays in one stream, so steps may be empty. \

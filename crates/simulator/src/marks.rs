@@ -45,9 +45,10 @@ pub(crate) enum Seen {
     Deposed,
     OneWayClosed,
     FalselySuspected,
+    ClassChanged,
 }
 
-const SEEN: [(Seen, &str); 38] = [
+const SEEN: [(Seen, &str); 39] = [
     (Seen::TwoTakeovers, "two data positions without their chunks at once"),
     (Seen::RefillBesideTakeover, "a parity refilled beside a takeover"),
     (Seen::BornAgain, "a position without parity begins again empty"),
@@ -98,6 +99,7 @@ const SEEN: [(Seen, &str); 38] = [
     (Seen::Deposed, "10.1 a coordinator finds that another has its store"),
     (Seen::OneWayClosed, "10.9 a path to the coordinator closed one way"),
     (Seen::FalselySuspected, "10.10 a living node removed for silence"),
+    (Seen::ClassChanged, "14.10 a large value given another class"),
 ];
 
 /// Marks that need not be reached in a run of many seeds: they concern the simulator, not the rules.

@@ -385,6 +385,7 @@ impl Swarm {
         Lengths {
             filler_bytes: self.filler_bytes,
             large_bytes: (self.large_bytes_min(), self.large_bytes.max(self.large_bytes_min())),
+            shape: (self.data, self.parity, self.data + self.parity - self.logged),
         }
     }
 }

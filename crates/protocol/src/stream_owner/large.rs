@@ -12,12 +12,13 @@ use crate::rules::Fault;
 use body::Bodies;
 use paritas_base::configuration::{Configuration, Tenure};
 use paritas_base::{ConnId, Incarnation, NodeId, Position, Span, Term, Time};
-use paritas_large::{GroupId, Holder, Ledger, NotAlive, PartName, Record};
+use paritas_large::{Class, GroupId, Holder, Ledger, NotAlive, PartName, Record};
 use paritas_store::RecordEvent;
 use paritas_wire::peer::{AliveGroups, Groups, Message};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 pub use upload::LARGE_VALUE_BYTES_MAX;
+pub(super) use upload::Made;
 use upload::Uploading;
 
 /// Time that a value or a body is kept although no command asks for it, in leases. A command that waits is run at least
@@ -304,6 +305,11 @@ fn decode(bytes: &[u8]) -> Option<Arc<Record>> {
     encoded.push(u8::try_from(bytes.len()).ok()?);
     encoded.extend_from_slice(bytes);
     record_of(&encoded)
+}
+
+/// The class of a large value, from the record of its object; `None` if the record is damaged.
+pub fn class_of(record: &[u8]) -> Option<Class> {
+    decode(record).map(|record| record.class)
 }
 
 /// Length of the body of a large value in bytes, from the record of its object; 0 if the record is damaged.

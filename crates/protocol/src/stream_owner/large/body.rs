@@ -85,6 +85,19 @@ impl StreamOwner {
         }
     }
 
+    /// The bytes of a body that is here, to be given back by [`Self::give_body`].
+    pub(super) fn take_body(&mut self, record: &Record) -> Option<Vec<u8>> {
+        let body = self.large.bodies.all.get_mut(&record.data_group)?;
+        body.is_taken.then(|| core::mem::take(&mut body.bytes))
+    }
+
+    /// Ends [`Self::take_body`].
+    pub(super) fn give_body(&mut self, record: &Record, bytes: Vec<u8>) {
+        if let Some(body) = self.large.bodies.all.get_mut(&record.data_group) {
+            body.bytes = bytes;
+        }
+    }
+
     /// When bytes of a body came last.
     pub(crate) fn body_moved_at(&self, record: &[u8]) -> Option<Time> {
         let body = self.large.bodies.all.get(&decode(record)?.data_group);
