@@ -112,6 +112,28 @@ def test_copies_share_parts_until_one_gets_another_class(cluster):
     assert client.get("{t}b") == value
 
 
+def test_rules_give_new_values_their_class(start_cluster):
+    cluster = start_cluster(memory=ROOMY, more=["--redundancy-rules", "img:* eor:3,4 1mb; img:* rep:3"])
+    client = bytes_of(cluster, 0)
+    for key, length, class_ in [
+        ("img:long", MIB, b"eor:3,4"),
+        ("img:short", MIB - 1, b"rep:3"),
+        ("img:small", 100, b"ec:4,2"),
+        ("other", MIB, b"ec:4,2"),
+    ]:
+        for node in range(cluster.nodes):
+            bytes_of(cluster, node).set(key, bytes(length))
+            assert client.execute_command(COMMAND, key) == class_, key
+    for node in range(cluster.nodes):
+        assert cluster.client(node).config_set("redundancy-rules", "other* ec:2,2")
+    client.set("other", bytes(MIB))
+    assert client.execute_command(COMMAND, "other") == b"ec:2,2"
+    # What is there stays.
+    assert client.execute_command(COMMAND, "img:long") == b"eor:3,4"
+    with pytest.raises(redis.ResponseError, match="survives the loss of 1 nodes"):
+        client.config_set("redundancy-rules", "img:* rep:2")
+
+
 def test_what_is_wrong_is_named_and_changes_nothing(cluster):
     client = bytes_of(cluster, 3)
     client.set("large", value_of(1))

@@ -167,6 +167,7 @@ impl Swarm {
             fetch_max: random.between(1, 8) as usize,
             rebuild_rate: None,
             log_assist: LogAssist::Auto,
+            class_rules: Default::default(),
             client_limits: ClientLimits::default(),
             scrub_rate: None,
             scrub_pause: Span::from_ms(10),

@@ -9,10 +9,11 @@ use crate::context::Context;
 use crate::interface::Out;
 use crate::mark::Mark;
 use crate::parameters::Reads;
+use crate::parts::positions_in_memory;
 use crate::rules::{Fault, Rules};
 use paritas_base::Time;
 use paritas_base::configuration::Configuration;
-use paritas_large::{Class, Record};
+use paritas_large::{Class, Placement, Record};
 use paritas_store::delta::COMMAND_DELTA_BYTES_MAX;
 use paritas_store::{Arena, Blocked, Delta, Limits, Object, ObjectStore as Store, Policy, Value};
 use paritas_wire::command::slot;
@@ -341,9 +342,10 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
     ) -> Result<(), Stop> {
         self.check_large_limits(key.len(), value.bytes.len())?;
         self.admit()?;
+        let rules = &self.cx.shared.parameters.class_rules;
         let made = Made {
             basis,
-            class: None,
+            class: rules.class_of(key, value.bytes.len() as u64),
             same_as: None,
         };
         let sealed = self
@@ -391,7 +393,8 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
     /// # Errors
     /// What is wrong, and what would do.
     pub fn check_class(&self, class: Class) -> Result<(), String> {
-        self.owner.check_class(self.cx, self.configuration, class)
+        let positions = positions_in_memory(self.cx, self.configuration);
+        Placement::check(class, positions, self.configuration.parity)
     }
 
     /// The result of an upload, once the command knows when it moved last and keys were evicted for it.

@@ -218,25 +218,6 @@ impl StreamOwner {
         sealed
     }
 
-    /// See [`crate::Access::check_class`].
-    pub(crate) fn check_class<O: Out>(
-        &self,
-        cx: &Context<'_, O>,
-        configuration: &Configuration,
-        class: Class,
-    ) -> Result<(), String> {
-        let positions = positions_in_memory(cx, configuration);
-        Placement::new(class, self.stream.x.0, positions, 0).map_err(|error| error.to_string())?;
-        let (tolerance, parity) = (class.tolerance(), configuration.parity);
-        if tolerance < parity {
-            return Err(format!(
-                "{class} survives the loss of {tolerance} nodes, and this cluster promises {parity}: choose a class \
-                 that survives as many"
-            ));
-        }
-        Ok(())
-    }
-
     /// When something of a value was sent or answered last.
     pub(crate) fn upload_moved_at(&self, ticket: Ticket) -> Option<Time> {
         self.large.uploads.get(&ticket).and_then(|uploading| uploading.moved_at)
