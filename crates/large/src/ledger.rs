@@ -348,6 +348,19 @@ impl Ledger {
         self.groups.len()
     }
 
+    /// Records of the values that bear fewer than `losses` losses, as far as objects name them.
+    pub fn weaker_than(&self, losses: u8) -> impl Iterator<Item = &Arc<Record>> {
+        let named = self.groups.iter().filter(|(_, entry)| entry.objects > 0);
+        let once = named.filter(|(group, entry)| entry.record.data_group == **group);
+        once.map(|(_, entry)| &entry.record)
+            .filter(move |record| record.class.tolerance() < losses)
+    }
+
+    /// Whether an object names a group.
+    pub fn is_named(&self, group: GroupId) -> bool {
+        self.groups.get(&group).is_some_and(|entry| entry.objects > 0)
+    }
+
     /// Whether a group may be alive. False: it is dead, and its parts may be freed.
     pub fn is_alive(&self, group: GroupId) -> bool {
         self.groups.contains_key(&group)

@@ -130,19 +130,6 @@ impl Placement {
         })
     }
 
-    /// Checks that values of a class fit a list with `positions` positions in memory, and survive the loss of any
-    /// `losses` positions. An error says what would do.
-    pub fn check(class: Class, positions: u8, losses: u8) -> Result<(), String> {
-        Self::new(class, 0, positions, 0).map_err(|error| error.to_string())?;
-        match class.tolerance() {
-            tolerance if tolerance < losses => Err(format!(
-                "{class} survives the loss of {tolerance} nodes, and this cluster promises {losses}: choose a class \
-                 that survives as many"
-            )),
-            _ => Ok(()),
-        }
-    }
-
     /// The class.
     pub fn class(&self) -> Class {
         self.class

@@ -113,10 +113,10 @@ impl FromStr for LogAssist {
 /// Checks that the classes of rules fit the scheme of the cluster. An error says which does not, and why.
 pub fn check_class_rules(scheme: Scheme, rules: &ClassRules) -> Result<(), String> {
     let positions = (scheme.width() - scheme.logged()) as u8;
-    let mut checks = rules
-        .classes()
-        .map(|class| Placement::check(class, positions, scheme.parity()));
-    checks.find(Result::is_err).unwrap_or(Ok(()))
+    let mut placed = rules.classes().map(|class| Placement::new(class, 0, positions, 0));
+    placed
+        .find_map(Result::err)
+        .map_or(Ok(()), |error| Err(error.to_string()))
 }
 
 /// The parameters of a node. Defaults are those of production; the simulator draws its own.

@@ -296,6 +296,12 @@ impl StreamOwner {
         if self.lost || self.members.live_count() < wanted {
             return Admission::TooFewMembers;
         }
+        self.admit_removal(cx)
+    }
+
+    /// Whether a change may begin that removes what is lost: it waits for space in the logs of members, not for
+    /// redundancy (P14.11).
+    fn admit_removal<O: Out>(&self, cx: &mut Context<'_, O>) -> Admission {
         let unstable = self.log.ring().unstable_bytes() + self.log.open_bytes() as u64;
         let window = self.members.window_bytes().min(cx.shared.parameters.window_bytes);
         let full = !self.members.is_empty() && unstable > window;

@@ -32,15 +32,18 @@ pub(crate) struct Lengths {
 }
 
 impl Lengths {
-    /// The `n`-th of the classes that a large value may have: their parts fit the list, and they survive as many losses
-    /// as the scheme.
+    /// The `n`-th of the classes that a large value may have: their parts fit the list. The first three survive as many
+    /// losses as the scheme, the others fewer.
     fn class(self, n: u8) -> String {
         let (data, parity, positions) = self.shape;
         let blocks_max = positions - 1;
-        match n % 3 {
+        match n {
             // Cut as by the scheme: a value that was coded keeps its data blocks.
             0 if parity <= data.min(blocks_max) => format!("eor:{},{}", parity + 1, data.min(blocks_max)),
             1 => format!("ec:{},{parity}", data.min(positions - parity)),
+            4 => format!("rep:{parity}"),
+            5 if parity > 1 => format!("ec:{},{}", data.min(positions - parity), parity - 1),
+            3 | 5 => "none".into(),
             _ => format!("rep:{}", parity + 1),
         }
     }

@@ -56,6 +56,8 @@ pub(crate) struct Swarm {
     pub(crate) crowd_keys: usize,
     /// Number of keys with large values.
     pub(crate) larges: u64,
+    /// Large values may have classes that survive fewer losses than the scheme.
+    pub(crate) weak: bool,
     /// The longest of these values in bytes.
     pub(crate) large_bytes: usize,
     /// Probability that a SET of one key is an MSET of two keys in different slots.
@@ -248,6 +250,7 @@ impl Swarm {
             crowds: 0,
             crowd_keys: 0,
             larges: 0,
+            weak: false,
             large_bytes: 0,
             pairs: some(random, 300_000),
             expiring: some(random, 700_000),
@@ -366,6 +369,7 @@ impl Swarm {
         // Values in parts have as many parities as the list, all in memory, and at least one data block.
         if random.chance(300_000) && swarm.logged < swarm.data {
             swarm.larges = random.between(1, 4);
+            swarm.weak = random.chance(300_000);
             let rows = random.between(1, 12);
             swarm.large_bytes = swarm.large_bytes_min() + (rows * u64::from(chunk_bytes) * u64::from(data)) as usize;
             if swarm.maxmemory_bytes == 1 << 20 {

@@ -135,7 +135,9 @@ impl World {
     fn on_large(&mut self, key: String) -> Option<(Vec<String>, Action)> {
         let action = match self.random.below(10) {
             0..4 => Action::Get,
-            4..6 if self.swarm.parity > 0 => Action::Class(self.random.below(3) as u8),
+            4..6 if self.swarm.parity > 0 => {
+                Action::Class(self.random.below(if self.swarm.weak { 6 } else { 3 }) as u8)
+            }
             4..9 => match self.set() {
                 Action::Set(n) if self.random.chance(self.swarm.expiring) => {
                     Action::SetFor(n, Span::from_ms(self.random.between(20, 400)))

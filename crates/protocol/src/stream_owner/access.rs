@@ -394,7 +394,8 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
     /// What is wrong, and what would do.
     pub fn check_class(&self, class: Class) -> Result<(), String> {
         let positions = positions_in_memory(self.cx, self.configuration);
-        Placement::check(class, positions, self.configuration.parity)
+        let placement = Placement::new(class, self.owner.stream.x.0, positions, 0);
+        placement.map(|_| ()).map_err(|error| error.to_string())
     }
 
     /// The result of an upload, once the command knows when it moved last and keys were evicted for it.

@@ -214,6 +214,9 @@ impl StreamOwner {
         id: u64,
         unit: Option<(u32, &[u8])>,
     ) -> bool {
+        if self.on_asked_part(cx, id, unit.is_some()) {
+            return true;
+        }
         let Some(requested) = self.large.bodies.requests.remove(&id) else {
             return false;
         };
@@ -283,6 +286,10 @@ impl StreamOwner {
         let stuck = self.large.bodies.all.iter_mut().filter(|(_, body)| body.is_stuck);
         let mut again = Vec::new();
         for (group, body) in stuck {
+            // A unit may be wrong although no holder is lost.
+            if body.record.class.tolerance() < configuration.parity {
+                self.large.losses.suspect(&body.record, now);
+            }
             body.is_stuck = false;
             body.reader.ask_again();
             again.push(*group);
