@@ -86,6 +86,7 @@ def test_settings_change_while_it_runs_and_are_written_to_the_file(run, tmp_path
         "maxclients": "3",
         "rebuild-rate": "50mb",
         "log-assist": "on",
+        "redundancy-rules": "img:* none 1048576; \u00e9* rep:1",
         "client-query-buffer-limit": "2mb",
         "reply-max": "4mb",
     }
@@ -99,6 +100,7 @@ def test_settings_change_while_it_runs_and_are_written_to_the_file(run, tmp_path
         "maxclients": "3",
         "rebuild-rate": str(50 << 20),
         "log-assist": "on",
+        "redundancy-rules": "img:* none 1048576; é* none",
         "client-query-buffer-limit": str(2 << 20),
         "reply-max": str(4 << 20),
     }
@@ -112,6 +114,8 @@ def test_settings_change_while_it_runs_and_are_written_to_the_file(run, tmp_path
         ("maxclients", "many", "integer"),
         ("reply-max", "1", "between 1048576 and"),
         ("log-assist", "maybe", "one of the following: on, off, auto"),
+        ("redundancy-rules", "img:* raid:5", "is not a redundancy class"),
+        ("redundancy-rules", "img:* rep:2", "needs 2 nodes, and a stripe list of this cluster has 1"),
         ("scheme", "2+1", "immutable"),
         ("nothing", "1", "Unknown option"),
     ]:

@@ -62,6 +62,8 @@ meanwhile. They are no picture of one moment, but a key that exists all the time
 | PARITAS.DUTY, PARITAS.SLOTS | `PARITAS.DUTY NODE` and `drain`, `shun` or `serve`; \
 `PARITAS.SLOTS FIRST LAST` and a node or `LIST/POSITION`, or `PARITAS.SLOTS stop`: what `paritas drain`, `shun` and \
 `move-slots` send |
+| PARITAS.REDUNDANCY | `PARITAS.REDUNDANCY KEY` tells the class of a value, and with a class changes it \
+([redundancy.md](redundancy.md)) |
 | SCAN | while hash slots move, their keys may be missed; afterwards none is. Without moves no key comes twice |
 | SCAN | `SLOT n` returns only the keys of a hash slot |
 | SCAN | the cursor has 64 bits: the stream, then its own. A step stays in one stream, so steps may be empty. \
@@ -71,7 +73,7 @@ A cursor survives a takeover |
 | CONFIG SET | of the node asked. It changes `maxmemory` (up to its value at the start, \
 and where keys are evicted not below one and a half times the memory of parity), \
 `maxmemory-policy`, `maxmemory-clients`, `maxclients`, `client-query-buffer-limit`, `reply-max`, \
-`log-assist`, `rebuild-rate` (0: limited only by clients) and `scrub-rate` (0: off). A value that is set already is OK |
+`log-assist`, `redundancy-rules`, `rebuild-rate` (0: limited only by clients) and `scrub-rate` (0: off). A value that is set already is OK |
 | maxmemory-clients | an eighth of the memory by default. Beyond it, the clients that use most are closed; \
 0 for no limit |
 | CONFIG REWRITE | writes what CONFIG SET has changed to the file given with `--config`, in place; comments stay |

@@ -6,6 +6,7 @@ mod duty;
 pub mod elasticmem_access;
 pub mod elasticmem_concurrent;
 pub mod elasticmem_io;
+pub mod elasticmem_nodes;
 pub mod elasticmem_transitions;
 pub mod log_sizes;
 pub mod memec_coding;

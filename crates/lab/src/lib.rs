@@ -62,6 +62,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     experiments::elasticmem_access::EXPERIMENT,
     experiments::elasticmem_transitions::EXPERIMENT,
     experiments::elasticmem_concurrent::EXPERIMENT,
+    experiments::elasticmem_nodes::EXPERIMENT,
 ];
 
 /// The experiment with this name.

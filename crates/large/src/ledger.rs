@@ -139,10 +139,48 @@ impl Ledger {
         Some(record)
     }
 
-    /// Whether all groups of a staged value are still alive, so that an object may name them.
+    /// Begins to stage another class for a value whose data group stays: gives out an id for the other group. Returns
+    /// the record, whose checks are 0.
+    ///
+    /// `None` if the data group must not stay ([`Self::may_keep`]), or the term has no ids left.
+    pub fn stage_beside(&mut self, old: &Record, class: Class, logged: u8) -> Option<Arc<Record>> {
+        let other_group = GroupId::new(self.term, self.issued + 1)?;
+        if !self.may_keep(old) || matches!(class, Class::Rep { .. }) || class.data() != old.class.data() {
+            return None;
+        }
+        self.issued += 1;
+        let record = Arc::new(Record {
+            class,
+            logged,
+            other_group: Some(other_group),
+            checks: vec![0; Record::checks_of(class)],
+            ..old.clone()
+        });
+        let entry = self.groups.entry(other_group).or_insert_with(|| Entry::new(&record));
+        entry.is_staging = true;
+        Some(record)
+    }
+
+    /// Whether the data group of a record may stay when its object gets another class: one object names it, and it is
+    /// known that no other does. The list names one record for each group, so two records of one group must not be
+    /// named for longer than a swap takes.
+    pub fn may_keep(&self, record: &Record) -> bool {
+        let entry = self.groups.get(&record.data_group);
+        self.has_learnt() && entry.is_some_and(|entry| entry.objects == 1)
+    }
+
+    /// Whether all groups of a staged value are still alive, so that an object may name them. A data group that stays
+    /// must still be named by one object alone.
     pub fn is_staging(&self, record: &Record) -> bool {
         let staging = |group| self.groups.get(&group).is_some_and(|entry| entry.is_staging);
-        record.groups().all(staging)
+        let data = staging(record.data_group) || (record.other_group.is_some() && self.may_keep(record));
+        data && record.other_group.is_none_or(staging)
+    }
+
+    /// Whether the data group of a staged value stays, so that only the other group is written.
+    pub fn keeps_data(&self, record: &Record) -> bool {
+        let is_staged = |entry: &Entry| entry.is_staging;
+        !self.groups.get(&record.data_group).is_some_and(is_staged)
     }
 
     /// The staging of a value has ended: an object names it by now, or it is given up. In the second case its groups
@@ -308,6 +346,19 @@ impl Ledger {
     /// that are named by no object so far.
     pub fn alive_count(&self) -> usize {
         self.groups.len()
+    }
+
+    /// Records of the values that bear fewer than `losses` losses, as far as objects name them.
+    pub fn weaker_than(&self, losses: u8) -> impl Iterator<Item = &Arc<Record>> {
+        let named = self.groups.iter().filter(|(_, entry)| entry.objects > 0);
+        let once = named.filter(|(group, entry)| entry.record.data_group == **group);
+        once.map(|(_, entry)| &entry.record)
+            .filter(move |record| record.class.tolerance() < losses)
+    }
+
+    /// Whether an object names a group.
+    pub fn is_named(&self, group: GroupId) -> bool {
+        self.groups.get(&group).is_some_and(|entry| entry.objects > 0)
     }
 
     /// Whether a group may be alive. False: it is dead, and its parts may be freed.

@@ -6,6 +6,7 @@
 //! has a [`Record`] of all that in its header. Parts never change once they are written: a new value gets new parts.
 //!
 //! - [`Class`]: redundancy of one value: copies, erasure coding, or copies laid out for later coding (EOR).
+//! - [`ClassRules`]: which class a new value gets, by its key and length.
 //! - [`Layout`]: how a body is cut into units, rows and blocks.
 //! - [`Placement`]: which part is at which position of a stripe list.
 //! - [`Record`]: what an object's header says about its parts (`docs/formats/large.md`).
@@ -17,6 +18,7 @@
 //! - [`model`]: the latency model of online erasure coding (§III, Equations 1 to 8).
 
 mod class;
+mod class_rules;
 mod keeper;
 mod layout;
 mod ledger;
@@ -29,6 +31,7 @@ mod upload;
 mod writer;
 
 pub use class::{BLOCKS_MAX, Class, ClassError};
+pub use class_rules::ClassRules;
 pub use keeper::{Answer, Fetch, Keeper, PartId, Put, Units};
 pub use layout::{Layout, TAIL_BYTES_MAX};
 pub use ledger::{Alive, Ledger, NotAlive, Page};

@@ -5,7 +5,7 @@
 //! losses as a write of the stream must (P3.1), or as the value's class promises, if those are fewer.
 
 use crate::keeper::Answer;
-use crate::{Part, PartName, Placement, PlacementError, Record, WriteFailed, Writer};
+use crate::{Group, Part, PartName, Placement, PlacementError, Record, WriteFailed, Writer};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -31,6 +31,8 @@ enum State {
     Making,
     Kept,
     Declined,
+    /// It is part of a data group that stays: nothing is sent. Live holders have it.
+    Stays,
 }
 
 #[derive(Debug)]
@@ -81,22 +83,29 @@ pub struct Upload {
 }
 
 impl Upload {
-    /// Begins to write a value whose groups have just been staged.
-    pub fn new(record: Arc<Record>, positions: u8, unit_bytes: u32) -> Result<Self, PlacementError> {
+    /// Begins to write a value whose groups have just been staged. `keeps_data`: all but its data group.
+    pub fn new(record: Arc<Record>, positions: u8, unit_bytes: u32, keeps_data: bool) -> Result<Self, PlacementError> {
         let placement = record.placement(positions)?;
         let layout = record.layout(unit_bytes).ok_or(PlacementError::NoSuchPosition {
             first: record.first,
             logged: record.logged,
         })?;
+        let stays = |part: &Part| keeps_data && part.group == Group::Data;
         let target = |part| Target {
-            part,
             tenure: None,
-            state: State::Asked,
+            state: if stays(&part) { State::Stays } else { State::Asked },
             asked: None,
+            part,
         };
+        let mut writer = Writer::new(layout, placement);
+        placement
+            .parts()
+            .enumerate()
+            .filter(|(_, part)| stays(part))
+            .for_each(|(at, _)| writer.on_there(at));
         Ok(Self {
             targets: placement.parts().map(target).collect(),
-            writer: Writer::new(layout, placement),
+            writer,
             record,
             question: 0,
         })
@@ -128,6 +137,9 @@ impl Upload {
         let all_sent = self.writer.is_sent();
         for at in 0..self.targets.len() {
             let target = &mut self.targets[at];
+            if target.state == State::Stays {
+                continue;
+            }
             let (position, name) = (target.part.position, self.record.name_of(&target.part));
             let Some(holder) = holders.get(usize::from(position)).copied().flatten() else {
                 // Vacant. What was sent there is gone.
@@ -215,7 +227,7 @@ impl Upload {
             if target.state == State::Asked {
                 target.state = State::ToMake;
             }
-            if !matches!(target.state, State::Open | State::Kept) {
+            if !matches!(target.state, State::Open | State::Kept | State::Stays) {
                 self.writer.on_broken(at);
             }
         }
@@ -262,6 +274,8 @@ impl Upload {
         let holder = |part: &Part| holders.get(usize::from(part.position)).copied().flatten();
         let is_settled = |target: &Target| match (holder(&target.part), target.tenure) {
             (None, _) => true,
+            // A holder that is not Live gets it by the owner's list, as the part of any object.
+            _ if target.state == State::Stays => true,
             (Some(holder), tenure) => {
                 tenure == Some(holder.tenure)
                     && (target.state == State::Kept || (target.state == State::Declined && !holder.is_live))
@@ -271,8 +285,16 @@ impl Upload {
             return Ok(false);
         }
         let has = |part: &Part| {
-            let target = self.targets.iter().find(|target| target.part == *part);
-            target.is_some_and(|target| target.state == State::Kept) && holder(part).is_some()
+            let state = self
+                .targets
+                .iter()
+                .find(|target| target.part == *part)
+                .map(|target| target.state);
+            match (state, holder(part)) {
+                (Some(State::Kept), Some(_)) => true,
+                (Some(State::Stays), Some(holder)) => holder.is_live,
+                _ => false,
+            }
         };
         Ok(self.bears(redundancy.min(self.record.class.tolerance()), has))
     }

@@ -42,6 +42,8 @@ enum State {
     Open,
     Kept,
     Broken,
+    /// It was written before: its data group stays.
+    There,
 }
 
 /// Too many parts are broken: what is left does not give back the value.
@@ -146,6 +148,13 @@ impl Writer {
         }
     }
 
+    /// A part is there already: nothing is sent to it.
+    pub fn on_there(&mut self, part: usize) {
+        if let Some(progress) = self.parts.get_mut(part) {
+            progress.state = State::There;
+        }
+    }
+
     /// A part will not be whole: its holder is lost or has no free memory, or a unit has not arrived. No more is sent
     /// to it.
     pub fn on_broken(&mut self, part: usize) {
@@ -226,7 +235,7 @@ impl Writer {
                 Content::Parity(_) => self.is_last_of_row(),
                 content => content.has(&self.layout, self.next).is_some(),
             };
-            !goes_there || progress.state == State::Broken || progress.sent - progress.taken < UNTAKEN_MAX
+            !goes_there || progress.state != State::Open || progress.sent - progress.taken < UNTAKEN_MAX
         })
     }
 

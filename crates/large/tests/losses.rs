@@ -12,8 +12,8 @@
 use paritas_base::{Position, Prng};
 use paritas_code::sum;
 use paritas_large::{
-    Answer, Class, Fetch, Holder, Keeper, Ledger, Page, PartId, PartName, Placement, Put, Reader, Record, Tell, Units,
-    Upload,
+    Answer, Class, Fetch, Holder, Keeper, Layout, Ledger, Page, PartId, PartName, Placement, Put, Reader, Record, Tell,
+    Transition, Units, Upload,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -102,6 +102,8 @@ struct World {
     term: u64,
     ledger: Ledger,
     upload: Option<(Upload, u8, Value, usize)>,
+    /// The upload gives the value of a key, which has this record, another class.
+    transition_of: Option<Arc<Record>>,
     /// Changes that may be undone: the key, and what it has then.
     log: Vec<(u8, Option<Arc<Record>>)>,
     acked: usize,
@@ -115,6 +117,7 @@ struct World {
     drops: u64,
     done: u32,
     failed: u32,
+    transitions: u32,
 }
 
 /// A rule that is broken on purpose.
@@ -129,7 +132,17 @@ enum Fault {
     ListIgnoresStaging,
     OpenSurvivesOwner,
     DeclinedForgotten,
+    SwapWithoutCompare,
+    SharedDataStays,
 }
+
+/// Classes whose values survive two losses on four positions.
+const CLASSES: [Class; 4] = [
+    Class::Ec { data: 2, parity: 2 },
+    Class::Rep { copies: 3 },
+    Class::Eor { copies: 3, data: 3 },
+    Class::Eor { copies: 3, data: 2 },
+];
 
 fn bytes_of(number: u64, length: usize) -> Vec<u8> {
     let mut prng = Prng::new(number);
@@ -139,11 +152,7 @@ fn bytes_of(number: u64, length: usize) -> Vec<u8> {
 impl World {
     fn new(seed: u64, fault: Fault) -> Self {
         let mut prng = Prng::new(seed);
-        let class = match prng.below(3) {
-            0 => Class::Ec { data: 2, parity: 2 },
-            1 => Class::Rep { copies: 3 },
-            _ => Class::Eor { copies: 3, data: 3 },
-        };
+        let class = CLASSES[prng.below(4) as usize];
         let room = if prng.below(3) == 0 { 60 } else { 1000 };
         let nodes = (0..4)
             .map(|position| {
@@ -168,6 +177,7 @@ impl World {
             term: 1,
             ledger: Ledger::new(1, true),
             upload: None,
+            transition_of: None,
             log: Vec::new(),
             acked: 0,
             unlearnt: BTreeMap::new(),
@@ -176,6 +186,7 @@ impl World {
             fault,
             done: 0,
             failed: 0,
+            transitions: 0,
         }
     }
 
@@ -220,8 +231,47 @@ impl World {
         for group in record.groups() {
             self.values.insert(group, value.clone());
         }
-        let upload = Upload::new(record, 4, UNIT).expect("it fits");
+        let upload = Upload::new(record, 4, UNIT, false).expect("it fits");
         self.upload = Some((upload, key, value, 0));
+        self.transition_of = None;
+        self.drive(false);
+    }
+
+    /// A value gets another class.
+    fn begin_transition(&mut self) {
+        let key = self.prng.below(4) as u8;
+        let class = CLASSES[self.prng.below(4) as usize];
+        let Some(old) = self.store(self.log.len()).remove(&key) else {
+            return;
+        };
+        let layout = |data| Layout::of_body(old.body_bytes, data, UNIT).expect("a body");
+        let (from, to) = (layout(old.class.data()), layout(class.data()));
+        let is_shared = !self.ledger.may_keep(&old) && self.fault != Fault::SharedDataStays;
+        let placement = old.placement(4).expect("it was placed");
+        let transition = Transition::new(placement, class, 0, (4, 0), (&from, &to), is_shared).expect("it fits");
+        let (first, keeps_data) = (transition.to.first(), transition.keeps_data);
+        let staged = match keeps_data {
+            true if self.fault == Fault::SharedDataStays => {
+                let other = self
+                    .ledger
+                    .stage(class, first, 0, old.body_bytes)
+                    .expect("ids are left");
+                Some(Arc::new(Record {
+                    data_group: old.data_group,
+                    ..(*other).clone()
+                }))
+            }
+            true => self.ledger.stage_beside(&old, class, 0),
+            false => self.ledger.stage(class, first, 0, old.body_bytes),
+        };
+        let Some(record) = staged else { return };
+        let value = self.values[&old.data_group].clone();
+        for group in record.groups() {
+            self.values.insert(group, value.clone());
+        }
+        let upload = Upload::new(record, 4, UNIT, keeps_data).expect("it fits");
+        self.upload = Some((upload, key, value, 0));
+        self.transition_of = Some(old);
         self.drive(false);
     }
 
@@ -281,8 +331,19 @@ impl World {
         match is_ready {
             Err(_) => self.give_up(),
             Ok(false) => {}
-            Ok(true) if !self.ledger.is_staging(&staged) => self.give_up(),
+            Ok(true) if !self.ledger.is_staging(&staged) && self.fault != Fault::SharedDataStays => self.give_up(),
+            Ok(true) if !self.may_swap(key) => self.give_up(),
             Ok(true) => {
+                if let Some(old) = self.transition_of.take() {
+                    let now = self.store(self.log.len()).remove(&key);
+                    let now = now.map(|record| self.values[&record.data_group].clone());
+                    assert_eq!(
+                        now,
+                        Some(self.values[&old.data_group].clone()),
+                        "other bytes: a write is undone"
+                    );
+                    self.transitions += 1;
+                }
                 self.upload = None;
                 self.done += 1;
                 self.change(key, Some(record));
@@ -290,6 +351,12 @@ impl World {
                 self.send_dead();
             }
         }
+    }
+
+    /// A change of class counts only if the key still has the record that was read.
+    fn may_swap(&self, key: u8) -> bool {
+        let now = self.store(self.log.len()).remove(&key);
+        self.fault == Fault::SwapWithoutCompare || self.transition_of.is_none() || self.transition_of == now
     }
 
     /// One delta: a key gets another record, or none.
@@ -666,15 +733,16 @@ impl World {
                 }
             }
             // COPY: a second object names the same groups.
-            172..178 => {
+            172..182 => {
                 let (from, to) = (self.prng.below(4) as u8, self.prng.below(4) as u8);
                 if let Some(record) = self.store(self.log.len()).remove(&from).filter(|_| from != to) {
                     self.change(to, Some(record));
                 }
             }
-            178 if self.prng.below(4) == 0 => self.flush(),
+            182 if self.prng.below(4) == 0 => self.flush(),
             170..172 if self.upload.is_some() => self.give_up(),
-            179..240 if self.upload.is_none() => self.begin_upload(),
+            183..210 if self.upload.is_none() => self.begin_upload(),
+            210..240 if self.upload.is_none() => self.begin_transition(),
             _ => self.deliver(),
         }
         // The newest state must be readable too: it may be acknowledged now.
@@ -741,27 +809,31 @@ impl World {
     }
 }
 
-fn walk(seed: u64, steps: u32, fault: Fault) -> (u32, u32) {
+fn walk(seed: u64, steps: u32, fault: Fault) -> (u32, u32, u32) {
     let mut world = World::new(seed, fault);
     for _ in 0..steps {
         world.step();
     }
     world.settle();
-    (world.done, world.failed)
+    (world.done, world.failed, world.transitions)
 }
 
 #[test]
 fn no_acknowledged_value_is_lost_and_no_part_is_left_over() {
     let seeds: u64 = std::env::var("SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(150);
     let start: u64 = std::env::var("START").ok().and_then(|n| n.parse().ok()).unwrap_or(1);
-    let mut total = (0, 0);
+    let mut total = (0, 0, 0);
     for seed in start..start + seeds {
         println!("seed {seed}");
-        let (done, failed) = walk(seed, 1500, Fault::None);
-        total = (total.0 + done, total.1 + failed);
+        let (done, failed, transitions) = walk(seed, 1500, Fault::None);
+        total = (total.0 + done, total.1 + failed, total.2 + transitions);
     }
-    println!("{} values written, {} given up", total.0, total.1);
-    assert!(total.0 > seeds as u32 && total.1 > 0, "{total:?}");
+    let (done, failed, transitions) = total;
+    println!("{done} values written, {failed} given up, {transitions} of them given another class");
+    assert!(
+        done > seeds as u32 && failed > 0 && transitions > seeds as u32 / 4,
+        "{total:?}"
+    );
 }
 
 #[test]
@@ -777,10 +849,14 @@ fn every_broken_rule_is_seen() {
         Fault::ListIgnoresStaging,
         Fault::OpenSurvivesOwner,
         Fault::DeclinedForgotten,
+        Fault::SwapWithoutCompare,
+        Fault::SharedDataStays,
     ] {
         // Only the loss itself counts, or the assertion that is there for it; not any panic.
         let says: &[&str] = match fault {
             Fault::OpenSurvivesOwner => &["open for a former owner"],
+            // The list names a record whose parities are dead.
+            Fault::SharedDataStays => &["does not become Live", "is missing", "enough parts are kept"],
             _ => &["is missing", "enough parts are kept", "other bytes"],
         };
         let is_seen = |seed| {

@@ -8,11 +8,12 @@ use crate::{Failure, lifeline, logging};
 use clap::Args;
 use paritas_base::configuration::{ClusterRecord, NodeRole};
 use paritas_base::{Incarnation, NodeId, Span};
+use paritas_code::Scheme;
 use paritas_control::LEASE_PARTS;
 use paritas_control::message::Registration;
 use paritas_frontend::Node;
 use paritas_io::{Limits, Listeners, Shard, Stop, descriptors, entropy, signals};
-use paritas_protocol::{ClientLimits, Identity, Parameters};
+use paritas_protocol::{ClassRules, ClientLimits, Identity, Parameters, check_class_rules};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -95,6 +96,7 @@ pub fn run(settings: NodeSettings, file: Option<PathBuf>, supervision: Supervisi
         lease_renewal: renewal,
         rebuild_rate: settings.rebuild_rate.map(|rate| rate.0).filter(|rate| *rate > 0),
         log_assist: settings.log_assist.map(|assist| assist.0).unwrap_or_default(),
+        class_rules: class_rules(&settings, &cluster)?,
         client_limits: client_limits(&settings),
         reads: settings.reads.map(|reads| reads.0).unwrap_or_default(),
         policy: settings.maxmemory_policy.map(|policy| policy.0).unwrap_or_default(),
@@ -193,6 +195,18 @@ fn registration(
         heard: Vec::new(),
         incarnations: Vec::new(),
     })
+}
+
+fn class_rules(settings: &NodeSettings, cluster: &ClusterRecord) -> Result<ClassRules, Failure> {
+    let rules = settings
+        .redundancy_rules
+        .clone()
+        .map(|rules| rules.0)
+        .unwrap_or_default();
+    let scheme = Scheme::with_logged(cluster.data, cluster.parity, cluster.logged);
+    let scheme = scheme.map_err(|error| Failure(error.to_string()))?;
+    check_class_rules(scheme, &rules).map_err(|why| Failure(format!("`redundancy_rules`: {why}")))?;
+    Ok(rules)
 }
 
 fn client_limits(settings: &NodeSettings) -> ClientLimits {

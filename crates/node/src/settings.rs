@@ -6,7 +6,7 @@ use crate::{Failure, LogLayout};
 use clap::Args;
 use paritas_code::Scheme;
 use paritas_control::LostPolicy;
-use paritas_protocol::{LogAssist, Policy, Reads};
+use paritas_protocol::{ClassRules, LogAssist, Policy, Reads};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -76,6 +76,9 @@ settings! {
         /// Whether to read parity from log nodes too while rebuilding: on, off, or auto, by the rate of each [default:
         /// auto]
         pub log_assist: Text<LogAssist>,
+        /// Redundancy of new values above 64 KiB by key and least length, as in "img:* eor:3,4 1mb; tmp:* rep:3". It
+        /// should be the same at all nodes [default: that of the scheme]
+        pub redundancy_rules: Text<ClassRules>,
         /// Bytes a second that this node checks for flipped bits, 0 for none [default: its whole memory once a day]
         pub scrub_rate: ByteCount,
         /// What allows this node to answer reads: leases, or confirmation by other nodes each turn [default: leases]

@@ -48,6 +48,8 @@ pub struct Shared {
     pub maxmemory_bytes_max: u64,
     /// Keys that this node has evicted.
     pub evicted_keys: u64,
+    /// Keys whose large value lost more parts than its class bears.
+    pub lost_values: u64,
     /// Memory of the driver's buffers, in bytes, as last reported by the driver.
     pub(crate) sockets_bytes: u64,
     /// Memory of all buffers, in bytes, as last counted.

@@ -32,7 +32,8 @@ pub use interface::{
 };
 pub use lists::{Halted, List, Lists, Role};
 pub use mark::Mark;
-pub use parameters::{ClientLimits, LogAssist, Parameters, Reads};
+pub use parameters::{ClientLimits, LogAssist, Parameters, Reads, check_class_rules};
+pub use paritas_large::{Class, ClassRules};
 pub use paritas_store::Policy;
 pub use parity_member::{Log, ParityMember};
 pub use parts::PositionParts;
@@ -44,7 +45,7 @@ pub use session::PROTOCOL_VERSION;
 pub use slot_map::{SlotMap, SlotOwner};
 pub use stream_owner::{
     Access, Effect, LARGE_VALUE_BYTES_MAX, Member, Phase, RandomKey, ReadLease, Stop, StreamOwner, Ticket,
-    WriteRefusal, body_bytes, fits_one_delta,
+    WriteRefusal, body_bytes, class_of, fits_one_delta,
 };
 
 pub use takeovers::Takeovers;

@@ -4,6 +4,8 @@ use crate::rules::Rules;
 use core::fmt;
 use core::str::FromStr;
 use paritas_base::Span;
+use paritas_code::Scheme;
+use paritas_large::{ClassRules, Placement};
 use paritas_store::Policy;
 
 /// Limits on what clients can make a shard hold.
@@ -108,6 +110,15 @@ impl FromStr for LogAssist {
     }
 }
 
+/// Checks that the classes of rules fit the scheme of the cluster. An error says which does not, and why.
+pub fn check_class_rules(scheme: Scheme, rules: &ClassRules) -> Result<(), String> {
+    let positions = (scheme.width() - scheme.logged()) as u8;
+    let mut placed = rules.classes().map(|class| Placement::new(class, 0, positions, 0));
+    placed
+        .find_map(Result::err)
+        .map_or(Ok(()), |error| Err(error.to_string()))
+}
+
 /// The parameters of a node. Defaults are those of production; the simulator draws its own.
 #[derive(Clone, Debug)]
 pub struct Parameters {
@@ -145,6 +156,8 @@ pub struct Parameters {
     pub rebuild_rate: Option<u64>,
     /// Whether log nodes help with rebuilds. Clients can change it while the node runs.
     pub log_assist: LogAssist,
+    /// The classes of new large values.
+    pub class_rules: ClassRules,
     /// Bytes of chunks that a node checks in a second (P9.2); `None`: it checks none.
     pub scrub_rate: Option<u64>,
     /// The pause between two passes of these checks over all chunks.
@@ -195,6 +208,7 @@ impl Default for Parameters {
             fetch_max: 32,
             rebuild_rate: None,
             log_assist: LogAssist::Auto,
+            class_rules: ClassRules::default(),
             scrub_rate: None,
             scrub_pause: Span::from_secs(1),
             policy: Policy::NoEviction,

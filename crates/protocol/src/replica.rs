@@ -134,6 +134,7 @@ impl Replica {
             maxmemory_bytes,
             maxmemory_bytes_max: maxmemory_bytes,
             evicted_keys: 0,
+            lost_values: 0,
             sockets_bytes: 0,
             buffers_bytes: 0,
             memory_peak_bytes: 0,

@@ -67,6 +67,8 @@ pub enum Fault {
     PutBeforeKept,
     /// P14.3: a group is alive until the delta that removed its last object is stable. It dies with the delta.
     FreedBeforeStable,
+    /// P14.10: a change of class counts if its object has not changed since its value was read. It counts always.
+    SwapWithoutCompare,
     /// P14.6: an owner answers with lists when it has seen every object. It answers at once.
     ListedBeforeLearnt,
     /// P14.9: a position asks to become Live when it has its parts of large values. It does not wait for them.
@@ -167,7 +169,7 @@ impl Rules {
 }
 
 #[cfg(feature = "mutants")]
-const NAMES: [(&str, Mutant); 59] = [
+const NAMES: [(&str, Mutant); 60] = [
     ("owner-judges-who-is-alive", Mutant::OwnerJudgesWhoIsAlive),
     ("no-epoch-fence", Mutant::NoEpochFence),
     ("serve-before-push", Mutant::Does(Fault::ServeBeforePush)),
@@ -234,6 +236,7 @@ const NAMES: [(&str, Mutant); 59] = [
     ("epoch-for-id", Mutant::EpochForId),
     ("put-before-kept", Mutant::Does(Fault::PutBeforeKept)),
     ("freed-before-stable", Mutant::Does(Fault::FreedBeforeStable)),
+    ("swap-without-compare", Mutant::Does(Fault::SwapWithoutCompare)),
     ("listed-before-learnt", Mutant::Does(Fault::ListedBeforeLearnt)),
     ("live-without-parts", Mutant::Does(Fault::LiveWithoutParts)),
 ];

@@ -32,8 +32,8 @@ use crate::rules::Fault;
 pub use access::{Access, Effect, RandomKey, Stop, WriteRefusal};
 use credit::Credit;
 use hold::Hold;
-use large::Large;
-pub use large::{LARGE_VALUE_BYTES_MAX, Ticket, body_bytes};
+pub use large::{LARGE_VALUE_BYTES_MAX, Ticket, body_bytes, class_of};
+use large::{Large, Made};
 pub use lease::ReadLease;
 use log::StreamLog;
 pub use members::Member;
@@ -296,6 +296,12 @@ impl StreamOwner {
         if self.lost || self.members.live_count() < wanted {
             return Admission::TooFewMembers;
         }
+        self.admit_removal(cx)
+    }
+
+    /// Whether a change may begin that removes what is lost: it waits for space in the logs of members, not for
+    /// redundancy (P14.11).
+    fn admit_removal<O: Out>(&self, cx: &mut Context<'_, O>) -> Admission {
         let unstable = self.log.ring().unstable_bytes() + self.log.open_bytes() as u64;
         let window = self.members.window_bytes().min(cx.shared.parameters.window_bytes);
         let full = !self.members.is_empty() && unstable > window;

@@ -27,6 +27,26 @@ pub(crate) struct Lengths {
     pub(crate) filler_bytes: usize,
     /// The shortest and the longest of large keys.
     pub(crate) large_bytes: (usize, usize),
+    /// Data blocks and parities of the scheme, and positions of a list in memory.
+    pub(crate) shape: (u8, u8, u8),
+}
+
+impl Lengths {
+    /// The `n`-th of the classes that a large value may have: their parts fit the list. The first three survive as many
+    /// losses as the scheme, the others fewer.
+    fn class(self, n: u8) -> String {
+        let (data, parity, positions) = self.shape;
+        let blocks_max = positions - 1;
+        match n {
+            // Cut as by the scheme: a value that was coded keeps its data blocks.
+            0 if parity <= data.min(blocks_max) => format!("eor:{},{}", parity + 1, data.min(blocks_max)),
+            1 => format!("ec:{},{parity}", data.min(positions - parity)),
+            4 => format!("rep:{parity}"),
+            5 if parity > 1 => format!("ec:{},{}", data.min(positions - parity), parity - 1),
+            3 | 5 => "none".into(),
+            _ => format!("rep:{}", parity + 1),
+        }
+    }
 }
 
 /// A large value of this length.
@@ -166,10 +186,12 @@ pub(crate) fn encode(crowds: &Crowds, keys: &[String], action: Action, lengths: 
         Action::Increment => args.push("INCR".into()),
         Action::Flush => args.push("FLUSHALL".into()),
         Action::List => args.push("KEYS".into()),
+        Action::Class(_) => args.push("PARITAS.REDUNDANCY".into()),
     }
     match action {
         Action::Set(n) => args.extend(pairs(n)),
         Action::SetFor(n, lasts) => args.extend(pairs(n).chain(["PX".into(), lasts.as_ms().to_string()])),
+        Action::Class(n) => args.extend(names.into_iter().chain([lengths.class(n)])),
         _ => args.extend(names),
     }
     let mut out = format!("*{}\r\n", args.len());

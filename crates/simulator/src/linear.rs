@@ -28,6 +28,8 @@ pub(crate) enum Action {
     Flush,
     /// KEYS: whether the key exists.
     List,
+    /// PARITAS.REDUNDANCY with the n-th class: the value stays. It is in no history.
+    Class(u8),
 }
 
 /// The result that the client received.
@@ -217,6 +219,7 @@ fn apply(at: usize, operation: &Operation, state: State) -> Option<State> {
             expected(value).then_some(State { value, ..state })
         }
         Action::Flush => Some(with(None)),
+        Action::Class(_) => Some(state),
     }
 }
 

@@ -47,9 +47,10 @@ pub(crate) enum Seen {
     Deposed,
     OneWayClosed,
     FalselySuspected,
+    ClassChanged,
 }
 
-const SEEN: [(Seen, &str); 40] = [
+const SEEN: [(Seen, &str); 41] = [
     (Seen::TwoTakeovers, "two data positions without their chunks at once"),
     (Seen::RefillBesideTakeover, "a parity refilled beside a takeover"),
     (Seen::BornAgain, "a position without parity begins again empty"),
@@ -108,6 +109,7 @@ const SEEN: [(Seen, &str); 40] = [
     (Seen::Deposed, "10.1 a coordinator finds that another has its store"),
     (Seen::OneWayClosed, "10.9 a path to the coordinator closed one way"),
     (Seen::FalselySuspected, "10.10 a living node removed for silence"),
+    (Seen::ClassChanged, "14.10 a large value given another class"),
 ];
 
 /// Marks that need not be reached in a run of many seeds: they concern the simulator, not the rules.

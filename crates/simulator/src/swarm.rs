@@ -56,6 +56,8 @@ pub(crate) struct Swarm {
     pub(crate) crowd_keys: usize,
     /// Number of keys with large values.
     pub(crate) larges: u64,
+    /// Large values may have classes that survive fewer losses than the scheme.
+    pub(crate) weak: bool,
     /// The longest of these values in bytes.
     pub(crate) large_bytes: usize,
     /// Probability that a SET of one key is an MSET of two keys in different slots.
@@ -167,6 +169,7 @@ impl Swarm {
             fetch_max: random.between(1, 8) as usize,
             rebuild_rate: None,
             log_assist: LogAssist::Auto,
+            class_rules: Default::default(),
             client_limits: ClientLimits::default(),
             scrub_rate: None,
             scrub_pause: Span::from_ms(10),
@@ -247,6 +250,7 @@ impl Swarm {
             crowds: 0,
             crowd_keys: 0,
             larges: 0,
+            weak: false,
             large_bytes: 0,
             pairs: some(random, 300_000),
             expiring: some(random, 700_000),
@@ -365,6 +369,7 @@ impl Swarm {
         // Values in parts have as many parities as the list, all in memory, and at least one data block.
         if random.chance(300_000) && swarm.logged < swarm.data {
             swarm.larges = random.between(1, 4);
+            swarm.weak = random.chance(300_000);
             let rows = random.between(1, 12);
             swarm.large_bytes = swarm.large_bytes_min() + (rows * u64::from(chunk_bytes) * u64::from(data)) as usize;
             if swarm.maxmemory_bytes == 1 << 20 {
@@ -385,6 +390,7 @@ impl Swarm {
         Lengths {
             filler_bytes: self.filler_bytes,
             large_bytes: (self.large_bytes_min(), self.large_bytes.max(self.large_bytes_min())),
+            shape: (self.data, self.parity, self.data + self.parity - self.logged),
         }
     }
 }

@@ -135,6 +135,9 @@ impl World {
     fn on_large(&mut self, key: String) -> Option<(Vec<String>, Action)> {
         let action = match self.random.below(10) {
             0..4 => Action::Get,
+            4..6 if self.swarm.parity > 0 => {
+                Action::Class(self.random.below(if self.swarm.weak { 6 } else { 3 }) as u8)
+            }
             4..9 => match self.set() {
                 Action::Set(n) if self.random.chance(self.swarm.expiring) => {
                     Action::SetFor(n, Span::from_ms(self.random.between(20, 400)))
@@ -275,6 +278,10 @@ impl World {
                     return;
                 }
                 let too_large = text.starts_with("-ERR command larger than");
+                let is_gone = matches!(pending.action, Action::Class(_)) && text.starts_with("-ERR no such key");
+                if is_gone {
+                    return;
+                }
                 if !known.iter().any(|k| text.starts_with(k)) && !too_large {
                     self.violate(format!(
                         "I14: {:?} {:?} was refused with {text}",
@@ -296,6 +303,9 @@ impl World {
             }
             Answer::Uncertain => {
                 self.counts.uncertain += 1;
+                if matches!(pending.action, Action::Class(_)) {
+                    return;
+                }
                 if pending.action == Action::List {
                     // Expired keys are deleted when they are found, so it is not known whether they still exist.
                     if self.healing {
@@ -304,6 +314,9 @@ impl World {
                     return;
                 }
                 Outcome::Unknown
+            }
+            Answer::Outcome(Outcome::Done(_)) if matches!(pending.action, Action::Class(_)) => {
+                return self.marks.see(Seen::ClassChanged);
             }
             Answer::Keys(names) => return self.record_list(pending, &names),
             Answer::Outcome(outcome) => outcome,

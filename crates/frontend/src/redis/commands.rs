@@ -8,6 +8,7 @@ mod decimal;
 mod expiry;
 mod keys;
 mod keyspace;
+mod redundancy;
 mod strings;
 
 pub(crate) use keyspace::slot_number;
@@ -219,6 +220,7 @@ impl<O: Out> Operation<'_, '_, O> {
             Command::Strlen => self.strlen(),
             Command::Getrange => self.getrange(),
             Command::Setrange => self.setrange(),
+            Command::ParitasRedundancy => self.redundancy(),
             Command::Incr => self.increment(1),
             Command::Decr => self.increment(-1),
             Command::Incrby => self.incrby(),

@@ -2,7 +2,7 @@
 
 use super::connection::is_word;
 use crate::router::client::Client;
-use paritas_protocol::{Context, Lists, LogAssist, Out, Port, Shared};
+use paritas_protocol::{ClassRules, Context, Lists, LogAssist, Out, Port, Shared, check_class_rules};
 use paritas_store::Policy;
 use paritas_wire::command::glob;
 use paritas_wire::resp::{ArgList, encode, errors};
@@ -20,6 +20,7 @@ enum Setting {
     Memory,
     RebuildRate,
     LogAssist,
+    ClassRules,
     ScrubRate,
     Clients,
     ClientsMemory,
@@ -28,7 +29,7 @@ enum Setting {
 }
 
 impl Setting {
-    const ALL: [(&'static str, &'static str, Self); 9] = [
+    const ALL: [(&'static str, &'static str, Self); 10] = [
         ("client-query-buffer-limit", "query_max", Self::Query),
         ("log-assist", "log_assist", Self::LogAssist),
         ("maxclients", "clients_max", Self::Clients),
@@ -36,6 +37,7 @@ impl Setting {
         ("maxmemory-clients", "clients_memory", Self::ClientsMemory),
         ("maxmemory-policy", "maxmemory_policy", Self::Policy),
         ("rebuild-rate", "rebuild_rate", Self::RebuildRate),
+        ("redundancy-rules", "redundancy_rules", Self::ClassRules),
         ("reply-max", "reply_max", Self::Reply),
         ("scrub-rate", "scrub_rate", Self::ScrubRate),
     ];
@@ -47,6 +49,7 @@ impl Setting {
             Self::Policy => shared.parameters.policy.to_string(),
             Self::Memory => shared.maxmemory_bytes.to_string(),
             Self::LogAssist => shared.parameters.log_assist.to_string(),
+            Self::ClassRules => shared.parameters.class_rules.to_string(),
             Self::RebuildRate => shared.parameters.rebuild_rate.unwrap_or(0).to_string(),
             Self::ScrubRate => shared.parameters.scrub_rate.unwrap_or(0).to_string(),
             Self::Clients => clients.clients_max.to_string(),
@@ -69,6 +72,11 @@ impl Setting {
         if self == Self::LogAssist {
             let names = || one_of(&LogAssist::ALL.map(LogAssist::name));
             return text.parse().map(Change::LogAssist).map_err(|_| names());
+        }
+        if self == Self::ClassRules {
+            let rules: ClassRules = text.parse()?;
+            check_class_rules(shared.code.scheme(), &rules)?;
+            return Ok(Change::ClassRules(rules));
         }
         let number = match self {
             Self::Clients => text.parse().ok(),
@@ -93,7 +101,9 @@ impl Setting {
             Self::Clients => (1, CLIENTS_MAX),
             Self::ClientsMemory if number == 0 => (0, 0),
             Self::Query | Self::Reply | Self::ClientsMemory => (CLIENT_BYTES_MIN, i64::MAX as u64),
-            Self::RebuildRate | Self::ScrubRate | Self::Policy | Self::LogAssist => (0, i64::MAX as u64),
+            Self::RebuildRate | Self::ScrubRate | Self::Policy | Self::LogAssist | Self::ClassRules => {
+                (0, i64::MAX as u64)
+            }
         };
         if !(least..=most).contains(&number) {
             let why = match self {
@@ -116,6 +126,7 @@ impl Setting {
                 }
             }
             Change::LogAssist(assist) => shared.parameters.log_assist = assist,
+            Change::ClassRules(rules) => shared.parameters.class_rules = rules,
             Change::Number(number) => match self {
                 Self::Memory => shared.maxmemory_bytes = number,
                 Self::RebuildRate => shared.set_rebuild_rate(Some(number).filter(|rate| *rate > 0)),
@@ -124,26 +135,29 @@ impl Setting {
                 Self::ClientsMemory => clients.bytes_max = if number == 0 { usize::MAX } else { number as usize },
                 Self::Query => clients.query_bytes_max = number as usize,
                 Self::Reply => clients.reply_bytes_max = number as usize,
-                Self::Policy | Self::LogAssist => {}
+                Self::Policy | Self::LogAssist | Self::ClassRules => {}
             },
         }
     }
 }
 
 /// A checked value.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 enum Change {
     Policy(Policy),
     LogAssist(LogAssist),
+    ClassRules(ClassRules),
     Number(u64),
 }
 
 impl Change {
     /// The value in the form of the node's file.
-    fn in_file(self) -> String {
+    fn in_file(&self) -> String {
         match self {
             Self::Policy(policy) => format!("\"{policy}\""),
             Self::LogAssist(assist) => format!("\"{assist}\""),
+            // Escaped as in TOML, which takes the escapes of Rust.
+            Self::ClassRules(rules) => format!("{:?}", rules.to_string()),
             Self::Number(number) => number.to_string(),
         }
     }
@@ -218,9 +232,9 @@ pub(crate) fn config_set<O: Out>(
         }
     }
     for (key, setting, change) in changes {
-        setting.set(cx.shared, lists, change);
         changed.retain(|(changed, _)| *changed != key);
         changed.push((key, change.in_file()));
+        setting.set(cx.shared, lists, change);
     }
     encode::ok(out);
 }

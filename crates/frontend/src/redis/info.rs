@@ -242,6 +242,7 @@ impl Dispatcher {
                 line("waiting_bytes", &self.parked_bytes);
                 line("takeovers", &cx.shared.takeovers().count);
                 line("takeover_recent_us", cx.shared.takeovers());
+                line("lost_values", &cx.shared.lost_values);
                 line("log_assisted_chunks", &cx.shared.assisted_chunks());
                 line("refused_sums", &cx.shared.bad_sums());
                 let scrub = cx.shared.scrub_counts();

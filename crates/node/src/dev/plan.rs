@@ -7,7 +7,7 @@ use crate::settings::{CLUSTER_OFFSET, DEFAULT_PORT, MEMORY_MIN};
 use clap::Args;
 use paritas_code::Scheme;
 use paritas_control::LostPolicy;
-use paritas_protocol::{LogAssist, Policy, Reads};
+use paritas_protocol::{ClassRules, LogAssist, Policy, Reads, check_class_rules};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -66,6 +66,9 @@ pub struct DevSettings {
     /// Whether to read parity from log nodes too while rebuilding: on, off, or auto, by the rate of each
     #[arg(long, default_value = "auto")]
     pub log_assist: Text<LogAssist>,
+    /// Redundancy of new values above 64 KiB by key and least length, as in "img:* eor:3,4 1mb; tmp:* rep:3"
+    #[arg(long, default_value = "")]
+    pub redundancy_rules: Text<ClassRules>,
     /// What allows a node to answer reads: leases, or confirmed by other nodes each turn
     #[arg(long, default_value = "leases")]
     pub reads: Text<Reads>,
@@ -93,6 +96,7 @@ pub(crate) struct Plan {
     pub(crate) scrub_rate: Option<ByteCount>,
     pub(crate) rebuild_rate: Option<ByteCount>,
     pub(crate) log_assist: LogAssist,
+    pub(crate) class_rules: ClassRules,
     pub(crate) reads: Reads,
     pub(crate) dir: Option<PathBuf>,
 }
@@ -135,6 +139,8 @@ impl Plan {
                 all.min(1)
             )));
         }
+        let class_rules = settings.redundancy_rules.0.clone();
+        check_class_rules(scheme, &class_rules).map_err(|why| Failure(format!("--redundancy-rules: {why}")))?;
         let plan = Self {
             scheme,
             ack_quorum,
@@ -151,6 +157,7 @@ impl Plan {
             scrub_rate: settings.scrub_rate,
             rebuild_rate: settings.rebuild_rate,
             log_assist: settings.log_assist.0,
+            class_rules,
             reads: settings.reads.0,
             dir: settings.dir.clone(),
         };
@@ -259,6 +266,7 @@ pub(crate) mod tests {
             scrub_rate: None,
             rebuild_rate: None,
             log_assist: Text(LogAssist::Auto),
+            redundancy_rules: Text(ClassRules::default()),
             reads: Text(Reads::Leases),
         }
     }

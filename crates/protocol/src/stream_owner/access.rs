@@ -4,14 +4,16 @@
 //! can be run again from its start. Its changes are in one delta if it reserves space first ([`Access::reserve`]).
 
 use super::space::evict;
-use super::{Admission, LARGE_VALUE_BYTES_MAX, StreamOwner, Ticket};
+use super::{Admission, LARGE_VALUE_BYTES_MAX, Made, StreamOwner, Ticket, body_bytes};
 use crate::context::Context;
 use crate::interface::Out;
 use crate::mark::Mark;
 use crate::parameters::Reads;
+use crate::parts::positions_in_memory;
 use crate::rules::{Fault, Rules};
 use paritas_base::Time;
 use paritas_base::configuration::Configuration;
+use paritas_large::{Class, Placement, Record};
 use paritas_store::delta::COMMAND_DELTA_BYTES_MAX;
 use paritas_store::{Arena, Blocked, Delta, Limits, Object, ObjectStore as Store, Policy, Value};
 use paritas_wire::command::slot;
@@ -340,17 +342,82 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
     ) -> Result<(), Stop> {
         self.check_large_limits(key.len(), value.bytes.len())?;
         self.admit()?;
+        let rules = &self.cx.shared.parameters.class_rules;
+        let made = Made {
+            basis,
+            class: rules.class_of(key, value.bytes.len() as u64),
+            same_as: None,
+        };
         let sealed = self
             .owner
-            .upload(self.cx, self.configuration, ticket, basis, value.bytes);
+            .upload(self.cx, self.configuration, ticket, &made, value.bytes);
+        let sealed = self.sealed(ticket, value.bytes.len(), sealed)?;
+        let tail = value.bytes.get(sealed.body_bytes as usize..).unwrap_or_default();
+        self.put_sealed(ticket, hash, key, &sealed, Value { bytes: tail, ..value })
+    }
+
+    /// Gives the value of an object another class (P14.10). `record` and `tail` are those of the object, in which
+    /// nothing else changes. If the key has another record before the new parts are there, the command begins again.
+    ///
+    /// # Errors
+    /// [`Stop::Wait`] until every holder has its part, and the errors of [`Self::put_large`].
+    pub fn change_class(
+        &mut self,
+        ticket: Ticket,
+        hash: u64,
+        key: &[u8],
+        class: Class,
+        record: &[u8],
+        tail: Value<'_>,
+    ) -> Result<(), Stop> {
+        self.admit()?;
+        self.body(record)?;
+        let value_bytes = body_bytes(record) as usize + tail.bytes.len();
+        let changed = self
+            .owner
+            .upload_again(self.cx, self.configuration, ticket, class, record, tail.bytes);
+        let (sealed, bytes) = self.sealed(ticket, value_bytes, changed)?;
+        self.put_sealed(ticket, hash, key, &sealed, Value { bytes: &bytes, ..tail })
+    }
+
+    /// The redundancy of objects, which lie in stripes.
+    pub fn scheme(&self) -> Class {
+        match (self.configuration.data, self.configuration.parity) {
+            (_, 0) => Class::Rep { copies: 1 },
+            (data, parity) => Class::Ec { data, parity },
+        }
+    }
+
+    /// Whether a large value of this stream may have a class. An error says why not.
+    ///
+    /// # Errors
+    /// What is wrong, and what would do.
+    pub fn check_class(&self, class: Class) -> Result<(), String> {
+        let positions = positions_in_memory(self.cx, self.configuration);
+        let placement = Placement::new(class, self.owner.stream.x.0, positions, 0);
+        placement.map(|_| ()).map_err(|error| error.to_string())
+    }
+
+    /// The result of an upload, once the command knows when it moved last and keys were evicted for it.
+    fn sealed<T>(&mut self, ticket: Ticket, value_bytes: usize, result: Result<T, Stop>) -> Result<T, Stop> {
         self.note_move(self.owner.upload_moved_at(ticket));
-        let sealed = sealed.map_err(|stop| self.evict_for_parts(ticket, value.bytes.len(), stop))?;
+        result.map_err(|stop| self.evict_for_parts(ticket, value_bytes, stop))
+    }
+
+    /// Stores the object of a value whose parts are all there. `tail`: the object, without the record.
+    fn put_sealed(
+        &mut self,
+        ticket: Ticket,
+        hash: u64,
+        key: &[u8],
+        sealed: &Record,
+        tail: Value<'_>,
+    ) -> Result<(), Stop> {
         let mut record = Vec::new();
         sealed.encode(&mut record);
         let value = Value {
-            bytes: value.bytes.get(sealed.body_bytes as usize..).unwrap_or_default(),
             record: record.get(1..).unwrap_or_default(),
-            ..value
+            ..tail
         };
         self.change(hash, |store, arena, delta| store.put(arena, delta, hash, key, value))?;
         self.begun = true;

@@ -2,6 +2,7 @@
 //! their way to readers.
 
 mod body;
+mod losses;
 mod upload;
 
 use super::{Phase, StreamOwner};
@@ -10,14 +11,16 @@ use crate::interface::{Channel, Out};
 use crate::parts::{positions_in_memory, record_of};
 use crate::rules::Fault;
 use body::Bodies;
+use losses::Losses;
 use paritas_base::configuration::{Configuration, Tenure};
 use paritas_base::{ConnId, Incarnation, NodeId, Position, Span, Term, Time};
-use paritas_large::{GroupId, Holder, Ledger, NotAlive, PartName, Record};
+use paritas_large::{Class, GroupId, Holder, Ledger, NotAlive, PartName, Record};
 use paritas_store::RecordEvent;
 use paritas_wire::peer::{AliveGroups, Groups, Message};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 pub use upload::LARGE_VALUE_BYTES_MAX;
+pub(super) use upload::Made;
 use upload::Uploading;
 
 /// Time that a value or a body is kept although no command asks for it, in leases. A command that waits is run at least
@@ -47,6 +50,7 @@ pub(super) struct Large {
     ledger: Ledger,
     uploads: BTreeMap<Ticket, Uploading>,
     bodies: Bodies,
+    losses: Losses,
     /// Staged values whose object is in the store by now. Their staging ends when the ledger knows that.
     named: Vec<Arc<Record>>,
     /// The command for which keys were evicted last, and how many bytes for it.
@@ -61,6 +65,7 @@ impl Large {
             ledger: Ledger::new(term, is_born),
             uploads: BTreeMap::new(),
             bodies: Bodies::default(),
+            losses: Losses::default(),
             named: Vec::new(),
             evicted: None,
             resend_at: Time(0),
@@ -77,7 +82,8 @@ impl Large {
     }
 
     pub(super) fn next_at(&self) -> Option<Time> {
-        self.is_busy().then_some(self.resend_at)
+        let resend_at = self.is_busy().then_some(self.resend_at);
+        resend_at.into_iter().chain(self.losses.next_at()).min()
     }
 }
 
@@ -267,6 +273,7 @@ impl StreamOwner {
 
     /// Repeats what was not answered, and forgets values that nobody waits for.
     pub(super) fn tend_large<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
+        self.tend_losses(cx, configuration);
         let now = cx.mono();
         if !self.large.is_busy() || now < self.large.resend_at {
             return;
@@ -304,6 +311,11 @@ fn decode(bytes: &[u8]) -> Option<Arc<Record>> {
     encoded.push(u8::try_from(bytes.len()).ok()?);
     encoded.extend_from_slice(bytes);
     record_of(&encoded)
+}
+
+/// The class of a large value, from the record of its object; `None` if the record is damaged.
+pub fn class_of(record: &[u8]) -> Option<Class> {
+    decode(record).map(|record| record.class)
 }
 
 /// Length of the body of a large value in bytes, from the record of its object; 0 if the record is damaged.

@@ -7,7 +7,7 @@ use crate::resp::{ArgList, errors};
 const SLOT_BITS: u32 = 10;
 /// Marks a slot of the hash table without a command.
 const NONE: u8 = u8::MAX;
-/// Longest name in bytes: two words hold it.
+/// Longest name in bytes that two words hold. Longer ones are looked up without the table.
 const NAME_BYTES_MAX: usize = 16;
 
 const _: () = assert!(COMMANDS.len() < NONE as usize);
@@ -64,7 +64,10 @@ static FOLDED: [Folded; COMMANDS.len()] = {
     let mut folded = [const { fold(b"") }; COMMANDS.len()];
     let mut index = 0;
     while index < COMMANDS.len() {
-        folded[index] = fold(COMMANDS[index].name.as_bytes());
+        let name = COMMANDS[index].name.as_bytes();
+        if name.len() <= NAME_BYTES_MAX {
+            folded[index] = fold(name);
+        }
         index += 1;
     }
     folded
@@ -79,7 +82,11 @@ const fn fill(seed: u64) -> Option<Slots> {
     let mut index = 0;
     while index < COMMANDS.len() {
         let name = COMMANDS[index].name.as_bytes();
-        assert!(name.len() >= 2 && name.len() <= NAME_BYTES_MAX);
+        assert!(name.len() >= 2);
+        if name.len() > NAME_BYTES_MAX {
+            index += 1;
+            continue;
+        }
         let slot = hash(words(name), name.len(), seed);
         if slots[slot] != NONE {
             return None;
@@ -106,7 +113,7 @@ static SLOTS: Slots = PERFECT.1;
 #[inline]
 pub fn lookup(name: &[u8]) -> Option<&'static CommandSpec> {
     if name.len() > NAME_BYTES_MAX {
-        return None;
+        return lookup_long(name);
     }
     let words = words(name);
     let index = usize::from(*SLOTS.get(hash(words, name.len(), SEED))?);
@@ -115,6 +122,13 @@ pub fn lookup(name: &[u8]) -> Option<&'static CommandSpec> {
     let [messages_a, messages_b] = known.messages;
     let same = name.len() == known.bytes && [a | messages_a, b | messages_b] == known.words;
     if same { COMMANDS.get(index) } else { None }
+}
+
+#[cold]
+fn lookup_long(name: &[u8]) -> Option<&'static CommandSpec> {
+    COMMANDS
+        .iter()
+        .find(|spec| spec.name.as_bytes().eq_ignore_ascii_case(name))
 }
 
 /// A command or subcommand by its full name: `get`, `config|get`.

@@ -221,6 +221,9 @@ commands! {
     Wait = row("wait", 3, NOSCRIPT, "generic", "3.0.0")
         .categories("connection").tips("request_policy:all_shards response_policy:agg_min"),
         "Tells how many replicas have the writes of this connection";
+    ParitasRedundancy = row("paritas.redundancy", -2, WRITE | DENYOOM, "generic", "0.1.0")
+        .keys(1, 1, 1, &["RW access update"]).categories("keyspace"),
+        "Tells or changes the redundancy of a large value";
     ParitasStatus = row("paritas.status", -1, LOADING | STALE, "server", "0.1.0")
         .tips("nondeterministic_output"), "Tells the state of the cluster: nodes, lists, repair";
     ParitasSlots = row("paritas.slots", -2, ADMIN | LOADING | STALE, "server", "0.1.0"),

@@ -85,6 +85,19 @@ impl StreamOwner {
         }
     }
 
+    /// The bytes of a body that is here, to be given back by [`Self::give_body`].
+    pub(super) fn take_body(&mut self, record: &Record) -> Option<Vec<u8>> {
+        let body = self.large.bodies.all.get_mut(&record.data_group)?;
+        body.is_taken.then(|| core::mem::take(&mut body.bytes))
+    }
+
+    /// Ends [`Self::take_body`].
+    pub(super) fn give_body(&mut self, record: &Record, bytes: Vec<u8>) {
+        if let Some(body) = self.large.bodies.all.get_mut(&record.data_group) {
+            body.bytes = bytes;
+        }
+    }
+
     /// When bytes of a body came last.
     pub(crate) fn body_moved_at(&self, record: &[u8]) -> Option<Time> {
         let body = self.large.bodies.all.get(&decode(record)?.data_group);
@@ -201,6 +214,9 @@ impl StreamOwner {
         id: u64,
         unit: Option<(u32, &[u8])>,
     ) -> bool {
+        if self.on_asked_part(cx, id, unit.is_some()) {
+            return true;
+        }
         let Some(requested) = self.large.bodies.requests.remove(&id) else {
             return false;
         };
@@ -270,6 +286,10 @@ impl StreamOwner {
         let stuck = self.large.bodies.all.iter_mut().filter(|(_, body)| body.is_stuck);
         let mut again = Vec::new();
         for (group, body) in stuck {
+            // A unit may be wrong although no holder is lost.
+            if body.record.class.tolerance() < configuration.parity {
+                self.large.losses.suspect(&body.record, now);
+            }
             body.is_stuck = false;
             body.reader.ask_again();
             again.push(*group);

@@ -10,7 +10,9 @@ use crate::stream_owner::{Stop, WriteRefusal};
 use paritas_base::configuration::Configuration;
 use paritas_base::{Incarnation, NodeId, Position, Span, StreamId, Term, Time};
 use paritas_code::Scheme;
-use paritas_large::{Answer, Class, Holder, Layout, PartName, Record, Tell, Upload, UploadFailed};
+use paritas_large::{
+    Answer, Class, Holder, Layout, PartName, Placement, Record, Tell, Transition, Upload, UploadFailed,
+};
 use paritas_wire::peer::{self, Message};
 use std::sync::Arc;
 
@@ -19,6 +21,18 @@ pub const LARGE_VALUE_BYTES_MAX: usize = 16 << 20;
 
 /// Units of a part that are taken before the command that sends them runs again: half of those that may be under way.
 const TAKEN_PER_RUN: u32 = paritas_large::UNTAKEN_MAX / 2;
+
+/// How a large value is made.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Made<'a> {
+    /// What the command has made the value from. If that is another one than before, the value is sent from its
+    /// beginning.
+    pub(crate) basis: &'a [u8],
+    /// The class that it gets; `None`: that of the scheme.
+    pub(crate) class: Option<Class>,
+    /// The record of an object with the same bytes: its data group stays if the new class cuts them alike.
+    pub(crate) same_as: Option<&'a Record>,
+}
 
 /// One value.
 #[derive(Debug)]
@@ -45,21 +59,18 @@ impl StreamOwner {
         cx: &mut Context<'_, O>,
         configuration: &Configuration,
         ticket: Ticket,
-        basis: &[u8],
+        made: &Made<'_>,
         value: &[u8],
     ) -> Result<Arc<Record>, Stop> {
         let now = cx.mono();
         // A key that the value is made from has changed since.
-        if self
-            .large
-            .uploads
-            .get(&ticket)
-            .is_some_and(|uploading| *uploading.basis != *basis)
-        {
+        let uploading = self.large.uploads.get(&ticket);
+        let is_of_another = uploading.is_some_and(|uploading| *uploading.basis != *made.basis);
+        if is_of_another && !cx.rules().fault(Fault::SwapWithoutCompare) {
             self.end_upload(ticket, false);
         }
         if !self.large.uploads.contains_key(&ticket) {
-            self.begin_upload(cx, configuration, ticket, basis, value)?;
+            self.begin_upload(cx, configuration, ticket, made, value)?;
         }
         let redundancy = cx.shared.cluster.min_redundancy.min(cx.shared.cluster.parity);
         let holders = holders(cx, configuration);
@@ -99,7 +110,9 @@ impl StreamOwner {
         }
         let failed = match (uploading.failed, upload.is_ready(&holders, redundancy)) {
             (None, Ok(true)) if self.large.ledger.is_staging(upload.staged()) => return Ok(Arc::new(upload.record())),
-            (None, Ok(_)) => return Err(Stop::Wait),
+            // Another object names the data group that was to stay.
+            (None, Ok(true)) => UploadFailed::Lost,
+            (None, Ok(false)) => return Err(Stop::Wait),
             (Some(failed), _) | (None, Err(failed)) => failed,
         };
         self.end_upload(ticket, false);
@@ -115,31 +128,22 @@ impl StreamOwner {
         cx: &mut Context<'_, O>,
         configuration: &Configuration,
         ticket: Ticket,
-        basis: &[u8],
+        made: &Made<'_>,
         value: &[u8],
     ) -> Result<(), Stop> {
         let unit_bytes = cx.shared.arena.chunk_bytes() as u32;
         let positions = positions_in_memory(cx, configuration);
-        // Parts are in memory only: with positions on log nodes there are fewer data blocks.
-        let (data, parity) = (configuration.data, configuration.parity);
-        let scheme = Scheme::new(data.min(positions.saturating_sub(parity)), parity).ok();
-        let class = scheme.and_then(|scheme| Class::of_scheme(scheme, value.len() as u64, unit_bytes));
-        let layout = class.and_then(|class| Layout::of_value(value.len() as u64, class.data(), unit_bytes));
-        let too_large = Stop::Refused(WriteRefusal::TooLarge);
-        let (Some(class), Some((layout, _))) = (class, layout) else {
-            return Err(too_large);
-        };
-        let first = self.stream.x.0;
-        let staged = self.large.ledger.stage(class, first, 0, layout.body_bytes());
-        let record = staged.ok_or(too_large)?;
-        let Ok(upload) = Upload::new(record.clone(), positions, unit_bytes) else {
+        let staged = self.stage(cx, configuration, made, value.len() as u64);
+        let record = staged.ok_or(Stop::Refused(WriteRefusal::TooLarge))?;
+        let keeps_data = self.large.ledger.keeps_data(&record);
+        let Ok(upload) = Upload::new(record.clone(), positions, unit_bytes, keeps_data) else {
             self.large.ledger.end_staging(&record);
-            return Err(too_large);
+            return Err(Stop::Refused(WriteRefusal::TooLarge));
         };
         let now = cx.mono();
         let uploading = Uploading {
             upload,
-            basis: basis.into(),
+            basis: made.basis.into(),
             sent_bytes: 0,
             wanted_at: now,
             moved_at: None,
@@ -148,6 +152,70 @@ impl StreamOwner {
         self.begin_work(cx);
         self.large.uploads.insert(ticket, uploading);
         Ok(())
+    }
+
+    /// Chooses class and positions of a value, and gives out ids for its groups. `None` if it cannot have parts.
+    fn stage<O: Out>(
+        &mut self,
+        cx: &Context<'_, O>,
+        configuration: &Configuration,
+        made: &Made<'_>,
+        value_bytes: u64,
+    ) -> Option<Arc<Record>> {
+        let unit_bytes = cx.shared.arena.chunk_bytes() as u32;
+        let positions = positions_in_memory(cx, configuration);
+        let class = made.class.or_else(|| default_class(cx, configuration, value_bytes))?;
+        let (layout, _) = Layout::of_value(value_bytes, class.data(), unit_bytes)?;
+        let x = self.stream.x.0;
+        let ledger = &mut self.large.ledger;
+        let placement = match made.same_as {
+            None => Placement::new(class, x, positions, 0).ok()?,
+            Some(old) => {
+                let before = (old.placement(positions).ok()?, old.layout(unit_bytes)?);
+                let is_shared = !ledger.may_keep(old);
+                let (from, to) = ((&before.0, &before.1), &layout);
+                let transition = Transition::new(*from.0, class, x, (positions, 0), (from.1, to), is_shared).ok()?;
+                if transition.keeps_data {
+                    return ledger.stage_beside(old, class, 0);
+                }
+                transition.to
+            }
+        };
+        ledger.stage(class, placement.first(), 0, layout.body_bytes())
+    }
+
+    /// Writes the value of an object again, in another class. Its body must be here ([`Self::body`]). Returns the new
+    /// record, and the new tail.
+    ///
+    /// # Errors
+    /// Those of [`Self::upload`].
+    pub(crate) fn upload_again<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        configuration: &Configuration,
+        ticket: Ticket,
+        class: Class,
+        record: &[u8],
+        tail: &[u8],
+    ) -> Result<(Arc<Record>, Vec<u8>), Stop> {
+        let old = super::decode(record).ok_or(Stop::Wait)?;
+        let basis = [record, tail].concat();
+        let made = Made {
+            basis: &basis,
+            class: Some(class),
+            same_as: Some(&old),
+        };
+        // Taken for the time of the call: the body is part of the owner, which the upload changes.
+        let mut value = self.take_body(&old).ok_or(Stop::Wait)?;
+        value.extend_from_slice(tail);
+        let sealed = self.upload(cx, configuration, ticket, &made, &value);
+        let sealed = sealed.map(|sealed| {
+            let tail = value.get(sealed.body_bytes as usize..).unwrap_or_default().to_vec();
+            (sealed, tail)
+        });
+        value.truncate(old.body_bytes as usize);
+        self.give_body(&old, value);
+        sealed
     }
 
     /// When something of a value was sent or answered last.
@@ -238,6 +306,16 @@ impl StreamOwner {
             tell(cx, configuration, from, &mut uploading.upload, &holders, true);
         }
     }
+}
+
+/// The class of a value for which none was chosen.
+fn default_class<O: Out>(cx: &Context<'_, O>, configuration: &Configuration, value_bytes: u64) -> Option<Class> {
+    let unit_bytes = cx.shared.arena.chunk_bytes() as u32;
+    // Parts are in memory only: with positions on log nodes there are fewer data blocks.
+    let (data, parity) = (configuration.data, configuration.parity);
+    let positions = positions_in_memory(cx, configuration);
+    let scheme = Scheme::new(data.min(positions.saturating_sub(parity)), parity).ok()?;
+    Class::of_scheme(scheme, value_bytes, unit_bytes)
 }
 
 /// Tells holders what they must be told of a value. `from`: the stream, and its owner's term.

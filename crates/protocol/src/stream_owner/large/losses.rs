@@ -1,0 +1,232 @@
+//! Values that have lost more parts than their class bears (P14.11). Only classes that bear fewer losses than the scheme
+//! can lose a value while the list is not lost. Its objects are removed: nobody can read them, and holders that are to
+//! make their parts would never become Live.
+
+use super::StreamOwner;
+use crate::context::Context;
+use crate::interface::{Channel, Out};
+use crate::parts::{positions_in_memory, to_wire};
+use crate::stream_owner::{Admission, Phase};
+use paritas_base::configuration::Configuration;
+use paritas_base::{Epoch, Position, Time};
+use paritas_large::{GroupId, Placement, Record};
+use paritas_store::{Blocked, Object};
+use paritas_wire::peer::Message;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Values whose holders are asked at a time.
+const ASKED_MAX: usize = 64;
+/// Keys that one step of the search for objects looks at.
+const SEARCHED_KEYS: usize = 256;
+
+#[derive(Debug)]
+struct Suspect {
+    record: Arc<Record>,
+    /// By part, in the order of [`Placement::parts`]: whether its holder keeps it.
+    kept: Vec<Option<bool>>,
+}
+
+/// What an owner knows of such values.
+#[derive(Debug, Default)]
+pub(super) struct Losses {
+    /// Values that may be lost, by their data group.
+    suspects: BTreeMap<GroupId, Suspect>,
+    /// Questions to holders: the value, and the number of the part.
+    asked: BTreeMap<u64, (GroupId, usize)>,
+    /// Values that are lost.
+    lost: BTreeSet<GroupId>,
+    /// How far the search for their objects is.
+    cursor: u64,
+    /// The epoch under which suspects were looked for last.
+    looked_at: Option<Epoch>,
+    /// When it goes on.
+    at: Time,
+}
+
+impl Losses {
+    pub(super) fn next_at(&self) -> Option<Time> {
+        let is_busy = !self.suspects.is_empty() || !self.lost.is_empty();
+        is_busy.then_some(self.at)
+    }
+
+    pub(super) fn suspect(&mut self, record: &Arc<Record>, now: Time) {
+        if self.lost.contains(&record.data_group) || self.suspects.contains_key(&record.data_group) {
+            return;
+        }
+        self.at = now;
+        let suspect = Suspect {
+            record: record.clone(),
+            kept: Vec::new(),
+        };
+        self.suspects.insert(record.data_group, suspect);
+    }
+}
+
+impl StreamOwner {
+    /// Looks for values that are lost, and removes their objects.
+    pub(super) fn tend_losses<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
+        self.look_for_losses(cx, configuration);
+        if self.large.losses.next_at().is_some_and(|at| at <= cx.mono()) {
+            self.ask_holders(cx, configuration);
+            self.judge_losses(cx, configuration);
+            self.remove_lost(cx, configuration);
+        }
+    }
+
+    /// Under each configuration, the values that Live holders alone do not give back are suspects. Answers of before
+    /// say nothing of its holders.
+    fn look_for_losses<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
+        let (now, losses) = (cx.mono(), &mut self.large.losses);
+        let is_new = losses.looked_at != Some(configuration.epoch);
+        if is_new {
+            losses.suspects.clear();
+            losses.asked.clear();
+        }
+        // Before that, objects may name further values.
+        if !is_new || self.lost || !self.large.ledger.has_learnt() {
+            return;
+        }
+        losses.looked_at = Some(configuration.epoch);
+        let positions = positions_in_memory(cx, configuration);
+        let is_live = |position: u8| {
+            let held = configuration.at(Position(position));
+            held.is_some_and(|held| held.state.is_live())
+        };
+        for record in self.large.ledger.weaker_than(configuration.parity) {
+            let placement = record.placement(positions);
+            if placement.is_ok_and(|placement| !placement.is_readable(|part| is_live(part.position))) {
+                losses.suspect(record, now);
+            }
+        }
+    }
+
+    /// Asks holders which parts of suspects they keep.
+    fn ask_holders<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
+        let again = cx.after(cx.shared.parameters.resend);
+        let positions = positions_in_memory(cx, configuration);
+        let losses = &mut self.large.losses;
+        // What was not answered in time is asked again.
+        losses.asked.clear();
+        losses.at = again;
+        for (group, suspect) in losses.suspects.iter_mut().take(ASKED_MAX) {
+            let Ok(placement) = suspect.record.placement(positions) else {
+                continue;
+            };
+            suspect.kept.resize(placement.parts().count(), None);
+            for (at, part) in placement.parts().enumerate() {
+                let Some(None) = suspect.kept.get(at) else { continue };
+                let Some(holder) = configuration.tenure(Position(part.position)) else {
+                    suspect.kept[at] = Some(false);
+                    continue;
+                };
+                let id = cx.next_request_id();
+                let message = Message::ReadUnit {
+                    id,
+                    name: to_wire(suspect.record.name_of(&part)),
+                    unit: 0,
+                };
+                if cx.send(&holder, Channel::Bulk, self.stream, configuration.epoch, &message) {
+                    losses.asked.insert(id, (*group, at));
+                }
+            }
+        }
+    }
+
+    /// The answer to such a question. False if it was none.
+    pub(super) fn on_asked_part<O: Out>(&mut self, cx: &Context<'_, O>, id: u64, is_kept: bool) -> bool {
+        let losses = &mut self.large.losses;
+        let Some((group, at)) = losses.asked.remove(&id) else {
+            return false;
+        };
+        let suspect = losses.suspects.get_mut(&group);
+        if let Some(kept) = suspect.and_then(|suspect| suspect.kept.get_mut(at)) {
+            *kept = Some(is_kept);
+        }
+        if losses.asked.is_empty() {
+            losses.at = cx.now.mono;
+            self.wake.progress = true;
+        }
+        true
+    }
+
+    /// A value is lost if every holder has answered and the parts that they keep do not give it back. Parts are never
+    /// added under one configuration but by making, from parts that are kept.
+    fn judge_losses<O: Out>(&mut self, cx: &Context<'_, O>, configuration: &Configuration) {
+        let positions = positions_in_memory(cx, configuration);
+        let losses = &mut self.large.losses;
+        let lost = &mut losses.lost;
+        losses.suspects.retain(|group, suspect| {
+            let Ok(placement) = suspect.record.placement(positions) else {
+                return false;
+            };
+            if is_readable(placement, &suspect.kept) {
+                return false;
+            }
+            let is_known = !suspect.kept.is_empty() && suspect.kept.iter().all(Option::is_some);
+            if is_known {
+                lost.insert(*group);
+            }
+            !is_known
+        });
+    }
+
+    /// One step of the search for objects that name lost values. They are removed also with too few Live parities
+    /// (P3.1): these become Live only afterwards.
+    fn remove_lost<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
+        if self.large.losses.lost.is_empty() || self.phase != Phase::Serve {
+            return;
+        }
+        let later = cx.after(cx.shared.parameters.retry);
+        self.large.losses.at = later;
+        if self.admit_removal(cx) != Admission::Admitted {
+            return;
+        }
+        let (losses, store) = (&self.large.losses, &self.store);
+        let mut keys = Vec::new();
+        let names_lost = |object: &Object<'_>| {
+            let record = object.record().and_then(super::decode);
+            record.is_some_and(|record| losses.lost.contains(&record.data_group))
+        };
+        let searched = store.scan(&cx.shared.arena, losses.cursor, SEARCHED_KEYS, |object| {
+            if names_lost(object) {
+                keys.push((store.hash(object.key()), object.key().to_vec()));
+            }
+        });
+        // A chunk that is not here yet is on its way.
+        let Ok(next) = searched else { return };
+        for (hash, key) in keys {
+            let (store, delta) = self.delta();
+            match store.delete(&mut cx.shared.arena, delta, hash, &key) {
+                Ok(true) => {
+                    self.log.touch(hash);
+                    cx.shared.lost_values += 1;
+                    self.wake.progress = true;
+                }
+                Ok(false) => {}
+                Err(Blocked::DeltaFull) => {
+                    self.close_delta(cx, configuration);
+                    self.large.losses.at = cx.mono();
+                    return;
+                }
+                Err(_) => return,
+            }
+        }
+        let losses = &mut self.large.losses;
+        losses.cursor = next;
+        if next != 0 {
+            losses.at = cx.mono();
+            return;
+        }
+        let ledger = &self.large.ledger;
+        losses.lost.retain(|group| ledger.is_named(*group));
+    }
+}
+
+fn is_readable(placement: Placement, kept: &[Option<bool>]) -> bool {
+    let parts: Vec<_> = placement.parts().collect();
+    placement.is_readable(|part| {
+        let at = parts.iter().position(|other| other == part);
+        at.is_some_and(|at| kept.get(at) == Some(&Some(true)))
+    })
+}
