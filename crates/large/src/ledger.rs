@@ -22,6 +22,9 @@ pub struct Ledger {
     issued: u64,
     /// The newest delta when every object of the stream had been reported; `None` before that.
     learnt_at: Option<u64>,
+    /// No other holder has parts of the stream. Objects that were not seen may name groups of earlier owners, whose
+    /// parts are all gone.
+    only_lost_are_unseen: bool,
     /// Every delta up to here is acknowledged.
     acked: u64,
     groups: BTreeMap<GroupId, Entry>,
@@ -105,6 +108,7 @@ impl Ledger {
             term,
             issued: 0,
             learnt_at: is_born.then_some(0),
+            only_lost_are_unseen: false,
             acked: 0,
             groups: BTreeMap::new(),
             dying: BTreeSet::new(),
@@ -204,7 +208,7 @@ impl Ledger {
                     entry.record = record.clone();
                 }
                 // A group of an earlier owner. Of its own groups, the owner knows all that are alive.
-                None if group.term() < self.term && self.learnt_at.is_none() => {
+                None if group.term() < self.term && (self.learnt_at.is_none() || self.only_lost_are_unseen) => {
                     let entry = self.groups.entry(group).or_insert_with(|| Entry::new(record));
                     entry.objects = 1;
                 }
@@ -258,7 +262,8 @@ impl Ledger {
 
     /// A reader begins to use the parts of a record that an object has. False if a group is dead.
     pub fn pin(&mut self, record: &Arc<Record>) -> bool {
-        let may_be_unknown = |group: GroupId| group.term() < self.term && self.learnt_at.is_none();
+        let unseen = self.learnt_at.is_none() || self.only_lost_are_unseen;
+        let may_be_unknown = |group: GroupId| group.term() < self.term && unseen;
         if !record
             .groups()
             .all(|group| self.groups.contains_key(&group) || may_be_unknown(group))
@@ -290,7 +295,19 @@ impl Ledger {
         }
     }
 
-    /// Whether [`Self::on_learnt`] was called.
+    /// No Live holder has parts of the stream, so no group of an earlier owner has any. Lists can be answered; objects
+    /// that are reported later may name values that are lost.
+    pub fn on_none_found(&mut self) {
+        self.only_lost_are_unseen = self.learnt_at.is_none();
+        self.on_learnt(0);
+    }
+
+    /// Every object has been reported, after [`Self::on_none_found`].
+    pub fn on_all_seen(&mut self) {
+        self.only_lost_are_unseen = false;
+    }
+
+    /// Whether [`Self::on_learnt`] or [`Self::on_none_found`] was called.
     pub fn has_learnt(&self) -> bool {
         self.learnt_at.is_some()
     }

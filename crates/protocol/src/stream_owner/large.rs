@@ -167,11 +167,16 @@ impl StreamOwner {
             large.ledger.end_staging(&record);
         }
         if !large.ledger.has_learnt() {
-            if has_none || cx.rules().fault(Fault::ListedBeforeLearnt) {
+            if cx.rules().fault(Fault::ListedBeforeLearnt) {
                 large.ledger.on_learnt(0);
+            } else if has_none {
+                large.ledger.on_none_found();
             } else if self.phase == Phase::Serve && self.store.knows_records() {
                 large.ledger.on_learnt(seq);
             }
+        }
+        if self.store.knows_records() {
+            large.ledger.on_all_seen();
         }
         large.ledger.on_acked(match cx.rules().fault(Fault::FreedBeforeStable) {
             true => seq,

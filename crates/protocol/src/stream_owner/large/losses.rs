@@ -84,7 +84,8 @@ impl StreamOwner {
             losses.asked.clear();
         }
         // Before that, objects may name further values.
-        if !is_new || self.lost || !self.large.ledger.has_learnt() {
+        let knows_all = self.store.knows_records() && self.large.ledger.has_learnt();
+        if !is_new || self.lost || !knows_all {
             return;
         }
         losses.looked_at = Some(configuration.epoch);
