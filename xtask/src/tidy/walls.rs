@@ -48,7 +48,7 @@ const CRATES: &[(&str, &[&str])] = &[
             "adapters",
         ],
     ),
-    ("lab", &["base", "code", "wire", "paritylog", "large", "node"]),
+    ("lab", &["base", "code", "wire", "paritylog", "large", "files", "node"]),
     ("paritas", &["base", "wire", "node", "lab"]),
     (
         "fuzz",
