@@ -150,9 +150,8 @@ fn what_was_reserved_for_nothing_is_given_back() {
         csac.shrink(8, 2);
         assert_eq!(csac.used_blocks(), 1, "it does not grow");
         assert!(csac.reserve(9, 2));
-        assert!(
-            matches!(csac.update(10, &NODES, 3, Decision::ShouldCache), Update::Cached { evicted } if evicted.len() == 2)
-        );
+        let update = csac.update(10, &NODES, 3, Decision::ShouldCache);
+        assert!(matches!(update, Update::Cached { evicted } if evicted.len() == 2));
     }
 }
 
