@@ -62,6 +62,8 @@ pub const EXPERIMENTS: &[Experiment] = &[
     experiments::elasticmem_access::EXPERIMENT,
     experiments::elasticmem_transitions::EXPERIMENT,
     experiments::elasticmem_concurrent::EXPERIMENT,
+    experiments::pocache_hit_ratio::EXPERIMENT,
+    experiments::pocache_strategies::EXPERIMENT,
 ];
 
 /// The experiment with this name.
