@@ -48,6 +48,8 @@ EXPERIMENTS = [
     "elasticmem-access",
     "elasticmem-transitions",
     "elasticmem-concurrent",
+    "pocache-hit-ratio",
+    "pocache-strategies",
 ]
 
 

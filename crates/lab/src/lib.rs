@@ -63,6 +63,8 @@ pub const EXPERIMENTS: &[Experiment] = &[
     experiments::elasticmem_transitions::EXPERIMENT,
     experiments::elasticmem_concurrent::EXPERIMENT,
     experiments::elasticmem_nodes::EXPERIMENT,
+    experiments::pocache_hit_ratio::EXPERIMENT,
+    experiments::pocache_strategies::EXPERIMENT,
 ];
 
 /// The experiment with this name.

@@ -12,7 +12,8 @@ const READ_BYTES: usize = 64 << 10;
 const REPLY_BYTES_MAX: usize = 64 << 20;
 
 /// A blocking connection. A node that is silent for longer than `timeout` counts as lost.
-pub(crate) struct Connection {
+#[derive(Debug)]
+pub struct Connection {
     node: SocketAddr,
     stream: TcpStream,
     output: Vec<u8>,
@@ -24,7 +25,11 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    pub(crate) fn open(node: SocketAddr, timeout: Duration) -> Result<Self, Failure> {
+    /// Connects.
+    ///
+    /// # Errors
+    /// If nobody answers within `timeout`.
+    pub fn open(node: SocketAddr, timeout: Duration) -> Result<Self, Failure> {
         let failed = |error: std::io::Error| Failure(format!("{node} does not answer: {error}"));
         let stream = TcpStream::connect_timeout(&node, timeout).map_err(failed)?;
         stream.set_read_timeout(Some(timeout)).map_err(failed)?;
@@ -42,17 +47,20 @@ impl Connection {
     }
 
     /// Whether the connection is lost: the node has closed it, or is silent.
-    pub(crate) fn is_lost(&self) -> bool {
+    pub fn is_lost(&self) -> bool {
         self.lost
     }
 
     /// Queues a command. It is sent when a reply is asked for.
-    pub(crate) fn send(&mut self, words: &[&[u8]]) {
+    pub fn send(&mut self, words: &[&[u8]]) {
         resp::encode::request(&mut self.output, words);
     }
 
     /// The reply to the oldest command that has none yet.
-    pub(crate) fn reply(&mut self) -> Result<Value, Failure> {
+    ///
+    /// # Errors
+    /// If the connection is lost, or what comes is not a reply.
+    pub fn reply(&mut self) -> Result<Value, Failure> {
         let node = self.node;
         if !self.output.is_empty() {
             let written = self.stream.write_all(&self.output);

@@ -32,7 +32,9 @@ mod quantity;
 mod resolver;
 mod rewrite;
 
+pub use connection::Connection;
 pub use log_settings::{LogLayout, log_settings};
+pub use logging::start as start_logging;
 pub use process::Supervision;
 pub use quantity::{ByteCount, Text};
 

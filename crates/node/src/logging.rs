@@ -3,7 +3,7 @@
 use crate::settings::LogLevel;
 
 /// Starts logging at `level` and above. A second call changes nothing.
-pub(crate) fn start(level: Option<LogLevel>) {
+pub fn start(level: Option<LogLevel>) {
     let level = level.map_or(tracing::Level::INFO, |level| level.0);
     let _ = tracing_subscriber::fmt()
         .with_max_level(level)

@@ -252,7 +252,11 @@ pub const CLUSTER_OFFSET: u16 = 1_000;
 /// Distance from a node's port to its port for peers.
 pub const PEER_OFFSET: u16 = 10_000;
 
-fn read<T: DeserializeOwned>(file: &Path) -> Result<T, Failure> {
+/// Reads settings from a TOML file.
+///
+/// # Errors
+/// If it cannot be read, or something in it is wrong; then the error names the line.
+pub fn read<T: DeserializeOwned>(file: &Path) -> Result<T, Failure> {
     let text = std::fs::read_to_string(file).map_err(|error| Failure(format!("{}: {error}", file.display())))?;
     parse(&text).map_err(|(line, why)| Failure(format!("{}:{line}: {why}", file.display())))
 }

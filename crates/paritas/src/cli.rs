@@ -1,5 +1,6 @@
 //! The command line.
 
+use crate::files::FilesTask;
 use crate::lab::LabTask;
 use clap::{Args, Parser, Subcommand};
 use paritas_node::dev::DevSettings;
@@ -47,6 +48,8 @@ enum Task {
     Fence(FenceTask),
     /// Change settings of a running cluster: suspicion_ms, lost_policy. Without arguments, show them
     Set(SetTask),
+    /// Parity of files of a store such as HDFS, against slow nodes
+    Files(FilesTask),
     /// Reproduce the figures and tables of the papers
     Lab(LabTask),
 }
@@ -357,6 +360,7 @@ pub(crate) fn run(cli: Cli) -> Result<(), Failure> {
         Task::Shun(task) => task.run(Duty::Shunned),
         Task::Snapshot(task) => task.run(),
         Task::Restore(task) => task.run(),
+        Task::Files(task) => task.run(),
         Task::Lab(task) => task.run(),
         Task::MoveSlots(task) => task.run(),
     }

@@ -1,6 +1,7 @@
 //! `paritas`: an erasure-coded key-value store in memory, for any Redis client.
 
 mod cli;
+mod files;
 mod lab;
 
 use clap::Parser;

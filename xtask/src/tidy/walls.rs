@@ -48,8 +48,9 @@ const CRATES: &[(&str, &[&str])] = &[
             "adapters",
         ],
     ),
-    ("lab", &["base", "code", "wire", "paritylog", "large", "node"]),
-    ("paritas", &["base", "wire", "node", "lab"]),
+    ("steward", &["base", "wire", "files", "io", "node"]),
+    ("lab", &["base", "code", "wire", "paritylog", "large", "files", "node"]),
+    ("paritas", &["base", "wire", "node", "steward", "lab"]),
     (
         "fuzz",
         &["base", "wire", "store", "protocol", "frontend", "control", "node"],

@@ -1,0 +1,284 @@
+//! Clients' connections. Each has at most one command without an answer, and one answer that is not yet sent; what it
+//! sends meanwhile waits in its socket. So what a client can make this process hold is bounded.
+
+use mio::event::Event;
+use mio::net::{TcpListener, TcpStream};
+use mio::{Interest, Registry, Token};
+use paritas_base::{Span, Time};
+use paritas_wire::resp::{Args, Decoded, Limits, decode, decode_more, encode};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, ErrorKind, Read, Write};
+
+/// Limits of a command: OPEN of a file with 65,536 nodes has many short words.
+const LIMITS: Limits = Limits {
+    bulk_bytes_max: 8 << 10,
+    args_max: (1 << 16) + 16,
+    inline_bytes_max: 8 << 10,
+    request_bytes_max: 8 << 20,
+    authenticated: true,
+};
+/// Most bytes that all clients together have sent and that wait for the rest of their command.
+const INPUT_ALL_MAX: usize = 64 << 20;
+/// Most commands of one client in a turn.
+const COMMANDS_MAX: usize = 64;
+const READ_BYTES: usize = 16 << 10;
+/// Most connections taken in one turn.
+const ACCEPTS_MAX: usize = 64;
+/// A connection on which nothing happened for this long is closed.
+const IDLE: Span = Span::from_secs(600);
+const SWEEP: Span = Span::from_secs(30);
+
+/// Runs a command of a client. Appends the answer and returns true, or returns false if the answer comes later.
+type Run<'a> = &'a mut dyn FnMut(usize, &[&[u8]], &mut Vec<u8>) -> bool;
+
+/// Where a client is after a turn.
+enum Outcome {
+    /// It waits for its socket or for an answer.
+    Waits,
+    HasMore,
+    Over,
+}
+
+#[derive(Debug)]
+struct Client {
+    stream: TcpStream,
+    input: Vec<u8>,
+    args: Args,
+    /// Whether the last decoding of `input` ended within a command.
+    partial: bool,
+    output: Vec<u8>,
+    written: usize,
+    /// A command waits for its answer.
+    busy: bool,
+    /// To be closed when the output is sent.
+    closing: bool,
+    active: Time,
+}
+
+#[derive(Debug)]
+pub(crate) struct Clients {
+    clients: BTreeMap<usize, Client>,
+    /// Ids are never used again, so a late answer cannot go to another client.
+    next_id: usize,
+    count_max: usize,
+    input_bytes: usize,
+    /// Clients that may have more to do than one turn takes.
+    again: BTreeSet<usize>,
+    next_sweep: Time,
+}
+
+impl Clients {
+    /// Ids begin at `first`; smaller ones are the process's other tokens.
+    pub(crate) fn new(first: usize, count_max: usize) -> Self {
+        Self {
+            clients: BTreeMap::new(),
+            next_id: first,
+            count_max,
+            input_bytes: 0,
+            again: BTreeSet::new(),
+            next_sweep: Time(0),
+        }
+    }
+
+    /// Takes connections. Returns whether more may wait.
+    pub(crate) fn accept(&mut self, now: Time, listener: &TcpListener, registry: &Registry) -> bool {
+        for _ in 0..ACCEPTS_MAX {
+            let mut stream = match listener.accept() {
+                Ok((stream, _)) => stream,
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) => {
+                    if error.kind() != ErrorKind::WouldBlock {
+                        tracing::warn!(%error, "a connection cannot be taken");
+                    }
+                    return false;
+                }
+            };
+            if self.clients.len() >= self.count_max {
+                // The kernel takes so short a text at once.
+                let _ = stream.write(b"-ERR max number of clients reached: raise clients_max of the steward\r\n");
+                continue;
+            }
+            let id = self.next_id;
+            self.next_id += 1;
+            let interest = Interest::READABLE | Interest::WRITABLE;
+            let ready = stream.set_nodelay(true);
+            if let Err(error) = ready.and_then(|()| registry.register(&mut stream, Token(id), interest)) {
+                tracing::warn!(%error, "a connection cannot be watched");
+                continue;
+            }
+            self.clients.insert(
+                id,
+                Client {
+                    stream,
+                    input: Vec::new(),
+                    args: Args::new(),
+                    partial: false,
+                    output: Vec::new(),
+                    written: 0,
+                    busy: false,
+                    closing: false,
+                    active: now,
+                },
+            );
+        }
+        true
+    }
+
+    /// Reads and writes what can be, and calls `run` for each whole command. It appends an answer and returns true, or
+    /// returns false if `answer` will bring it.
+    pub(crate) fn on_event(&mut self, now: Time, event: &Event, run: Run<'_>) {
+        self.work(now, event.token().0, run);
+    }
+
+    /// The answer to the command that a client waits for.
+    pub(crate) fn answer(&mut self, now: Time, id: usize, append: impl FnOnce(&mut Vec<u8>), run: Run<'_>) {
+        if let Some(client) = self.clients.get_mut(&id).filter(|client| client.busy) {
+            client.busy = false;
+            append(&mut client.output);
+            self.work(now, id, run);
+        }
+    }
+
+    fn work(&mut self, now: Time, id: usize, run: Run<'_>) {
+        let Some(client) = self.clients.get_mut(&id) else {
+            return;
+        };
+        client.active = now;
+        let before = client.input.len();
+        let room = INPUT_ALL_MAX.saturating_sub(self.input_bytes - before);
+        let outcome = client.work(id, room, run);
+        self.input_bytes = self.input_bytes - before + client.input.len();
+        match outcome {
+            Outcome::Waits => {}
+            Outcome::HasMore => {
+                self.again.insert(id);
+            }
+            Outcome::Over => self.close(id),
+        }
+    }
+
+    /// Whether clients have more to do at once.
+    pub(crate) fn has_more(&self) -> bool {
+        !self.again.is_empty()
+    }
+
+    /// Continues with clients that had more to do.
+    pub(crate) fn resume(&mut self, now: Time, run: Run<'_>) {
+        for id in std::mem::take(&mut self.again) {
+            self.work(now, id, &mut *run);
+        }
+    }
+
+    fn close(&mut self, id: usize) {
+        if let Some(client) = self.clients.remove(&id) {
+            // Dropping the stream ends its registration.
+            self.input_bytes -= client.input.len();
+        }
+    }
+
+    /// Closes connections on which nothing happens.
+    pub(crate) fn sweep(&mut self, now: Time) {
+        if now < self.next_sweep {
+            return;
+        }
+        self.next_sweep = now + SWEEP;
+        let idle = self.clients.iter().filter(|(_, client)| now - client.active > IDLE);
+        let idle: Vec<usize> = idle.map(|(id, _)| *id).collect();
+        for id in idle {
+            self.close(id);
+        }
+    }
+}
+
+impl Client {
+    /// Sends, runs and reads until the sockets or an answer must be waited for.
+    fn work(&mut self, id: usize, room: usize, run: Run<'_>) -> Outcome {
+        for _ in 0..COMMANDS_MAX {
+            match self.flush() {
+                Ok(true) => {}
+                Ok(false) => return Outcome::Waits,
+                Err(_) => return Outcome::Over,
+            }
+            if self.closing {
+                return Outcome::Over;
+            }
+            if self.busy {
+                // Nothing more is read: mio reports only new bytes, so the answer continues here.
+                return Outcome::Waits;
+            }
+            if self.run_one(id, run) {
+                continue;
+            }
+            let held = self.input.len();
+            if held > room {
+                let text = "ERR too many unfinished commands of all clients: try again later";
+                encode::error(&mut self.output, text);
+                self.closing = true;
+                continue;
+            }
+            self.input.resize(held + READ_BYTES, 0);
+            let read = self.stream.read(self.input.get_mut(held..).unwrap_or_default());
+            self.input.truncate(held + *read.as_ref().unwrap_or(&0));
+            match read {
+                Ok(0) => return Outcome::Over,
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    if self.input.is_empty() && self.input.capacity() > 4 * READ_BYTES {
+                        self.input = Vec::new();
+                    }
+                    return Outcome::Waits;
+                }
+                Err(_) => return Outcome::Over,
+            }
+        }
+        Outcome::HasMore
+    }
+
+    /// Runs the first command of the input, if it is whole.
+    fn run_one(&mut self, id: usize, run: Run<'_>) -> bool {
+        let decoded = match self.partial {
+            true => decode_more(&self.input, &LIMITS, &mut self.args),
+            false => decode(&self.input, &LIMITS, &mut self.args),
+        };
+        match decoded {
+            Ok(Decoded::Complete { consumed }) => {
+                self.partial = false;
+                let words: Vec<&[u8]> = self.args.list(&self.input).iter().collect();
+                if !words.is_empty() {
+                    self.busy = !run(id, &words, &mut self.output);
+                }
+                self.input.drain(..consumed);
+                true
+            }
+            Ok(Decoded::Incomplete { .. }) => {
+                self.partial = !self.input.is_empty();
+                false
+            }
+            Err(error) => {
+                error.append_to(&mut self.output);
+                self.closing = true;
+                true
+            }
+        }
+    }
+
+    /// Returns whether everything is sent.
+    fn flush(&mut self) -> io::Result<bool> {
+        while let Some(rest) = self.output.get(self.written..).filter(|rest| !rest.is_empty()) {
+            match self.stream.write(rest) {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(count) => self.written += count,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
+                Err(error) => return Err(error),
+            }
+        }
+        self.written = 0;
+        self.output.clear();
+        if self.output.capacity() > 4 * READ_BYTES {
+            self.output = Vec::new();
+        }
+        Ok(true)
+    }
+}

@@ -1,0 +1,157 @@
+//! The settings of a steward, from one TOML file (`docs/files.md`).
+
+use paritas_base::Span;
+use paritas_files::geometry::{BLOCK_BYTES, SUB_BYTES};
+use paritas_files::request::is_mount_name;
+use paritas_files::steward::Settings;
+use paritas_files::{Estimator, Eviction};
+use paritas_node::settings::LogLevel;
+use paritas_node::{ByteCount, Failure, Text};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::Path;
+
+/// Port of a steward if none is set.
+pub const DEFAULT_PORT: u16 = 16385;
+/// Most mounts of a process: each has two threads.
+const MOUNTS_MAX: usize = 64;
+const BLOCKS_MAX: u64 = 1 << 20;
+const CLIENTS_MAX: usize = 4096;
+
+/// The file.
+#[derive(Deserialize, Clone, Debug)]
+#[serde(deny_unknown_fields)]
+pub struct StewardSettings {
+    /// Address to listen on.
+    pub listen: Option<SocketAddr>,
+    /// Address by which clients reach this steward.
+    pub advertise: Option<String>,
+    /// Most client connections.
+    pub clients_max: Option<usize>,
+    /// What to log.
+    pub log: Option<Text<LogLevel>>,
+    /// Mounts by name.
+    #[serde(default)]
+    pub mount: BTreeMap<String, MountSettings>,
+}
+
+/// One mount.
+#[derive(Deserialize, Clone, Debug)]
+#[serde(deny_unknown_fields)]
+pub struct MountSettings {
+    /// Address of the cache store, host:port.
+    pub cache: String,
+    /// Blocks of the cache.
+    pub blocks: u64,
+    /// Bytes of such a block.
+    pub block: Option<ByteCount>,
+    /// Bytes of a parity subblock.
+    pub subblock: Option<ByteCount>,
+    /// Which file is evicted.
+    pub eviction: Option<Text<Eviction>>,
+    /// Which nodes are stragglers.
+    pub estimator: Option<Text<Estimator>>,
+    /// Milliseconds between two estimates.
+    pub period_ms: Option<u64>,
+}
+
+impl StewardSettings {
+    /// Reads and checks a file.
+    ///
+    /// # Errors
+    /// What is wrong, and where.
+    pub fn read(file: &Path) -> Result<Self, Failure> {
+        let settings: Self = paritas_node::settings::read(file)?;
+        let checked = settings.check();
+        checked.map_err(|why| Failure(format!("{}: {why}", file.display())))?;
+        Ok(settings)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        if self.mount.is_empty() {
+            return Err("there is no mount: add a table such as [mount.lake]".to_owned());
+        }
+        if self.mount.len() > MOUNTS_MAX {
+            return Err(format!("{} mounts, at most {MOUNTS_MAX} are allowed", self.mount.len()));
+        }
+        within("clients_max", self.clients_max() as u64, 1..=65_536)?;
+        let advertised = self.advertise.as_deref();
+        if let Some(wrong) = advertised.filter(|address| !is_address(address)) {
+            return Err(format!("advertise: `{wrong}` is not host:port"));
+        }
+        if advertised.is_none() && self.listen().ip().is_unspecified() {
+            let listen = self.listen();
+            return Err(format!(
+                "listen is {listen}: set advertise to the host:port by which clients reach this steward"
+            ));
+        }
+        for (name, mount) in &self.mount {
+            if !is_mount_name(name) {
+                return Err(format!(
+                    "[mount.{name}]: a name has 1 to 64 letters, digits, `-`, `_` and `.`"
+                ));
+            }
+            mount.check().map_err(|why| format!("[mount.{name}]: {why}"))?;
+        }
+        Ok(())
+    }
+
+    /// Address to listen on.
+    pub fn listen(&self) -> SocketAddr {
+        let default = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), DEFAULT_PORT);
+        self.listen.unwrap_or(default)
+    }
+
+    /// Most client connections.
+    pub fn clients_max(&self) -> usize {
+        self.clients_max.unwrap_or(CLIENTS_MAX)
+    }
+}
+
+impl MountSettings {
+    fn check(&self) -> Result<(), String> {
+        if !is_address(&self.cache) {
+            return Err(format!("cache: `{}` is not host:port", self.cache));
+        }
+        let machine = self.machine();
+        within("blocks", machine.blocks, 1..=BLOCKS_MAX)?;
+        within("block", machine.block_bytes, BLOCK_BYTES)?;
+        within("subblock", machine.sub_bytes, SUB_BYTES)?;
+        within("period_ms", machine.period.as_ms(), 100..=60_000)
+    }
+
+    /// The settings of the machine.
+    pub fn machine(&self) -> Settings {
+        Settings {
+            blocks: self.blocks,
+            block_bytes: self.block.map_or(128 << 20, |bytes| bytes.0),
+            sub_bytes: self.subblock.map_or(1 << 20, |bytes| bytes.0),
+            eviction: self.eviction.map_or(Eviction::Lfu, |text| text.0),
+            estimator: self.estimator.map_or(Estimator::Mad, |text| text.0),
+            period: Span::from_ms(self.period_ms.unwrap_or(1500).min(1 << 32)),
+        }
+    }
+}
+
+fn within(name: &str, value: u64, allowed: std::ops::RangeInclusive<u64>) -> Result<(), String> {
+    if allowed.contains(&value) {
+        return Ok(());
+    }
+    Err(format!(
+        "{name} is {value}, it must be {} to {}",
+        allowed.start(),
+        allowed.end()
+    ))
+}
+
+/// Whether a text is host:port, and fits in an error reply.
+fn is_address(text: &str) -> bool {
+    let parts = text.rsplit_once(':');
+    let port = parts.and_then(|(_, port)| port.parse::<u16>().ok());
+    let printable = text.bytes().all(|byte| byte.is_ascii_graphic());
+    text.len() <= 256
+        && printable
+        && port.is_some_and(|port| port > 0)
+        && parts.is_some_and(|(host, _)| !host.is_empty())
+}
