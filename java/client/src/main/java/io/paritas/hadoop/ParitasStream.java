@@ -1,0 +1,334 @@
+package io.paritas.hadoop;
+
+import io.paritas.files.FileParity;
+import io.paritas.files.FilesClient;
+import java.io.EOFException;
+import java.io.IOException;
+import java.nio.ByteBuffer;
+import java.util.EnumSet;
+import java.util.List;
+import org.apache.hadoop.fs.ByteBufferPositionedReadable;
+import org.apache.hadoop.fs.ByteBufferReadable;
+import org.apache.hadoop.fs.CanSetDropBehind;
+import org.apache.hadoop.fs.CanSetReadahead;
+import org.apache.hadoop.fs.CanUnbuffer;
+import org.apache.hadoop.fs.FSInputStream;
+import org.apache.hadoop.fs.HasEnhancedByteBufferAccess;
+import org.apache.hadoop.fs.ReadOption;
+import org.apache.hadoop.fs.StreamCapabilities;
+import org.apache.hadoop.hdfs.DFSClient;
+import org.apache.hadoop.hdfs.DFSInputStream;
+import org.apache.hadoop.hdfs.protocol.LocatedBlock;
+import org.apache.hadoop.io.ByteBufferPool;
+
+/**
+ * Reads a contiguous file, whole stripes at once where the reader is taken to want them, and by Hadoop's own stream
+ * otherwise.
+ *
+ * <p>Whole stripes: with the policy `whole-file` from a stripe's first byte on; else when the reader has read two blocks in
+ * order and has come a little way into a stripe. Reads by position, and zero-copy reads, always are Hadoop's.
+ */
+final class ParitasStream extends FSInputStream
+        implements ByteBufferReadable, ByteBufferPositionedReadable, CanSetDropBehind, CanSetReadahead,
+                HasEnhancedByteBufferAccess, CanUnbuffer, StreamCapabilities {
+    /** How far a reader must come into a stripe: a task that only ends its last record there does not want the stripe. */
+    private static final long PROBE_BYTES = 1 << 20;
+    /** A reader that skips less goes on reading in order. */
+    private static final long SKIP_BYTES_MAX = 1 << 20;
+    private static final int COPY_BYTES = 64 << 10;
+    private static final long NONE = -1;
+
+    private final DFSInputStream store;
+    private final DFSClient dfs;
+    private final String path;
+    private final ParitasHdfs.ReadSettings settings;
+    private final FilesClient client;
+    private final long length;
+    private long position;
+    private long runStart;
+    private boolean closed;
+    private boolean isPlain;
+    private BlockMap map;
+    private FileParity parity;
+    private HdfsStripe current;
+    private HdfsStripe ahead;
+    private long declinedStripe = NONE;
+    private long triedAhead = NONE;
+
+    ParitasStream(
+            DFSInputStream store, DFSClient dfs, String path, ParitasHdfs.ReadSettings settings, FilesClient client) {
+        this.store = store;
+        this.dfs = dfs;
+        this.path = path;
+        this.settings = settings;
+        this.client = client;
+        length = store.getFileLength();
+    }
+
+    @Override
+    public synchronized int read() throws IOException {
+        byte[] one = new byte[1];
+        int count = read(one, 0, 1);
+        return count < 0 ? -1 : one[0] & 0xFF;
+    }
+
+    @Override
+    public synchronized int read(byte[] into, int at, int count) throws IOException {
+        checkOpen();
+        if (into == null) {
+            throw new NullPointerException("no buffer");
+        }
+        if (at < 0 || count < 0 || count > into.length - at) {
+            throw new IndexOutOfBoundsException(at + " + " + count + " in a buffer of " + into.length);
+        }
+        if (count == 0) {
+            return 0;
+        }
+        if (position >= length) {
+            return -1;
+        }
+        enterStripe();
+        int done = current == null ? readStore(into, at, count) : readStripe(into, at, count);
+        position += Math.max(0, done);
+        return done;
+    }
+
+    @Override
+    public synchronized int read(ByteBuffer into) throws IOException {
+        if (into.hasArray() && !into.isReadOnly()) {
+            int done = read(into.array(), into.arrayOffset() + into.position(), into.remaining());
+            into.position(into.position() + Math.max(0, done));
+            return done;
+        }
+        byte[] copy = new byte[Math.min(COPY_BYTES, into.remaining())];
+        int done = read(copy, 0, copy.length);
+        if (done > 0) {
+            into.put(copy, 0, done);
+        }
+        return done;
+    }
+
+    @Override
+    public synchronized void seek(long target) throws IOException {
+        checkOpen();
+        if (target > length) {
+            throw new EOFException("Cannot seek after EOF");
+        }
+        if (target < 0) {
+            throw new EOFException("Cannot seek to negative offset");
+        }
+        if (target < position || target - position > SKIP_BYTES_MAX) {
+            runStart = target;
+        }
+        position = target;
+        if (current != null && !current.covers(target)) {
+            leaveStripe();
+        }
+    }
+
+    @Override
+    public synchronized long skip(long count) throws IOException {
+        if (count <= 0) {
+            return 0;
+        }
+        long before = position;
+        seek(Math.min(length, position + count));
+        return position - before;
+    }
+
+    @Override
+    public synchronized long getPos() {
+        return position;
+    }
+
+    @Override
+    public synchronized int available() throws IOException {
+        checkOpen();
+        return (int) Math.min(length - position, Integer.MAX_VALUE);
+    }
+
+    @Override
+    public synchronized void close() throws IOException {
+        if (closed) {
+            return;
+        }
+        closed = true;
+        leaveStripe();
+        if (parity != null) {
+            parity.close();
+        }
+        store.close();
+    }
+
+    @Override
+    public synchronized void unbuffer() {
+        leaveStripe();
+        store.unbuffer();
+    }
+
+    // What follows is Hadoop's.
+
+    @Override
+    public synchronized boolean seekToNewSource(long target) throws IOException {
+        return store.seekToNewSource(target);
+    }
+
+    @Override
+    public int read(long from, byte[] into, int at, int count) throws IOException {
+        return store.read(from, into, at, count);
+    }
+
+    @Override
+    public void readFully(long from, byte[] into, int at, int count) throws IOException {
+        store.readFully(from, into, at, count);
+    }
+
+    @Override
+    public int read(long from, ByteBuffer into) throws IOException {
+        return store.read(from, into);
+    }
+
+    @Override
+    public void readFully(long from, ByteBuffer into) throws IOException {
+        store.readFully(from, into);
+    }
+
+    @Override
+    public synchronized ByteBuffer read(ByteBufferPool pool, int most, EnumSet<ReadOption> options) throws IOException {
+        checkOpen();
+        leaveStripe();
+        store.seek(position);
+        ByteBuffer buffer = store.read(pool, most, options);
+        position = store.getPos();
+        return buffer;
+    }
+
+    @Override
+    public void releaseBuffer(ByteBuffer buffer) {
+        store.releaseBuffer(buffer);
+    }
+
+    @Override
+    public void setReadahead(Long bytes) throws IOException {
+        store.setReadahead(bytes);
+    }
+
+    @Override
+    public void setDropBehind(Boolean drops) throws IOException {
+        store.setDropBehind(drops);
+    }
+
+    @Override
+    public boolean hasCapability(String capability) {
+        return store.hasCapability(capability);
+    }
+
+    private void checkOpen() throws IOException {
+        if (closed) {
+            throw new IOException("Stream closed");
+        }
+    }
+
+    private int readStore(byte[] into, int at, int count) throws IOException {
+        if (store.getPos() != position) {
+            store.seek(position);
+        }
+        return store.read(into, at, count);
+    }
+
+    private int readStripe(byte[] into, int at, int count) throws IOException {
+        int done = current.read(position, into, at, count);
+        if (done >= 0) {
+            readAhead();
+            return done;
+        }
+        // The parity can't stand for this lane: Hadoop's stream gives the bytes or its error.
+        client.counters.lostReads.incrementAndGet();
+        long blockEnd = (position / map.file.blockBytes + 1) * map.file.blockBytes;
+        return readStore(into, at, (int) Math.min(count, blockEnd - position));
+    }
+
+    /** Sets `current` to the stripe of the position, or to null if Hadoop's stream is to read it. */
+    private void enterStripe() {
+        if (current != null && current.covers(position)) {
+            return;
+        }
+        if (current != null) {
+            current.stop();
+            current = null;
+        }
+        if (ahead != null && ahead.covers(position)) {
+            current = ahead;
+            ahead = null;
+            return;
+        }
+        if (isPlain || !wantsMap()) {
+            return;
+        }
+        locate();
+        if (isPlain) {
+            return;
+        }
+        long stripeBytes = map.file.blockBytes * map.file.k;
+        long stripe = position / stripeBytes;
+        if (stripe != declinedStripe && wantsStripe(position % stripeBytes)) {
+            current = HdfsStripe.start(dfs, client, map, parity, stripe);
+            if (current == null) {
+                declinedStripe = stripe;
+            }
+        }
+    }
+
+    private void leaveStripe() {
+        if (current != null) {
+            current.stop();
+            current = null;
+        }
+        if (ahead != null) {
+            ahead.stop();
+            ahead = null;
+        }
+    }
+
+    /** Whether it is worth a call of the NameNode to learn where the blocks are. */
+    private boolean wantsMap() {
+        return map != null || settings.isWholeFile || position - runStart >= settings.minFileBytes;
+    }
+
+    private boolean wantsStripe(long inStripe) {
+        long probe = Math.min(PROBE_BYTES, map.file.blockBytes / 8);
+        if (settings.isWholeFile) {
+            return inStripe <= probe;
+        }
+        return position - runStart >= 2 * map.file.blockBytes && inStripe >= probe && inStripe <= 4 * probe;
+    }
+
+    private void locate() {
+        if (map != null) {
+            return;
+        }
+        try {
+            List<LocatedBlock> blocks = store.getAllBlocks();
+            map = blocks.isEmpty() ? null : BlockMap.of(dfs, path, length, blocks.get(0), settings.k);
+        } catch (IOException e) {
+            // Hadoop's stream has what it needs; if not, its error is the one to show.
+            map = null;
+        }
+        if (map == null) {
+            isPlain = true;
+        } else {
+            parity = new FileParity(client, map.file);
+        }
+    }
+
+    /** Begins the next stripe as soon as this one is whole, if the reader is known to go on. */
+    private void readAhead() {
+        long next = current.index + 1;
+        long stripeBytes = map.file.blockBytes * map.file.k;
+        boolean goesOn = settings.isWholeFile || position - runStart >= 2 * stripeBytes;
+        if (ahead == null && triedAhead != next && goesOn && current.endOffset() < length && current.reader.isWhole()) {
+            triedAhead = next;
+            ahead = HdfsStripe.start(dfs, client, map, parity, next);
+        }
+    }
+}
