@@ -35,8 +35,12 @@ public final class FilesClient {
     public static final class Counters {
         public final AtomicLong stripes = new AtomicLong();
         public final AtomicLong wholeStripes = new AtomicLong();
+        /** Read from DataNodes by lanes, whether anybody needed it or not. */
         public final AtomicLong dataBytes = new AtomicLong();
+        /** Read from the parity cache. */
         public final AtomicLong parityBytes = new AtomicLong();
+        /** Given to readers from stripes. */
+        public final AtomicLong deliveredBytes = new AtomicLong();
         public final AtomicLong decodedBytes = new AtomicLong();
         public final AtomicLong paritySubblocksWritten = new AtomicLong();
         public final AtomicLong commits = new AtomicLong();
@@ -50,7 +54,8 @@ public final class FilesClient {
         @Override
         public String toString() {
             return "stripes=" + stripes + " whole_stripes=" + wholeStripes + " data_bytes=" + dataBytes + " parity_bytes="
-                    + parityBytes + " decoded_bytes=" + decodedBytes + " parity_subblocks_written="
+                    + parityBytes + " delivered_bytes=" + deliveredBytes + " decoded_bytes=" + decodedBytes
+                    + " parity_subblocks_written="
                     + paritySubblocksWritten + " commits=" + commits + " lost_reads=" + lostReads + " damaged_parity="
                     + damagedParity + " hedges=" + hedges + " hedge_wins=" + hedgeWins + " hedge_bytes=" + hedgeBytes
                     + " hedges_declined=" + hedgesDeclined;

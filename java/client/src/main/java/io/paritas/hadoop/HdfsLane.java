@@ -5,6 +5,7 @@ import java.io.EOFException;
 import java.io.IOException;
 import java.lang.reflect.Constructor;
 import java.lang.reflect.InvocationTargetException;
+import java.util.concurrent.atomic.AtomicLong;
 import org.apache.hadoop.hdfs.DFSClient;
 import org.apache.hadoop.hdfs.DFSInputStream;
 import org.apache.hadoop.hdfs.DFSUtilClient;
@@ -23,8 +24,11 @@ final class HdfsLane implements StripeReader.Lane {
     private final DFSInputStream stream;
     private final long blockOffset;
     private final boolean interruptible;
+    /** Counts what comes from DataNodes, of use or not. */
+    private final AtomicLong bytes;
 
-    HdfsLane(DFSClient client, BlockMap map, int block) throws IOException {
+    HdfsLane(DFSClient client, BlockMap map, int block, AtomicLong bytes) throws IOException {
+        this.bytes = bytes;
         LocatedBlock located = map.located.get(block);
         blockOffset = located.getStartOffset();
         interruptible = !mayBeShortCircuit(client, located);
@@ -44,6 +48,7 @@ final class HdfsLane implements StripeReader.Lane {
                 throw new EOFException("the file ends at " + (position + done) + ", within one of its blocks");
             }
             done += count;
+            bytes.addAndGet(count);
         }
     }
 

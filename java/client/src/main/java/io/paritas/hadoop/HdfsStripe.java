@@ -63,7 +63,9 @@ final class HdfsStripe implements StripeReader.Source {
     int read(long position, byte[] into, int at, int length) throws IOException {
         long inStripe = position - startOffset();
         int lane = (int) (inStripe / map.file.blockBytes);
-        return reader.read(lane, inStripe % map.file.blockBytes, into, at, length);
+        int done = reader.read(lane, inStripe % map.file.blockBytes, into, at, length);
+        client.counters.deliveredBytes.addAndGet(Math.max(0, done));
+        return done;
     }
 
     void stop() {
@@ -75,7 +77,7 @@ final class HdfsStripe implements StripeReader.Source {
 
     @Override
     public StripeReader.Lane open(int lane) throws IOException {
-        return new HdfsLane(dfs, map, (int) (index * map.file.k) + lane);
+        return new HdfsLane(dfs, map, (int) (index * map.file.k) + lane, client.counters.dataBytes);
     }
 
     @Override
@@ -111,7 +113,6 @@ final class HdfsStripe implements StripeReader.Source {
 
     @Override
     public void onSample(String node, long bytes, long ns, boolean cancelled) {
-        client.counters.dataBytes.addAndGet(bytes);
         if (bytes >= SAMPLE_BYTES_MIN || cancelled) {
             client.sample(new StewardClient.Sample(node, bytes, ns, cancelled));
         }
