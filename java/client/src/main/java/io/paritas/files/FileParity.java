@@ -162,6 +162,7 @@ public final class FileParity {
             if (client.isConfigured()) {
                 StewardClient.Grant granted = client.steward.open(
                         file.id, file.version, file.length, file.k, file.blockBytes, file.path, file.nodes);
+                client.onSlow(granted.slow);
                 boolean isUsable = granted.decision != StewardClient.Decision.SHOULD_NOT_CACHE
                         && granted.subBytes == client.settings.subBytes;
                 return isUsable ? granted : nothing(granted);

@@ -2,8 +2,10 @@ package io.paritas.files;
 
 import java.io.IOException;
 import java.util.ArrayList;
+import java.util.Collections;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.concurrent.ArrayBlockingQueue;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.Executor;
@@ -25,9 +27,12 @@ public final class FilesClient {
         public int subBytes = 1 << 20;
         public long readMemoryBytes;
         public int timeoutMs = 2000;
+        /** What hedges may read, as a share of what readers read by position; 0: no hedges. */
+        public double hedgeShare = 0.1;
 
         private String key() {
-            return steward + ' ' + cache + ' ' + namespace + ' ' + subBytes + ' ' + readMemoryBytes + ' ' + timeoutMs;
+            return steward + ' ' + cache + ' ' + namespace + ' ' + subBytes + ' ' + readMemoryBytes + ' ' + timeoutMs
+                    + ' ' + hedgeShare;
         }
     }
 
@@ -69,11 +74,19 @@ public final class FilesClient {
     private static final int WRITES_WAITING_MAX = 4096;
     private static final long RENEW_MS = 10_000;
     private static final long REPORT_MS = 1_000;
+    private static final long HEDGE_BYTES_MAX = 64 << 20;
+    /** After that long, nodes that the steward called slow are asked as others. */
+    private static final long SLOW_NS = 60_000_000_000L;
 
     public final Settings settings;
     public final Counters counters = new Counters();
     public final Pieces pieces;
     public final StewardClient steward;
+    public final Latencies latencies = new Latencies();
+    public final NodeRates rates = new NodeRates();
+    public final ByteBudget hedgeBudget;
+    private volatile Set<String> slow = Collections.emptySet();
+    private volatile long slowAtNs;
     private final RespPool cache;
     private final ThreadPoolExecutor lanes;
     private final ThreadPoolExecutor writers;
@@ -84,6 +97,7 @@ public final class FilesClient {
         this.settings = settings;
         pieces = new Pieces(settings.subBytes, settings.readMemoryBytes);
         steward = new StewardClient(new RespPool(settings.steward, settings.timeoutMs), settings.namespace);
+        hedgeBudget = new ByteBudget(settings.hedgeShare, HEDGE_BYTES_MAX);
         cache = new RespPool(settings.cache, settings.timeoutMs);
         lanes = new ThreadPoolExecutor(
                 0, LANE_THREADS_MAX, 10, TimeUnit.SECONDS, new SynchronousQueue<>(), named("paritas-lane"));
@@ -108,6 +122,21 @@ public final class FilesClient {
     /** Whether a steward and a cache are configured: without them, reads are parallel at best. */
     public boolean isConfigured() {
         return steward.isConfigured() && !cache.isEmpty();
+    }
+
+    /** Whether reads by position may be hedged. */
+    public boolean hedges() {
+        return isConfigured() && settings.hedgeShare > 0;
+    }
+
+    /** What the steward said last. */
+    void onSlow(Set<String> nodes) {
+        slow = nodes;
+        slowAtNs = System.nanoTime();
+    }
+
+    public boolean isSlow(String node) {
+        return slow.contains(node) && System.nanoTime() - slowAtNs < SLOW_NS;
     }
 
     /** Gets a value in two pieces. Returns the payload's length, -1 if it is absent or the cache is away. */
@@ -150,6 +179,9 @@ public final class FilesClient {
 
     /** A sample for the steward. Dropped if too many wait, as they do while it is away. */
     public void sample(StewardClient.Sample sample) {
+        if (!sample.cancelled) {
+            rates.onSample(System.nanoTime(), sample.node, sample.bytes, sample.ns);
+        }
         synchronized (samples) {
             if (samples.size() < StewardClient.SAMPLES_MAX) {
                 samples.add(sample);

@@ -70,6 +70,7 @@ public class ParitasHdfs extends DistributedFileSystem {
         final int k;
         final long minFileBytes;
         final boolean isWholeFile;
+        final boolean isShortCircuit;
         final List<String> excluded = new ArrayList<>();
         final FilesClient.Settings shared = new FilesClient.Settings();
 
@@ -86,6 +87,7 @@ public class ParitasHdfs extends DistributedFileSystem {
                 throw new IllegalArgumentException(
                         "fs.paritas.read.policy is '" + policy + "'; 'adaptive' and 'whole-file' are possible");
             }
+            isShortCircuit = conf.getBoolean("dfs.client.read.shortcircuit", false);
             for (String path : conf.getTrimmedStrings("fs.paritas.exclude", "/hbase")) {
                 excluded.add(path.endsWith("/") ? path.substring(0, path.length() - 1) : path);
             }
@@ -100,6 +102,11 @@ public class ParitasHdfs extends DistributedFileSystem {
             // A JVM with little heap must not lose it to reads.
             long most = Runtime.getRuntime().maxMemory() / 2;
             shared.readMemoryBytes = Math.min(conf.getLongBytes("fs.paritas.read.memory", 640L << 20), most);
+            shared.hedgeShare = conf.getDouble("fs.paritas.hedge.budget", 0.1);
+            if (!(shared.hedgeShare >= 0 && shared.hedgeShare <= 10)) {
+                throw new IllegalArgumentException(
+                        "fs.paritas.hedge.budget is " + shared.hedgeShare + "; 0 to 10 is possible, 0.1 is usual");
+            }
             shared.timeoutMs = conf.getInt("fs.paritas.timeout.ms", 2000);
             if (shared.timeoutMs < 1) {
                 throw new IllegalArgumentException("fs.paritas.timeout.ms is " + shared.timeoutMs + "; at least 1 is needed");

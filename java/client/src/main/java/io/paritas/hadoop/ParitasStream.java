@@ -7,6 +7,7 @@ import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.util.EnumSet;
 import java.util.List;
+import java.util.concurrent.atomic.AtomicInteger;
 import org.apache.hadoop.fs.ByteBufferPositionedReadable;
 import org.apache.hadoop.fs.ByteBufferReadable;
 import org.apache.hadoop.fs.CanSetDropBehind;
@@ -26,7 +27,7 @@ import org.apache.hadoop.io.ByteBufferPool;
  * otherwise.
  *
  * <p>Whole stripes: with the policy `whole-file` from a stripe's first byte on; else when the reader has read two blocks in
- * order and has come a little way into a stripe. Reads by position, and zero-copy reads, always are Hadoop's.
+ * order and has come a little way into a stripe. Reads by position are hedged. Zero-copy reads always are Hadoop's.
  */
 final class ParitasStream extends FSInputStream
         implements ByteBufferReadable, ByteBufferPositionedReadable, CanSetDropBehind, CanSetReadahead,
@@ -35,6 +36,10 @@ final class ParitasStream extends FSInputStream
     private static final long PROBE_BYTES = 1 << 20;
     /** A reader that skips less goes on reading in order. */
     private static final long SKIP_BYTES_MAX = 1 << 20;
+    /** So many small reads by position are Hadoop's: a reader of a file's footer must not cost a call of the NameNode. */
+    private static final int PREADS_BEFORE_HEDGE = 3;
+    private static final int HEDGE_AT_ONCE_BYTES = 1 << 20;
+    private static final int HEDGED_BYTES_MAX = 4 << 20;
     private static final int COPY_BYTES = 64 << 10;
     private static final long NONE = -1;
 
@@ -47,9 +52,12 @@ final class ParitasStream extends FSInputStream
     private long position;
     private long runStart;
     private boolean closed;
-    private boolean isPlain;
-    private BlockMap map;
-    private FileParity parity;
+    private final AtomicInteger preads = new AtomicInteger();
+    /** Guards what `locate` learns, because reads by position must not wait for a read in order. */
+    private final Object locating = new Object();
+    private volatile boolean isPlain;
+    private volatile FileParity parity;
+    private volatile BlockMap map;
     private HdfsStripe current;
     private HdfsStripe ahead;
     private long declinedStripe = NONE;
@@ -175,12 +183,27 @@ final class ParitasStream extends FSInputStream
 
     @Override
     public int read(long from, byte[] into, int at, int count) throws IOException {
-        return store.read(from, into, at, count);
+        byte[] bytes = hedged(from, into, at, count);
+        if (bytes == null) {
+            return store.read(from, into, at, count);
+        }
+        System.arraycopy(bytes, 0, into, at, bytes.length);
+        return bytes.length;
     }
 
     @Override
     public void readFully(long from, byte[] into, int at, int count) throws IOException {
-        store.readFully(from, into, at, count);
+        if (from > length - count) {
+            store.readFully(from, into, at, count);
+            return;
+        }
+        for (int done = 0; done < count; ) {
+            int got = read(from + done, into, at + done, count - done);
+            if (got < 0) {
+                throw new EOFException("the file ends at " + (from + done));
+            }
+            done += got;
+        }
     }
 
     @Override
@@ -221,6 +244,37 @@ final class ParitasStream extends FSInputStream
     @Override
     public boolean hasCapability(String capability) {
         return store.hasCapability(capability);
+    }
+
+    /** The bytes up to the end of their block, or fewer than asked for. Null if Hadoop's stream is to read them. */
+    private byte[] hedged(long from, byte[] into, int at, int count) throws IOException {
+        boolean isUsual = into != null && at >= 0 && count > 0 && count <= into.length - at && from >= 0 && from < length;
+        if (!isUsual || isPlain || !client.hedges() || settings.isShortCircuit) {
+            return null;
+        }
+        if (preads.incrementAndGet() <= PREADS_BEFORE_HEDGE && count < HEDGE_AT_ONCE_BYTES) {
+            return null;
+        }
+        locate();
+        BlockMap blocks = map;
+        if (blocks == null) {
+            return null;
+        }
+        int block = (int) (from / blocks.file.blockBytes);
+        long offset = from % blocks.file.blockBytes;
+        long there = Math.min(length - from, blocks.file.blockBytes - offset);
+        int bytes = (int) Math.min(Math.min(count, HEDGED_BYTES_MAX), there);
+        HedgedRead read = new HedgedRead(
+                dfs, client, blocks, parity, block, offset, bytes, buffer -> store.readFully(from, buffer, 0, bytes));
+        long memory = read.memoryBytes();
+        if (!client.pieces.reserve(memory)) {
+            return null;
+        }
+        try {
+            return read.run();
+        } finally {
+            client.pieces.release(memory);
+        }
     }
 
     private void checkOpen() throws IOException {
@@ -304,20 +358,24 @@ final class ParitasStream extends FSInputStream
     }
 
     private void locate() {
-        if (map != null) {
-            return;
-        }
-        try {
-            List<LocatedBlock> blocks = store.getAllBlocks();
-            map = blocks.isEmpty() ? null : BlockMap.of(dfs, path, length, blocks.get(0), settings.k);
-        } catch (IOException e) {
-            // Hadoop's stream has what it needs; if not, its error is the one to show.
-            map = null;
-        }
-        if (map == null) {
-            isPlain = true;
-        } else {
-            parity = new FileParity(client, map.file);
+        synchronized (locating) {
+            if (map != null || isPlain) {
+                return;
+            }
+            BlockMap found = null;
+            try {
+                List<LocatedBlock> blocks = store.getAllBlocks();
+                found = blocks.isEmpty() ? null : BlockMap.of(dfs, path, length, blocks.get(0), settings.k);
+            } catch (IOException e) {
+                // Hadoop's stream has what it needs; if not, its error is the one to show.
+                found = null;
+            }
+            if (found == null) {
+                isPlain = true;
+            } else {
+                parity = new FileParity(client, found.file);
+                map = found;
+            }
         }
     }
 
