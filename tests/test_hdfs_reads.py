@@ -49,6 +49,7 @@ class World:
         # A client of its own, so that no earlier test has used its budget.
         hedged = [*ours, "fs.paritas.hedge.budget=0.2"]
         return {"vanilla": [], "ours": ours, "hedged": hedged, "off": [*ours, "fs.paritas.enabled=false"],
+                "adaptive": [*ours, "fs.paritas.read.policy=adaptive", "fs.paritas.timeout.ms=2001"],
                 "alone": [CLASS, "fs.paritas.read.policy=whole-file"]}
 
     def write(self, path, seed=SEED, reader=None):
@@ -58,6 +59,9 @@ class World:
 
     def written_with_parity(self, path):
         self.write(path)
+        self.with_parity(path)
+
+    def with_parity(self, path):
         before = self.reader.counters("ours")["commits"]
 
         def is_committed():
@@ -141,6 +145,35 @@ def test_all_ways_to_read_give_the_bytes(world):
         world.reader.ok("part", mode, "/ways", SEED, LENGTH - 5, 100)
         world.reader.ok("pread", mode, "/ways", SEED, BLOCK - 7, 2 * BLOCK)
     assert world.reader.counters("ours")["lost_reads"] == 0
+
+
+def test_a_reader_in_order_is_given_stripes_when_it_has_shown_that_it_wants_them(world):
+    world.write("/adaptive")
+    world.reader.ok("part", "adaptive", "/adaptive", SEED, 0, BLOCK)
+    assert world.reader.counters("adaptive")["stripes"] == 0, "a task of one block reads one block"
+    world.reader.ok("read", "adaptive", "/adaptive", SEED)
+    counters = world.reader.counters("adaptive")
+    assert counters["stripes"] == 1, "the second stripe, after two blocks and more"
+
+
+def test_a_file_with_an_erasure_coding_policy(world):
+    world.reader.ok("policy", "/striped", "RS-3-2-1024k")
+    # A whole group of three data blocks, and a short one.
+    length = 4 * BLOCK + 12_345
+    world.reader.ok("write", "/striped/file", length, BLOCK, SEED)
+    world.with_parity("/striped/file")
+    before = world.reader.counters("ours")
+    for i in range(DATANODES):
+        world.hdfs.signal(i, signal.SIGSTOP)
+        world.reader.send("read", "ours", "/striped/file", SEED)
+        assert world.answers_within(STOPPED_S), f"DataNode {i} is waited for"
+        assert world.reader.answer().startswith("ok")
+        world.hdfs.signal(i, signal.SIGCONT)
+    after = grown(before, world.reader.counters("ours"))
+    assert after["delivered_bytes"] == DATANODES * length and after["lost_reads"] == 0
+    assert after["decoded_bytes"] >= 3 * BLOCK, "each of the three data blocks was decoded once"
+    world.reader.ok("part", "ours", "/striped/file", SEED, 3 * BLOCK + 5, BLOCK)
+    world.reader.ok("part", "ours", "/striped/file", SEED, 2 * MIB + 1, 3 * MIB)
 
 
 def test_two_stopped_datanodes_are_waited_for(world):

@@ -11,12 +11,15 @@ public final class FileParity {
         public final long id;
         public final long version;
         public final long length;
+        public final boolean isStriped;
         public final long blockBytes;
         public final int k;
-        /** One for each block. */
+        /** One for each block, or for each internal data block of each group. */
         public final List<String> nodes;
 
-        public File(String path, long id, long version, long length, long blockBytes, int k, List<String> nodes) {
+        public File(String path, long id, long version, long length, boolean isStriped, long blockBytes, int k,
+                List<String> nodes) {
+            this.isStriped = isStriped;
             this.path = path;
             this.id = id;
             this.version = version;
@@ -32,7 +35,6 @@ public final class FileParity {
 
     private final FilesClient client;
     private final File file;
-    private final long stripes;
     /** Held while the steward is asked, which may take seconds. The other state has its own lock. */
     private final Object asking = new Object();
     private volatile StewardClient.Grant grant;
@@ -49,11 +51,17 @@ public final class FileParity {
     public FileParity(FilesClient client, File file) {
         this.client = client;
         this.file = file;
-        stripes = (file.length + file.blockBytes * file.k - 1) / (file.blockBytes * file.k);
+        long stripes = up(file.length, file.blockBytes * file.k);
         for (long stripe = 0; stripe < stripes; stripe++) {
-            long first = Math.min(file.blockBytes, file.length - stripe * file.blockBytes * file.k);
-            wantedSubblocks += (first + client.settings.subBytes - 1) / client.settings.subBytes;
+            long data = file.length - stripe * file.blockBytes * file.k;
+            wantedSubblocks += file.isStriped
+                    ? up(Math.min(data, file.blockBytes * file.k), (long) file.k * client.settings.subBytes)
+                    : up(Math.min(data, file.blockBytes), client.settings.subBytes);
         }
+    }
+
+    private static long up(long bytes, long unit) {
+        return (bytes + unit - 1) / unit;
     }
 
     /** Asks the steward at the first call; blocks for as long as it may take to answer. */
@@ -160,8 +168,7 @@ public final class FileParity {
     private StewardClient.Grant ask() {
         try {
             if (client.isConfigured()) {
-                StewardClient.Grant granted = client.steward.open(
-                        file.id, file.version, file.length, file.k, file.blockBytes, file.path, file.nodes);
+                StewardClient.Grant granted = client.steward.open(file);
                 client.onSlow(granted.slow);
                 boolean isUsable = granted.decision != StewardClient.Decision.SHOULD_NOT_CACHE
                         && granted.subBytes == client.settings.subBytes;

@@ -1,6 +1,7 @@
 package io.paritas.files;
 
 import java.io.IOException;
+import java.lang.management.ManagementFactory;
 import java.util.ArrayList;
 import java.util.Collections;
 import java.util.List;
@@ -16,6 +17,8 @@ import java.util.concurrent.ThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicLong;
+import javax.management.JMException;
+import javax.management.ObjectName;
 
 /** What all open files of a JVM share: connections, memory, threads, counters. One for each set of settings. */
 public final class FilesClient {
@@ -36,8 +39,18 @@ public final class FilesClient {
         }
     }
 
+    /** What JMX shows. */
+    public interface CountersMXBean {
+        String getCounters();
+    }
+
     /** Numbers since the JVM began. */
-    public static final class Counters {
+    public static final class Counters implements CountersMXBean {
+        @Override
+        public String getCounters() {
+            return toString();
+        }
+
         public final AtomicLong stripes = new AtomicLong();
         public final AtomicLong wholeStripes = new AtomicLong();
         /** Read from DataNodes by lanes, whether anybody needed it or not. */
@@ -105,6 +118,7 @@ public final class FilesClient {
                 WRITER_THREADS, WRITER_THREADS, 10, TimeUnit.SECONDS, new ArrayBlockingQueue<>(WRITES_WAITING_MAX),
                 named("paritas-parity"));
         writers.allowCoreThreadTimeOut(true);
+        showCounters();
         Thread reporter = new Thread(this::report, "paritas-report");
         reporter.setDaemon(true);
         reporter.start();
@@ -186,6 +200,15 @@ public final class FilesClient {
             if (samples.size() < StewardClient.SAMPLES_MAX) {
                 samples.add(sample);
             }
+        }
+    }
+
+    private void showCounters() {
+        try {
+            String name = "io.paritas:type=Files,id=" + Integer.toHexString(System.identityHashCode(this));
+            ManagementFactory.getPlatformMBeanServer().registerMBean(counters, new ObjectName(name));
+        } catch (JMException | RuntimeException e) {
+            // Reads do not need it.
         }
     }
 

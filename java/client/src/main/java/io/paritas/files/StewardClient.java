@@ -67,18 +67,16 @@ public final class StewardClient {
         return !pool.isEmpty();
     }
 
-    /** Asks about a contiguous file. `nodes` has one for each block. */
-    public Grant open(long id, long version, long length, int k, long blockBytes, String path, List<String> nodes)
-            throws IOException {
+    public Grant open(FileParity.File file) throws IOException {
         List<String> call = begin("FILES.OPEN");
-        call.add(Long.toString(id));
-        call.add(FileVersion.text(version));
-        call.add(Long.toString(length));
-        call.add("contiguous");
-        call.add(Integer.toString(k));
-        call.add(Long.toString(blockBytes));
-        call.add(path);
-        call.addAll(nodes);
+        call.add(Long.toString(file.id));
+        call.add(FileVersion.text(file.version));
+        call.add(Long.toString(file.length));
+        call.add(file.isStriped ? "striped" : "contiguous");
+        call.add(Integer.toString(file.k));
+        call.add(Long.toString(file.blockBytes));
+        call.add(file.path);
+        call.addAll(file.nodes);
         Object reply = send(call);
         if (!(reply instanceof Object[]) || ((Object[]) reply).length < 6) {
             throw new IOException("the steward's answer to FILES.OPEN is not an array of six");

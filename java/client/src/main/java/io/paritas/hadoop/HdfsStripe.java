@@ -6,9 +6,11 @@ import io.paritas.files.StewardClient;
 import io.paritas.files.StripeReader;
 import java.io.IOException;
 import java.util.BitSet;
+import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.hdfs.DFSClient;
+import org.apache.hadoop.hdfs.protocol.LocatedBlock;
 
-/** One stripe of a contiguous file that is being read: its lanes are blocks, its parity is in the cache. */
+/** One stripe of a file that is being read: its lanes are blocks or internal blocks, its parity is in the cache. */
 final class HdfsStripe implements StripeReader.Source {
     /** Below that, socket buffers hide how fast a node is. */
     private static final long SAMPLE_BYTES_MIN = 4 << 20;
@@ -16,14 +18,17 @@ final class HdfsStripe implements StripeReader.Source {
     final long index;
     final StripeReader reader;
     private final DFSClient dfs;
+    private final Configuration conf;
     private final FilesClient client;
     private final BlockMap map;
     private final FileParity parity;
     private final BitSet written = new BitSet();
 
     /** The caller has reserved the memory. */
-    private HdfsStripe(DFSClient dfs, FilesClient client, BlockMap map, FileParity parity, long index, long[] laneBytes) {
+    private HdfsStripe(DFSClient dfs, Configuration conf, FilesClient client, BlockMap map, FileParity parity, long index,
+            long[] laneBytes) {
         this.dfs = dfs;
+        this.conf = conf;
         this.client = client;
         this.map = map;
         this.parity = parity;
@@ -32,12 +37,13 @@ final class HdfsStripe implements StripeReader.Source {
     }
 
     /** Null if there is no memory, or there are no threads, for it now. */
-    static HdfsStripe start(DFSClient dfs, FilesClient client, BlockMap map, FileParity parity, long index) {
+    static HdfsStripe start(
+            DFSClient dfs, Configuration conf, FilesClient client, BlockMap map, FileParity parity, long index) {
         long[] laneBytes = map.laneBytes(index);
         if (!client.pieces.reserve(StripeReader.bytesNeeded(laneBytes, client.pieces.pieceBytes()))) {
             return null;
         }
-        HdfsStripe stripe = new HdfsStripe(dfs, client, map, parity, index, laneBytes);
+        HdfsStripe stripe = new HdfsStripe(dfs, conf, client, map, parity, index, laneBytes);
         parity.onStripe();
         if (!stripe.reader.start(client.lanes())) {
             stripe.reader.stop();
@@ -48,11 +54,11 @@ final class HdfsStripe implements StripeReader.Source {
     }
 
     long startOffset() {
-        return index * map.file.k * map.file.blockBytes;
+        return index * map.stripeBytes();
     }
 
     long endOffset() {
-        return Math.min(map.file.length, (index + 1) * map.file.k * map.file.blockBytes);
+        return Math.min(map.file.length, (index + 1) * map.stripeBytes());
     }
 
     boolean covers(long position) {
@@ -62,8 +68,7 @@ final class HdfsStripe implements StripeReader.Source {
     /** As {@link StripeReader#read}, by position in the file. */
     int read(long position, byte[] into, int at, int length) throws IOException {
         long inStripe = position - startOffset();
-        int lane = (int) (inStripe / map.file.blockBytes);
-        int done = reader.read(lane, inStripe % map.file.blockBytes, into, at, length);
+        int done = reader.read(map.lane(inStripe), map.laneOffset(inStripe), into, at, length);
         client.counters.deliveredBytes.addAndGet(Math.max(0, done));
         return done;
     }
@@ -77,6 +82,13 @@ final class HdfsStripe implements StripeReader.Source {
 
     @Override
     public StripeReader.Lane open(int lane) throws IOException {
+        if (map.isStriped) {
+            LocatedBlock block = map.internalBlock(index, lane);
+            if (block == null) {
+                throw new IOException("no DataNode has internal block " + lane + " of group " + index);
+            }
+            return new InternalBlockLane(dfs, conf, map.file.path, block, client.counters.dataBytes);
+        }
         return new HdfsLane(dfs, map, (int) (index * map.file.k) + lane, client.counters.dataBytes);
     }
 

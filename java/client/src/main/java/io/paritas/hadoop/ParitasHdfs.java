@@ -10,7 +10,6 @@ import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FSDataInputStream;
 import org.apache.hadoop.fs.Path;
 import org.apache.hadoop.hdfs.DFSInputStream;
-import org.apache.hadoop.hdfs.DFSStripedInputStream;
 import org.apache.hadoop.hdfs.DistributedFileSystem;
 import org.apache.hadoop.hdfs.client.HdfsDataInputStream;
 
@@ -47,13 +46,12 @@ public class ParitasHdfs extends DistributedFileSystem {
         InputStream wrapped = hdfs.getWrappedStream();
         String name = fixRelativePart(path).toUri().getPath();
         if (!(wrapped instanceof DFSInputStream)
-                || wrapped instanceof DFSStripedInputStream
                 || ((DFSInputStream) wrapped).getFileEncryptionInfo() != null
                 || !settings.wants(name, hdfs.getVisibleLength())) {
             return own;
         }
         DFSInputStream store = (DFSInputStream) wrapped;
-        return new ParitasDataInputStream(store, new ParitasStream(store, getClient(), name, settings, client));
+        return new ParitasDataInputStream(store, new ParitasStream(store, getClient(), getConf(), name, settings, client));
     }
 
     /** What the JVM's reads have done, as `name=value` pairs; empty if switched off. */

@@ -8,6 +8,7 @@ import java.nio.ByteBuffer;
 import java.util.EnumSet;
 import java.util.List;
 import java.util.concurrent.atomic.AtomicInteger;
+import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.ByteBufferPositionedReadable;
 import org.apache.hadoop.fs.ByteBufferReadable;
 import org.apache.hadoop.fs.CanSetDropBehind;
@@ -23,7 +24,7 @@ import org.apache.hadoop.hdfs.protocol.LocatedBlock;
 import org.apache.hadoop.io.ByteBufferPool;
 
 /**
- * Reads a contiguous file, whole stripes at once where the reader is taken to want them, and by Hadoop's own stream
+ * Reads a file, whole stripes at once where the reader is taken to want them, and by Hadoop's own stream
  * otherwise.
  *
  * <p>Whole stripes: with the policy `whole-file` from a stripe's first byte on; else when the reader has read two blocks in
@@ -45,6 +46,7 @@ final class ParitasStream extends FSInputStream
 
     private final DFSInputStream store;
     private final DFSClient dfs;
+    private final Configuration conf;
     private final String path;
     private final ParitasHdfs.ReadSettings settings;
     private final FilesClient client;
@@ -64,9 +66,11 @@ final class ParitasStream extends FSInputStream
     private long triedAhead = NONE;
 
     ParitasStream(
-            DFSInputStream store, DFSClient dfs, String path, ParitasHdfs.ReadSettings settings, FilesClient client) {
+            DFSInputStream store, DFSClient dfs, Configuration conf, String path, ParitasHdfs.ReadSettings settings,
+            FilesClient client) {
         this.store = store;
         this.dfs = dfs;
+        this.conf = conf;
         this.path = path;
         this.settings = settings;
         this.client = client;
@@ -257,7 +261,8 @@ final class ParitasStream extends FSInputStream
         }
         locate();
         BlockMap blocks = map;
-        if (blocks == null) {
+        // Only where Hadoop's own stream reads one block. It reads several of a striped file anyway.
+        if (blocks == null || blocks.isStriped) {
             return null;
         }
         int block = (int) (from / blocks.file.blockBytes);
@@ -298,8 +303,7 @@ final class ParitasStream extends FSInputStream
         }
         // The parity can't stand for this lane: Hadoop's stream gives the bytes or its error.
         client.counters.lostReads.incrementAndGet();
-        long blockEnd = (position / map.file.blockBytes + 1) * map.file.blockBytes;
-        return readStore(into, at, (int) Math.min(count, blockEnd - position));
+        return readStore(into, at, (int) Math.min(count, map.laneEnd(position) - position));
     }
 
     /** Sets `current` to the stripe of the position, or to null if Hadoop's stream is to read it. */
@@ -323,10 +327,10 @@ final class ParitasStream extends FSInputStream
         if (isPlain) {
             return;
         }
-        long stripeBytes = map.file.blockBytes * map.file.k;
+        long stripeBytes = map.stripeBytes();
         long stripe = position / stripeBytes;
         if (stripe != declinedStripe && wantsStripe(position % stripeBytes)) {
-            current = HdfsStripe.start(dfs, client, map, parity, stripe);
+            current = HdfsStripe.start(dfs, conf, client, map, parity, stripe);
             if (current == null) {
                 declinedStripe = stripe;
             }
@@ -365,7 +369,7 @@ final class ParitasStream extends FSInputStream
             BlockMap found = null;
             try {
                 List<LocatedBlock> blocks = store.getAllBlocks();
-                found = blocks.isEmpty() ? null : BlockMap.of(dfs, path, length, blocks.get(0), settings.k);
+                found = blocks.isEmpty() ? null : BlockMap.of(dfs, path, length, blocks.get(0), settings.k, settings.shared.subBytes);
             } catch (IOException e) {
                 // Hadoop's stream has what it needs; if not, its error is the one to show.
                 found = null;
@@ -382,11 +386,11 @@ final class ParitasStream extends FSInputStream
     /** Begins the next stripe as soon as this one is whole, if the reader is known to go on. */
     private void readAhead() {
         long next = current.index + 1;
-        long stripeBytes = map.file.blockBytes * map.file.k;
+        long stripeBytes = map.stripeBytes();
         boolean goesOn = settings.isWholeFile || position - runStart >= 2 * stripeBytes;
         if (ahead == null && triedAhead != next && goesOn && current.endOffset() < length && current.reader.isWhole()) {
             triedAhead = next;
-            ahead = HdfsStripe.start(dfs, client, map, parity, next);
+            ahead = HdfsStripe.start(dfs, conf, client, map, parity, next);
         }
     }
 }

@@ -86,7 +86,8 @@ public class WireTest {
 
     private static StewardClient.Grant open(RespPool pool) throws IOException {
         List<String> nodes = Arrays.asList("10.0.0.1:9866", "10.0.0.2:9866");
-        return new StewardClient(pool, "ns").open(16386, 0x1c2L, 100, 4, 64, "/a b", nodes);
+        return new StewardClient(pool, "ns").open(
+                new FileParity.File("/a b", 16386, 0x1c2L, 100, false, 64, 4, nodes));
     }
 
     @Test

@@ -14,6 +14,7 @@ import org.apache.hadoop.fs.FSDataInputStream;
 import org.apache.hadoop.fs.FSDataOutputStream;
 import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.Path;
+import org.apache.hadoop.hdfs.DistributedFileSystem;
 
 /**
  * Writes and reads files of an HDFS as told on standard input, one command a line, one answer a line.
@@ -25,6 +26,7 @@ import org.apache.hadoop.fs.Path;
  * pread MODE PATH SEED FROM COUNT       the same by position
  * buffer MODE PATH SEED                 reads the whole file into direct ByteBuffers
  * slow MODE PATH SEED BYTES MS          reads the whole file, and waits MS after each so many BYTES
+ * policy PATH NAME                      makes a directory whose files have this erasure-coding policy
  * delete PATH
  * locations PATH                        the DataNode of each block
  * counters MODE
@@ -104,6 +106,12 @@ public final class Reads {
                 return timed(words, Long.parseLong(words[4]), Long.parseLong(words[5]), "pread");
             case "slow":
                 return slow(words);
+            case "policy":
+                DistributedFileSystem hdfs = (DistributedFileSystem) any();
+                hdfs.mkdirs(new Path(words[1]));
+                hdfs.enableErasureCodingPolicy(words[2]);
+                hdfs.setErasureCodingPolicy(new Path(words[1]), words[2]);
+                return "ok";
             case "delete":
                 return "ok " + any().delete(new Path(words[1]), false);
             case "locations":
@@ -140,7 +148,7 @@ public final class Reads {
                     words[5 + i].substring(0, colon), Integer.parseInt(words[5 + i].substring(colon + 1)));
         }
         // HDFS takes favoured nodes for a file, not for a block: the file is made of one-block files, joined.
-        org.apache.hadoop.hdfs.DistributedFileSystem hdfs = (org.apache.hadoop.hdfs.DistributedFileSystem) any();
+        DistributedFileSystem hdfs = (DistributedFileSystem) any();
         if (nodes.length == 0) {
             try (FSDataOutputStream out = any().create(path, true, BUFFER_BYTES, (short) 1, block)) {
                 fill(out, seed, 0, bytes);
