@@ -17,7 +17,7 @@ SIMULATOR = $(TARGET)/release/simulator
 PROGRAMS = --package paritas --package paritas-simulator
 say = @printf '== %s, %s\n' '$@' "$$(date +%T)"
 
-.PHONY: run test tools release release-mutants verify unit-test simulator-test mutant-test mutants black-box-test storm-test soak storm-mutant versus-valkey lab simulate digest bench fix simulator fuzz asan-test asan-soak
+.PHONY: run test tools java-test files-lab release release-mutants verify unit-test simulator-test mutant-test mutants black-box-test storm-test soak storm-mutant versus-valkey lab simulate digest bench fix simulator fuzz asan-test asan-soak
 .NOTPARALLEL:
 
 # A whole cluster on this machine: make run ARGS="--nodes 7 --scheme 4+2"
@@ -26,7 +26,7 @@ run:
 	$(TARGET)/release/paritas dev $(ARGS)
 
 # Everything that has to pass before a change lands.
-test: tools verify unit-test simulator-test mutant-test black-box-test storm-test
+test: tools verify unit-test java-test simulator-test mutant-test black-box-test storm-test
 
 tools:
 	$(say)
@@ -41,6 +41,12 @@ verify:
 unit-test:
 	$(say)
 	PARITAS_REQUIRE_ISAL=1 cargo test --workspace
+
+# The Java client of HDFS with its unit tests, and the jars of an HDFS for `black-box-test`. Maven downloads them once.
+java-test: tools
+	$(say)
+	@if command -v java mvn >/dev/null; then scripts/build-java; \
+	else echo 'java-test: no Java or Maven here, and they could not be installed: the tests of HDFS are skipped' >&2; fi
 
 release:
 	$(say)
@@ -102,6 +108,12 @@ lab: tools
 	cargo build --release --package paritas
 	PATH="$(abspath target/venv)/bin:$(addsuffix :,$(abspath $(firstword $(wildcard $(VALKEY)))))$$PATH" \
 		$(TARGET)/release/paritas lab run all --out docs/lab $(ARGS)
+
+# POCache's experiment 1 on a real HDFS whose links are shaped, into docs/lab: about fifteen minutes. Needs root.
+files-lab: tools java-test
+	$(say)
+	cargo build --release --package paritas
+	PARITAS_BIN=$(abspath $(TARGET))/release/paritas $(PYTHON) scripts/hdfs-lab --out docs/lab $(ARGS)
 
 # Searches for input that breaks a decoder or a machine, and keeps what reaches new code in fuzz/corpus, which
 # `make unit-test` replays: make fuzz SECONDS=600 TARGETS="peers clients"

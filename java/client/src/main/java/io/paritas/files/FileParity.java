@@ -1,0 +1,270 @@
+package io.paritas.files;
+
+import java.io.IOException;
+import java.util.List;
+
+/** The parity of one open file: what the steward granted, and the parity that this reader writes. */
+public final class FileParity {
+    /** The identity of a file's bytes. */
+    public static final class File {
+        public final String path;
+        public final long id;
+        public final long version;
+        public final long length;
+        public final boolean isStriped;
+        public final long blockBytes;
+        public final int k;
+        /** One for each block, or for each internal data block of each group. */
+        public final List<String> nodes;
+
+        public File(String path, long id, long version, long length, boolean isStriped, long blockBytes, int k,
+                List<String> nodes) {
+            this.isStriped = isStriped;
+            this.path = path;
+            this.id = id;
+            this.version = version;
+            this.length = length;
+            this.blockBytes = blockBytes;
+            this.k = k;
+            this.nodes = nodes;
+        }
+    }
+
+    /** Parity nobody reads goes by itself after a day. */
+    private static final int TTL_SECONDS = 86_400;
+
+    private final FilesClient client;
+    private final File file;
+    /** Held while the steward is asked, which may take seconds. The other state has its own lock. */
+    private final Object asking = new Object();
+    private volatile StewardClient.Grant grant;
+    private boolean revoked;
+    private boolean closed;
+    private boolean failed;
+    private boolean isDone;
+    private long writing;
+    /** Stripes whose memory is still in use: they may yet have parity to write. */
+    private int stripesOpen;
+    private long subblocks;
+    private long wantedSubblocks;
+
+    public FileParity(FilesClient client, File file) {
+        this.client = client;
+        this.file = file;
+        long stripes = up(file.length, file.blockBytes * file.k);
+        for (long stripe = 0; stripe < stripes; stripe++) {
+            long data = file.length - stripe * file.blockBytes * file.k;
+            wantedSubblocks += file.isStriped
+                    ? up(Math.min(data, file.blockBytes * file.k), (long) file.k * client.settings.subBytes)
+                    : up(Math.min(data, file.blockBytes), client.settings.subBytes);
+        }
+    }
+
+    private static long up(long bytes, long unit) {
+        return (bytes + unit - 1) / unit;
+    }
+
+    /** Asks the steward at the first call; blocks for as long as it may take to answer. */
+    public StewardClient.Grant grant() {
+        synchronized (asking) {
+            if (grant == null) {
+                StewardClient.Grant granted = ask();
+                if (granted.pin != 0) {
+                    client.pin(granted.pin, this);
+                }
+                grant = granted;
+                // The reader may have gone meanwhile.
+                finish();
+            }
+            return grant;
+        }
+    }
+
+    /** The grant, or null while the steward has not answered. */
+    public StewardClient.Grant grantSoFar() {
+        return grant;
+    }
+
+    /** Whether the cache may have parity of this file. */
+    public boolean isCached() {
+        StewardClient.Grant granted = grant();
+        return granted.decision == StewardClient.Decision.CACHED && !isRevoked();
+    }
+
+    /** Whether this reader is to write the file's parity, as far as is known yet. */
+    public boolean shouldCache() {
+        StewardClient.Grant granted = grant;
+        return granted != null && granted.decision == StewardClient.Decision.SHOULD_CACHE && !isRevoked();
+    }
+
+    /** Gets a parity subblock of at least `length` bytes. False if it is absent, damaged, or of other bytes. */
+    public boolean fetch(long stripe, int sub, byte[] into, int length) {
+        if (!isCached()) {
+            return false;
+        }
+        byte[] header = new byte[ParityValue.HEADER_BYTES];
+        int count = client.get(key(stripe, sub), header, into);
+        if (count < 0) {
+            return false;
+        }
+        client.counters.parityBytes.addAndGet(count);
+        if (count < length || !ParityValue.isOf(file.version, header, into, count)) {
+            client.counters.damagedParity.incrementAndGet();
+            return false;
+        }
+        return true;
+    }
+
+    public synchronized void onStripe() {
+        stripesOpen++;
+    }
+
+    public void onStripeGone() {
+        synchronized (this) {
+            stripesOpen--;
+        }
+        if (!client.write(this::finish)) {
+            finish();
+        }
+    }
+
+    /** Has the parity of a subblock encoded and written by another thread. */
+    public void write(long stripe, int sub, StripeReader reader) {
+        synchronized (this) {
+            if (failed || revoked || !reader.enter()) {
+                return;
+            }
+            writing++;
+        }
+        if (!client.write(() -> writeNow(stripe, sub, reader))) {
+            reader.leave();
+            wrote(false);
+        }
+    }
+
+    /** The file is closed by its reader. Parity that is still being written is finished first. */
+    public void close() {
+        synchronized (this) {
+            closed = true;
+        }
+        // The reader does not wait for the steward.
+        if (!client.write(this::finish)) {
+            finish();
+        }
+    }
+
+    synchronized void revoke() {
+        revoked = true;
+    }
+
+    private synchronized boolean isRevoked() {
+        return revoked;
+    }
+
+    private String key(long stripe, int sub) {
+        return ParityValue.key(client.settings.namespace, file.id, grant().token, stripe, sub);
+    }
+
+    private StewardClient.Grant ask() {
+        try {
+            if (client.isConfigured()) {
+                StewardClient.Grant granted = client.steward.open(file);
+                client.onSlow(granted.slow);
+                boolean isUsable = granted.decision != StewardClient.Decision.SHOULD_NOT_CACHE
+                        && granted.subBytes == client.settings.subBytes;
+                return isUsable ? granted : nothing(granted);
+            }
+        } catch (IOException e) {
+            // It is away, old, or of another cluster: the file is read without parity.
+        }
+        return nothing(null);
+    }
+
+    /** Gives back what can't be used. */
+    private StewardClient.Grant nothing(StewardClient.Grant granted) {
+        if (granted != null && granted.pin != 0) {
+            boolean isCached = granted.decision == StewardClient.Decision.CACHED;
+            client.write(() -> tell(granted.pin, isCached ? "close" : "drop"));
+        }
+        return new StewardClient.Grant(StewardClient.Decision.SHOULD_NOT_CACHE, 0, "", 0,
+                granted == null ? java.util.Collections.emptySet() : granted.slow);
+    }
+
+    private void writeNow(long stripe, int sub, StripeReader reader) {
+        boolean done = false;
+        byte[] parity = client.pieces.take();
+        try {
+            synchronized (this) {
+                if (failed || revoked) {
+                    return;
+                }
+            }
+            int length = reader.encode(sub, parity);
+            byte[] header = ParityValue.header(file.version, parity, length);
+            client.set(key(stripe, sub), header, parity, length, TTL_SECONDS);
+            client.counters.paritySubblocksWritten.incrementAndGet();
+            done = true;
+        } catch (IOException e) {
+            // The cache refused it or is away: then the file has no parity this time.
+        } finally {
+            client.pieces.give(parity);
+            reader.leave();
+            wrote(done);
+        }
+    }
+
+    private void wrote(boolean done) {
+        synchronized (this) {
+            writing--;
+            if (done) {
+                subblocks++;
+            } else {
+                failed = true;
+            }
+        }
+        finish();
+    }
+
+    /** Commits as soon as all parity is written; drops or closes when the reader has gone and nothing is being written. */
+    private void finish() {
+        String how;
+        synchronized (this) {
+            boolean asked = grant != null && grant.pin != 0;
+            if (!asked || isDone) {
+                return;
+            }
+            boolean isCached = grant.decision == StewardClient.Decision.CACHED;
+            if (!isCached && subblocks == wantedSubblocks && !failed) {
+                how = "commit";
+            } else if (closed && writing == 0 && stripesOpen == 0) {
+                how = isCached ? "close" : "drop";
+            } else {
+                return;
+            }
+            isDone = true;
+        }
+        client.unpin(grant.pin);
+        if (!isRevoked()) {
+            tell(grant.pin, how);
+        }
+    }
+
+    private void tell(long pin, String how) {
+        try {
+            switch (how) {
+                case "commit":
+                    client.steward.commit(pin, subblocks);
+                    client.counters.commits.incrementAndGet();
+                    break;
+                case "drop":
+                    client.steward.drop(pin);
+                    break;
+                default:
+                    client.steward.close(pin);
+                    break;
+            }
+        } catch (IOException e) {
+            // The pin ends by itself.
+        }
+    }
+}

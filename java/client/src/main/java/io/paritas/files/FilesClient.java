@@ -1,0 +1,262 @@
+package io.paritas.files;
+
+import java.io.IOException;
+import java.lang.management.ManagementFactory;
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import java.util.concurrent.ArrayBlockingQueue;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.Executor;
+import java.util.concurrent.RejectedExecutionException;
+import java.util.concurrent.SynchronousQueue;
+import java.util.concurrent.ThreadFactory;
+import java.util.concurrent.ThreadPoolExecutor;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.atomic.AtomicLong;
+import javax.management.JMException;
+import javax.management.ObjectName;
+
+/** What all open files of a JVM share: connections, memory, threads, counters. One for each set of settings. */
+public final class FilesClient {
+    /** The settings that decide which client a file system uses. */
+    public static final class Settings {
+        public String steward = "";
+        public String cache = "";
+        public String namespace = "hdfs";
+        public int subBytes = 1 << 20;
+        public long readMemoryBytes;
+        public int timeoutMs = 2000;
+        /** What hedges may read, as a share of what readers read by position; 0: no hedges. */
+        public double hedgeShare = 0.1;
+
+        private String key() {
+            return steward + ' ' + cache + ' ' + namespace + ' ' + subBytes + ' ' + readMemoryBytes + ' ' + timeoutMs
+                    + ' ' + hedgeShare;
+        }
+    }
+
+    /** What JMX shows. */
+    public interface CountersMXBean {
+        String getCounters();
+    }
+
+    /** Numbers since the JVM began. */
+    public static final class Counters implements CountersMXBean {
+        @Override
+        public String getCounters() {
+            return toString();
+        }
+
+        public final AtomicLong stripes = new AtomicLong();
+        public final AtomicLong wholeStripes = new AtomicLong();
+        /** Read from DataNodes by lanes, whether anybody needed it or not. */
+        public final AtomicLong dataBytes = new AtomicLong();
+        /** Read from the parity cache. */
+        public final AtomicLong parityBytes = new AtomicLong();
+        /** Given to readers from stripes. */
+        public final AtomicLong deliveredBytes = new AtomicLong();
+        public final AtomicLong decodedBytes = new AtomicLong();
+        public final AtomicLong paritySubblocksWritten = new AtomicLong();
+        public final AtomicLong commits = new AtomicLong();
+        public final AtomicLong lostReads = new AtomicLong();
+        public final AtomicLong damagedParity = new AtomicLong();
+        public final AtomicLong hedges = new AtomicLong();
+        public final AtomicLong hedgeWins = new AtomicLong();
+        public final AtomicLong hedgeBytes = new AtomicLong();
+        public final AtomicLong hedgesDeclined = new AtomicLong();
+
+        @Override
+        public String toString() {
+            return "stripes=" + stripes + " whole_stripes=" + wholeStripes + " data_bytes=" + dataBytes + " parity_bytes="
+                    + parityBytes + " delivered_bytes=" + deliveredBytes + " decoded_bytes=" + decodedBytes
+                    + " parity_subblocks_written="
+                    + paritySubblocksWritten + " commits=" + commits + " lost_reads=" + lostReads + " damaged_parity="
+                    + damagedParity + " hedges=" + hedges + " hedge_wins=" + hedgeWins + " hedge_bytes=" + hedgeBytes
+                    + " hedges_declined=" + hedgesDeclined;
+        }
+    }
+
+    private static final Map<String, FilesClient> CLIENTS = new ConcurrentHashMap<>();
+    private static final int LANE_THREADS_MAX = 512;
+    private static final int WRITER_THREADS = 2;
+    /** Parity subblocks that wait to be encoded. More are dropped, and the file's parity with them. */
+    private static final int WRITES_WAITING_MAX = 4096;
+    private static final long RENEW_MS = 10_000;
+    private static final long REPORT_MS = 1_000;
+    private static final long HEDGE_BYTES_MAX = 64 << 20;
+    /** After that long, nodes that the steward called slow are asked as others. */
+    private static final long SLOW_NS = 60_000_000_000L;
+
+    public final Settings settings;
+    public final Counters counters = new Counters();
+    public final Pieces pieces;
+    public final StewardClient steward;
+    public final Latencies latencies = new Latencies();
+    public final NodeRates rates = new NodeRates();
+    public final ByteBudget hedgeBudget;
+    private volatile Set<String> slow = Collections.emptySet();
+    private volatile long slowAtNs;
+    private final RespPool cache;
+    private final ThreadPoolExecutor lanes;
+    private final ThreadPoolExecutor writers;
+    private final Map<Long, FileParity> pinned = new ConcurrentHashMap<>();
+    private final List<StewardClient.Sample> samples = new ArrayList<>();
+
+    private FilesClient(Settings settings) {
+        this.settings = settings;
+        pieces = new Pieces(settings.subBytes, settings.readMemoryBytes);
+        steward = new StewardClient(new RespPool(settings.steward, settings.timeoutMs), settings.namespace);
+        hedgeBudget = new ByteBudget(settings.hedgeShare, HEDGE_BYTES_MAX);
+        cache = new RespPool(settings.cache, settings.timeoutMs);
+        lanes = new ThreadPoolExecutor(
+                0, LANE_THREADS_MAX, 10, TimeUnit.SECONDS, new SynchronousQueue<>(), named("paritas-lane"));
+        writers = new ThreadPoolExecutor(
+                WRITER_THREADS, WRITER_THREADS, 10, TimeUnit.SECONDS, new ArrayBlockingQueue<>(WRITES_WAITING_MAX),
+                named("paritas-parity"));
+        writers.allowCoreThreadTimeOut(true);
+        showCounters();
+        Thread reporter = new Thread(this::report, "paritas-report");
+        reporter.setDaemon(true);
+        reporter.start();
+    }
+
+    /** The JVM's client for these settings. */
+    public static FilesClient of(Settings settings) {
+        return CLIENTS.computeIfAbsent(settings.key(), key -> new FilesClient(settings));
+    }
+
+    public Executor lanes() {
+        return lanes;
+    }
+
+    /** Whether a steward and a cache are configured: without them, reads are parallel at best. */
+    public boolean isConfigured() {
+        return steward.isConfigured() && !cache.isEmpty();
+    }
+
+    /** Whether reads by position may be hedged. */
+    public boolean hedges() {
+        return isConfigured() && settings.hedgeShare > 0;
+    }
+
+    /** What the steward said last. */
+    void onSlow(Set<String> nodes) {
+        slow = nodes;
+        slowAtNs = System.nanoTime();
+    }
+
+    public boolean isSlow(String node) {
+        return slow.contains(node) && System.nanoTime() - slowAtNs < SLOW_NS;
+    }
+
+    /** Gets a value in two pieces. Returns the payload's length, -1 if it is absent or the cache is away. */
+    int get(String key, byte[] header, byte[] payload) {
+        try {
+            return cache.use(spread(key), connection -> connection.get(key, header, payload));
+        } catch (IOException e) {
+            return -1;
+        }
+    }
+
+    void set(String key, byte[] header, byte[] payload, int length, int seconds) throws IOException {
+        cache.use(spread(key), connection -> {
+            connection.set(key, header, payload, length, seconds);
+            return null;
+        });
+    }
+
+    private static int spread(String key) {
+        return key.hashCode() & 0xFFFF;
+    }
+
+    /** False if too much waits already. */
+    boolean write(Runnable work) {
+        try {
+            writers.execute(work);
+            return true;
+        } catch (RejectedExecutionException e) {
+            return false;
+        }
+    }
+
+    void pin(long pin, FileParity file) {
+        pinned.put(pin, file);
+    }
+
+    void unpin(long pin) {
+        pinned.remove(pin);
+    }
+
+    /** A sample for the steward. Dropped if too many wait, as they do while it is away. */
+    public void sample(StewardClient.Sample sample) {
+        if (!sample.cancelled) {
+            rates.onSample(System.nanoTime(), sample.node, sample.bytes, sample.ns);
+        }
+        synchronized (samples) {
+            if (samples.size() < StewardClient.SAMPLES_MAX) {
+                samples.add(sample);
+            }
+        }
+    }
+
+    private void showCounters() {
+        try {
+            String name = "io.paritas:type=Files,id=" + Integer.toHexString(System.identityHashCode(this));
+            ManagementFactory.getPlatformMBeanServer().registerMBean(counters, new ObjectName(name));
+        } catch (JMException | RuntimeException e) {
+            // Reads do not need it.
+        }
+    }
+
+    private void report() {
+        long renewNs = System.nanoTime();
+        while (true) {
+            try {
+                Thread.sleep(REPORT_MS);
+            } catch (InterruptedException e) {
+                return;
+            }
+            List<StewardClient.Sample> report;
+            synchronized (samples) {
+                report = new ArrayList<>(samples);
+                samples.clear();
+            }
+            try {
+                if (!report.isEmpty() && steward.isConfigured()) {
+                    steward.report(report);
+                }
+                if (System.nanoTime() - renewNs >= TimeUnit.MILLISECONDS.toNanos(RENEW_MS)) {
+                    renewNs = System.nanoTime();
+                    renew();
+                }
+            } catch (IOException | RuntimeException e) {
+                // The steward is away. Old samples are of no use to it when it is back.
+            }
+        }
+    }
+
+    private void renew() throws IOException {
+        if (pinned.isEmpty()) {
+            return;
+        }
+        for (long unknown : steward.renew(new ArrayList<>(pinned.keySet()))) {
+            FileParity file = pinned.remove(unknown);
+            if (file != null) {
+                file.revoke();
+            }
+        }
+    }
+
+    private static ThreadFactory named(String name) {
+        AtomicInteger number = new AtomicInteger();
+        return work -> {
+            Thread thread = new Thread(work, name + '-' + number.incrementAndGet());
+            thread.setDaemon(true);
+            return thread;
+        };
+    }
+}

@@ -1,0 +1,144 @@
+package io.paritas.files;
+
+/**
+ * One read that is smaller than a stripe. It asks the node that has the bytes. If that takes too long, and budget and store
+ * allow it, the bytes are reconstructed from the parity and the other blocks of the stripe as well, and the first one wins.
+ *
+ * <p>Pure, as {@link StripeRead}. The budget bounds what a slow store can be burdened with.
+ */
+public final class Hedge {
+    /** What happened. */
+    public enum Kind {
+        START,
+        /** `nextDeadline` has passed. */
+        TICK,
+        ARRIVED,
+        FAILED,
+        RECONSTRUCTED,
+        /** There is no parity, or another block could not be read. */
+        NOT_RECONSTRUCTED
+    }
+
+    /** What is to be done. */
+    public interface Out {
+        void ask();
+
+        void reconstruct();
+
+        void cancelAsked();
+
+        void cancelReconstruction();
+
+        /** The read is over, with the bytes of the node or with the reconstructed ones. */
+        void done(boolean isReconstructed);
+
+        /** The read is over, with the node's error. */
+        void failed();
+
+        /** It would have been hedged, but for the budget or for a slow store. */
+        void declined();
+    }
+
+    /** No deadline. */
+    public static final long NEVER = Long.MAX_VALUE;
+
+    private static final long DELAY_MIN_NS = 30_000_000;
+    private static final int MEDIANS = 4;
+
+    private final long costBytes;
+    private final boolean isKnownSlow;
+    private final long delayNs;
+    private final ByteBudget budget;
+    private final NodeRates rates;
+    private long deadlineNs = NEVER;
+    private boolean asked;
+    private boolean hasFailed;
+    private boolean reconstructing;
+    private boolean wasHedged;
+    private boolean over;
+
+    /** `costBytes` is what a reconstruction reads; `medianNs` is the usual time of such a read, 0 if unknown. */
+    public Hedge(long costBytes, boolean isKnownSlow, long medianNs, ByteBudget budget, NodeRates rates) {
+        this.costBytes = costBytes;
+        this.isKnownSlow = isKnownSlow;
+        this.budget = budget;
+        this.rates = rates;
+        delayNs = Math.max(MEDIANS * medianNs, DELAY_MIN_NS);
+    }
+
+    public long nextDeadline() {
+        return deadlineNs;
+    }
+
+    public boolean isOver() {
+        return over;
+    }
+
+    public void on(long nowNs, Kind kind, Out out) {
+        if (over) {
+            return;
+        }
+        switch (kind) {
+            case START:
+                asked = true;
+                out.ask();
+                if (isKnownSlow) {
+                    hedge(out);
+                } else {
+                    deadlineNs = nowNs + delayNs;
+                }
+                break;
+            case TICK:
+                if (nowNs >= deadlineNs) {
+                    hedge(out);
+                }
+                break;
+            case ARRIVED:
+                over = true;
+                if (reconstructing) {
+                    out.cancelReconstruction();
+                }
+                out.done(false);
+                break;
+            case FAILED:
+                asked = false;
+                hasFailed = true;
+                if (!wasHedged) {
+                    hedge(out);
+                }
+                failIfHopeless(out);
+                break;
+            case RECONSTRUCTED:
+                over = true;
+                if (asked) {
+                    out.cancelAsked();
+                }
+                out.done(true);
+                break;
+            case NOT_RECONSTRUCTED:
+                reconstructing = false;
+                failIfHopeless(out);
+                break;
+            default:
+                throw new IllegalArgumentException(kind.toString());
+        }
+    }
+
+    private void hedge(Out out) {
+        deadlineNs = NEVER;
+        wasHedged = true;
+        if (rates.isStoreSlow() || !budget.take(costBytes)) {
+            out.declined();
+            return;
+        }
+        reconstructing = true;
+        out.reconstruct();
+    }
+
+    private void failIfHopeless(Out out) {
+        if (hasFailed && !reconstructing) {
+            over = true;
+            out.failed();
+        }
+    }
+}

@@ -1,0 +1,47 @@
+package io.paritas.files;
+
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+
+/**
+ * A parity subblock as the cache holds it, all integers little-endian:
+ *
+ * <pre>
+ *  0  magic u16 0x5046 | 2  format u8 1 | 3  flags u8 0 | 4  CRC-32C u32 of the payload | 8  version u64 | 16  payload
+ * </pre>
+ */
+public final class ParityValue {
+    public static final int HEADER_BYTES = 16;
+
+    private static final short MAGIC = 0x5046;
+    private static final byte FORMAT = 1;
+
+    private ParityValue() {}
+
+    public static byte[] header(long version, byte[] payload, int length) {
+        ByteBuffer header = ByteBuffer.allocate(HEADER_BYTES).order(ByteOrder.LITTLE_ENDIAN);
+        header.putShort(MAGIC).put(FORMAT).put((byte) 0).putInt(Crc32c.of(payload, 0, length)).putLong(version);
+        return header.array();
+    }
+
+    /** Whether the payload is the parity of this version. Version 0 in the header: the key's token alone decides. */
+    public static boolean isOf(long version, byte[] header, byte[] payload, int length) {
+        ByteBuffer in = ByteBuffer.wrap(header).order(ByteOrder.LITTLE_ENDIAN);
+        boolean known = in.getShort() == MAGIC && in.get() == FORMAT && in.get() == 0;
+        int crc = in.getInt();
+        long stored = in.getLong();
+        return known && (stored == version || stored == 0) && crc == Crc32c.of(payload, 0, length);
+    }
+
+    public static String key(String namespace, long id, String token, long stripe, int sub) {
+        return "fp:" + namespace + ":" + id + ":" + token + ":" + stripe + ":0:" + sub;
+    }
+
+    /** `into` ^= `from`. */
+    public static void xor(byte[] into, byte[] from, int length) {
+        // A plain loop: the JIT makes vector instructions of it.
+        for (int i = 0; i < length; i++) {
+            into[i] ^= from[i];
+        }
+    }
+}

@@ -1,0 +1,184 @@
+package io.paritas.files;
+
+import java.io.IOException;
+import java.util.ArrayDeque;
+import java.util.ArrayList;
+import java.util.Deque;
+import java.util.List;
+
+/** Connections to some addresses of which any will do. An address that failed is left alone for a while. */
+public final class RespPool {
+    /** What is done with a connection. */
+    public interface Use<T> {
+        T with(RespConnection connection) throws IOException;
+    }
+
+    private static final long PAUSE_NS = 2_000_000_000L;
+    private static final int IDLE_MAX = 16;
+
+    private final List<Address> addresses = new ArrayList<>();
+    private final int timeoutMs;
+    private int first;
+
+    private static final class Address {
+        final String host;
+        final int port;
+        final Deque<RespConnection> idle = new ArrayDeque<>();
+        long pausedUntilNs;
+        boolean paused;
+
+        Address(String host, int port) {
+            this.host = host;
+            this.port = port;
+        }
+
+        boolean is(String otherHost, int otherPort) {
+            return host.equals(otherHost) && port == otherPort;
+        }
+    }
+
+    /** `addresses` is `host:port`, several separated by commas. */
+    public RespPool(String addresses, int timeoutMs) {
+        this.timeoutMs = timeoutMs;
+        for (String text : addresses.split(",")) {
+            if (!text.trim().isEmpty()) {
+                this.addresses.add(parse(text.trim()));
+            }
+        }
+    }
+
+    public boolean isEmpty() {
+        return addresses.isEmpty();
+    }
+
+    /** Uses a connection to the address that `spread` chooses, or to the next that is not known to be away. */
+    public <T> T use(int spread, Use<T> use) throws IOException {
+        IOException last = new IOException("no address is configured, or none answered within the last two seconds");
+        int count = addresses.size();
+        int start = preferred() + spread;
+        for (int i = 0; i < count; i++) {
+            Address address = addresses.get(Math.floorMod(start + i, count));
+            if (!isOpen(address)) {
+                continue;
+            }
+            RespConnection connection = null;
+            boolean kept = false;
+            try {
+                connection = take(address);
+                boolean reused = connection != null;
+                if (!reused) {
+                    connection = new RespConnection(address.host, address.port, timeoutMs);
+                }
+                T result;
+                try {
+                    result = use.with(connection);
+                } catch (RespConnection.ErrorReply e) {
+                    kept = true;
+                    throw e;
+                } catch (IOException e) {
+                    if (!reused) {
+                        throw e;
+                    }
+                    // The server may have been restarted since. All commands here may be repeated.
+                    connection.close();
+                    forget(address);
+                    connection = new RespConnection(address.host, address.port, timeoutMs);
+                    result = use.with(connection);
+                }
+                kept = true;
+                return result;
+            } catch (RespConnection.ErrorReply e) {
+                if (connection != null) {
+                    give(address, connection);
+                }
+                connection = null;
+                if (!follows(e.getMessage())) {
+                    throw e;
+                }
+                last = e;
+            } catch (IOException e) {
+                last = e;
+                pause(address);
+            } finally {
+                if (connection != null) {
+                    if (kept) {
+                        give(address, connection);
+                    } else {
+                        connection.close();
+                    }
+                }
+            }
+        }
+        throw last;
+    }
+
+    /** Closes what is idle. */
+    public synchronized void close() {
+        addresses.forEach(this::forget);
+    }
+
+    /** The spare steward names the leader: it is asked first from now on, if it is one of ours. */
+    private synchronized boolean follows(String message) {
+        if (!message.startsWith("NOTLEADER ")) {
+            return false;
+        }
+        try {
+            Address leader = parse(message.substring("NOTLEADER ".length()).trim());
+            for (int i = 0; i < addresses.size(); i++) {
+                if (addresses.get(i).is(leader.host, leader.port)) {
+                    first = i;
+                }
+            }
+        } catch (IllegalArgumentException e) {
+            return true;
+        }
+        return true;
+    }
+
+    private synchronized int preferred() {
+        return first;
+    }
+
+    private static Address parse(String text) {
+        int colon = text.lastIndexOf(':');
+        try {
+            int port = Integer.parseInt(text.substring(colon + 1));
+            if (colon > 0 && port > 0 && port < 65536) {
+                return new Address(text.substring(0, colon), port);
+            }
+        } catch (NumberFormatException e) {
+            // Named below.
+        }
+        throw new IllegalArgumentException("'" + text + "' is not host:port");
+    }
+
+    private synchronized boolean isOpen(Address address) {
+        if (address.paused && System.nanoTime() - address.pausedUntilNs >= 0) {
+            address.paused = false;
+        }
+        return !address.paused;
+    }
+
+    private synchronized void pause(Address address) {
+        address.paused = true;
+        address.pausedUntilNs = System.nanoTime() + PAUSE_NS;
+        forget(address);
+    }
+
+    private synchronized RespConnection take(Address address) {
+        return address.idle.pollFirst();
+    }
+
+    private synchronized void give(Address address, RespConnection connection) {
+        if (address.idle.size() < IDLE_MAX) {
+            address.idle.addFirst(connection);
+        } else {
+            connection.close();
+        }
+    }
+
+    private synchronized void forget(Address address) {
+        address.idle.forEach(RespConnection::close);
+        address.idle.clear();
+    }
+}

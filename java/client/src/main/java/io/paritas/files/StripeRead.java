@@ -1,0 +1,341 @@
+package io.paritas.files;
+
+import java.util.BitSet;
+
+/**
+ * Reads one stripe: all data lanes and the parity lane at once; of each substripe the first k arrivals win (POCache, §4.2).
+ *
+ * <p>Pure: time arrives with each event, and what is to be done leaves through {@link Out}. It holds no bytes. A lane has one
+ * request at a time, always for its next subblock that nobody has yet. A lane that was overtaken thus skips ahead.
+ *
+ * <p>Lanes 0 to k-1 are the data lanes, lane k is the parity. Bytes beyond the end of a lane's block count as zero.
+ */
+public final class StripeRead {
+    /** What happened. */
+    public enum Kind {
+        /** The read begins. */
+        START,
+        /** A lane's request is complete. `bytes` counts what it fetched. */
+        ARRIVED,
+        /** The subblock that `decode` asked for is there. */
+        DECODED,
+        /** The cache does not have the parity of this subblock, or it is damaged. */
+        ABSENT,
+        /** The cache has no parity of this stripe. */
+        ABSENT_ALL,
+        /** The store failed this lane, after all that the store's own client does about failures. */
+        FAILED,
+        /** The reader has gone. */
+        STOP
+    }
+
+    /** What is to be done. */
+    public interface Out {
+        void fetch(int lane, int sub);
+
+        /** The lane's request, if there is one, is of no use any more. Nothing more will be asked of the lane. */
+        void cancel(int lane);
+
+        /** Reconstructs the subblock of this data lane: XOR of the parity and of all other data lanes. */
+        void decode(int sub, int lane);
+
+        /** All data of this subblock is there. */
+        void ready(int sub);
+
+        /** This lane's missing subblocks can't be had: the reader must ask the store itself, and gets its error. */
+        void lost(int lane);
+
+        /** How fast a lane was. A cancelled lane's figure is an upper bound: its last request had not ended. */
+        void sample(int lane, long bytes, long ns, boolean cancelled);
+    }
+
+    /** Subblocks that the parity lane may be ahead of the first one that is not ready. Bounds its memory and waste. */
+    public static final int PARITY_LEAD = 4;
+
+    private static final int IDLE = -1;
+
+    private final int k;
+    private final int subs;
+    private final int[] laneSubs;
+    private final BitSet[] have;
+    private final BitSet ready = new BitSet();
+    private final BitSet decoding = new BitSet();
+    private final BitSet parityHave = new BitSet();
+    private final BitSet parityAbsent = new BitSet();
+    private final int[] fetching;
+    private final boolean[] dead;
+    private final boolean[] retried;
+    private final boolean[] lost;
+    private final long[] startNs;
+    private final long[] busyNs;
+    private final long[] bytes;
+    private boolean over;
+
+    /** `laneBytes` has the length of each data block of the stripe; `subBytes` is the length of a subblock. */
+    public StripeRead(long[] laneBytes, int subBytes) {
+        if (laneBytes.length == 0 || subBytes <= 0) {
+            throw new IllegalArgumentException("a stripe needs a data lane and a positive subblock");
+        }
+        k = laneBytes.length;
+        laneSubs = new int[k];
+        int most = 0;
+        for (int lane = 0; lane < k; lane++) {
+            laneSubs[lane] = Math.toIntExact((laneBytes[lane] + subBytes - 1) / subBytes);
+            most = Math.max(most, laneSubs[lane]);
+        }
+        subs = most;
+        have = new BitSet[k];
+        for (int lane = 0; lane < k; lane++) {
+            have[lane] = new BitSet(subs);
+            have[lane].set(laneSubs[lane], subs);
+        }
+        fetching = new int[k + 1];
+        java.util.Arrays.fill(fetching, IDLE);
+        dead = new boolean[k + 1];
+        retried = new boolean[k + 1];
+        lost = new boolean[k];
+        startNs = new long[k + 1];
+        busyNs = new long[k + 1];
+        bytes = new long[k + 1];
+    }
+
+    public int lanes() {
+        return k + 1;
+    }
+
+    public int subs() {
+        return subs;
+    }
+
+    public boolean has(int lane, int sub) {
+        return have[lane].get(sub);
+    }
+
+    public boolean hasParity(int sub) {
+        return parityHave.get(sub);
+    }
+
+    public boolean isReady(int sub) {
+        return ready.get(sub);
+    }
+
+    public boolean isLost(int lane) {
+        return lost[lane];
+    }
+
+    /** Whether all data is there, or the reader has gone. Nothing more will be asked. */
+    public boolean isOver() {
+        return over;
+    }
+
+    public boolean isWhole() {
+        return ready.cardinality() == subs;
+    }
+
+    /** One event. `lane`, `sub` and `count` (bytes) mean what the kind says, and are ignored otherwise. */
+    public void on(long nowNs, Kind kind, int lane, int sub, long count, Out out) {
+        switch (kind) {
+            case START:
+                for (int each = 0; each <= k; each++) {
+                    next(nowNs, each, out);
+                }
+                break;
+            case ARRIVED:
+                onArrived(nowNs, lane, sub, count, out);
+                break;
+            case DECODED:
+                decoding.clear(sub);
+                have[lane].set(sub);
+                // Its data lane is of use again if it was slow only here.
+                onReady(nowNs, sub, out);
+                break;
+            case ABSENT:
+                endRequest(nowNs, k, 0);
+                parityAbsent.set(sub);
+                onLessRedundancy(nowNs, out);
+                next(nowNs, k, out);
+                break;
+            case ABSENT_ALL:
+                endRequest(nowNs, k, 0);
+                dead[k] = true;
+                onLessRedundancy(nowNs, out);
+                break;
+            case FAILED:
+                onFailed(nowNs, lane, out);
+                break;
+            case STOP:
+                end(nowNs, out);
+                break;
+            default:
+                throw new IllegalArgumentException(kind.toString());
+        }
+    }
+
+    private void onArrived(long nowNs, int lane, int sub, long count, Out out) {
+        endRequest(nowNs, lane, count);
+        if (over) {
+            return;
+        }
+        if (lane == k) {
+            parityHave.set(sub);
+        } else if (!decoding.get(sub) || have[lane].get(sub)) {
+            have[lane].set(sub);
+        }
+        settle(nowNs, sub, out);
+        if (!over) {
+            next(nowNs, lane, out);
+        }
+    }
+
+    /** Whether a subblock is whole now, or has become so but for one that the parity gives. */
+    private void settle(long nowNs, int sub, Out out) {
+        if (ready.get(sub) || decoding.get(sub)) {
+            return;
+        }
+        int missing = missing(sub);
+        if (missing == 0) {
+            onReady(nowNs, sub, out);
+        } else if (missing == 1 && parityHave.get(sub)) {
+            decoding.set(sub);
+            out.decode(sub, missingLane(sub));
+        }
+    }
+
+    private void onReady(long nowNs, int sub, Out out) {
+        if (over) {
+            return;
+        }
+        ready.set(sub);
+        out.ready(sub);
+        if (isWhole()) {
+            end(nowNs, out);
+        } else if (fetching[k] == IDLE) {
+            // The parity lane may have waited for this.
+            next(nowNs, k, out);
+        }
+    }
+
+    private void onFailed(long nowNs, int lane, Out out) {
+        endRequest(nowNs, lane, 0);
+        dead[lane] = true;
+        onLessRedundancy(nowNs, out);
+    }
+
+    /** A dead lane is asked once more if the parity can't stand for it; then its data is lost to this read. */
+    private void onLessRedundancy(long nowNs, Out out) {
+        if (over) {
+            return;
+        }
+        for (int lane = 0; lane < k; lane++) {
+            if (!dead[lane] || lost[lane] || !isNeeded(lane)) {
+                continue;
+            }
+            if (!retried[lane]) {
+                retried[lane] = true;
+                dead[lane] = false;
+                next(nowNs, lane, out);
+            } else {
+                lost[lane] = true;
+                out.lost(lane);
+            }
+        }
+    }
+
+    /** Whether a subblock of this dead lane has another dead lane beside it, or can't have its parity. */
+    private boolean isNeeded(int lane) {
+        for (int sub = 0; sub < laneSubs[lane]; sub++) {
+            if (ready.get(sub) || decoding.get(sub) || have[lane].get(sub)) {
+                continue;
+            }
+            boolean parity = parityHave.get(sub) || !dead[k] && !parityAbsent.get(sub);
+            if (!parity || deadBeside(lane, sub)) {
+                return true;
+            }
+        }
+        return false;
+    }
+
+    private boolean deadBeside(int lane, int sub) {
+        for (int other = 0; other < k; other++) {
+            if (other != lane && dead[other] && !have[other].get(sub)) {
+                return true;
+            }
+        }
+        return false;
+    }
+
+    private void next(long nowNs, int lane, Out out) {
+        if (over || dead[lane] || fetching[lane] != IDLE) {
+            return;
+        }
+        int sub = lane == k ? nextParity() : nextData(lane);
+        if (sub < 0) {
+            return;
+        }
+        fetching[lane] = sub;
+        startNs[lane] = nowNs;
+        out.fetch(lane, sub);
+    }
+
+    private int nextData(int lane) {
+        for (int sub = have[lane].nextClearBit(0); sub < laneSubs[lane]; sub = have[lane].nextClearBit(sub + 1)) {
+            if (!decoding.get(sub)) {
+                return sub;
+            }
+        }
+        return -1;
+    }
+
+    private int nextParity() {
+        int first = ready.nextClearBit(0);
+        int end = Math.min(subs, first + PARITY_LEAD);
+        for (int sub = first; sub < end; sub++) {
+            if (!ready.get(sub) && !decoding.get(sub) && !parityHave.get(sub) && !parityAbsent.get(sub)) {
+                return sub;
+            }
+        }
+        return -1;
+    }
+
+    private int missing(int sub) {
+        int missing = 0;
+        for (int lane = 0; lane < k; lane++) {
+            missing += have[lane].get(sub) ? 0 : 1;
+        }
+        return missing;
+    }
+
+    private int missingLane(int sub) {
+        for (int lane = 0; lane < k; lane++) {
+            if (!have[lane].get(sub)) {
+                return lane;
+            }
+        }
+        throw new AssertionError("no lane misses subblock " + sub);
+    }
+
+    private void endRequest(long nowNs, int lane, long count) {
+        if (fetching[lane] == IDLE) {
+            return;
+        }
+        fetching[lane] = IDLE;
+        bytes[lane] += count;
+        busyNs[lane] += nowNs - startNs[lane];
+    }
+
+    private void end(long nowNs, Out out) {
+        if (over) {
+            return;
+        }
+        over = true;
+        for (int lane = 0; lane <= k; lane++) {
+            boolean cancelled = fetching[lane] != IDLE;
+            long ns = busyNs[lane] + (cancelled ? nowNs - startNs[lane] : 0);
+            fetching[lane] = IDLE;
+            if (ns > 0 && lane < k) {
+                out.sample(lane, bytes[lane], ns, cancelled);
+            }
+            out.cancel(lane);
+        }
+    }
+}

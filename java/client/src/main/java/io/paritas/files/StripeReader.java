@@ -1,0 +1,464 @@
+package io.paritas.files;
+
+import java.io.Closeable;
+import java.io.IOException;
+import java.io.InterruptedIOException;
+import java.util.ArrayDeque;
+import java.util.Deque;
+import java.util.concurrent.Executor;
+import java.util.concurrent.RejectedExecutionException;
+
+/**
+ * Drives a {@link StripeRead}: one thread for each lane, and the memory of the stripe.
+ *
+ * <p>The reader waits in {@link #read} and takes bytes of a subblock as soon as they are there. Memory goes back when the last
+ * thread that uses it has ended.
+ */
+public final class StripeReader implements StripeRead.Out {
+    /** A data block. Used by one thread. */
+    public interface Lane extends Closeable {
+        /** Reads all these bytes of the block, or fails. */
+        void read(long offset, byte[] into, int length) throws IOException;
+
+        /** The node that served the last read; null if none did. */
+        String node();
+
+        /** Whether an interrupt ends a read and harms nobody else. */
+        boolean isInterruptible();
+    }
+
+    /** Where lanes and parity come from, and what is told of the read. Called without locks held. */
+    public interface Source {
+        Lane open(int lane) throws IOException;
+
+        /** Waits for what the cache has. Whether there may be parity for this stripe. */
+        boolean hasParity();
+
+        /** Gets a parity subblock of at least `length` bytes. False if it is absent or damaged. */
+        boolean parity(int sub, byte[] into, int length);
+
+        /** All data of the subblock is there: call {@link #encode} in another thread if its parity is wanted. */
+        void onReady(int sub);
+
+        void onSample(String node, long bytes, long ns, boolean cancelled);
+
+        void onDecoded(int bytes);
+
+        /** The last user of the stripe's memory has gone. */
+        void onGone();
+    }
+
+    /** The answer of {@link #read}: this data is to be read from the store itself. */
+    public static final int LOST = -1;
+
+    private static final int NOTHING = -1;
+
+    private final Source source;
+    private final Pieces pieces;
+    private final StripeRead machine;
+    private final long[] laneBytes;
+    private final int subBytes;
+    private final int k;
+    private final byte[][][] data;
+    private final byte[][] parity;
+    private final int[] asked;
+    private final boolean[] cancelled;
+    private final Thread[] reading;
+    private final String[] nodes;
+    private final Deque<Runnable> later = new ArrayDeque<>();
+    private final long reservedBytes;
+    private int users;
+
+    /** The caller has reserved `bytesNeeded` in `pieces`; it goes back when the read is over. */
+    public StripeReader(long[] laneBytes, Source source, Pieces pieces) {
+        this.laneBytes = laneBytes;
+        this.source = source;
+        this.pieces = pieces;
+        subBytes = pieces.pieceBytes();
+        machine = new StripeRead(laneBytes, subBytes);
+        k = laneBytes.length;
+        data = new byte[k][machine.subs()][];
+        parity = new byte[machine.subs()][];
+        asked = new int[k + 1];
+        java.util.Arrays.fill(asked, NOTHING);
+        cancelled = new boolean[k + 1];
+        reading = new Thread[k + 1];
+        nodes = new String[k + 1];
+        reservedBytes = bytesNeeded(laneBytes, subBytes);
+        users = 1;
+    }
+
+    /** All data, the parity's lead, and what each lane may have in flight beside it. */
+    public static long bytesNeeded(long[] laneBytes, int subBytes) {
+        long bytes = (long) (laneBytes.length + StripeRead.PARITY_LEAD + 1) * subBytes;
+        for (long each : laneBytes) {
+            bytes += (each + subBytes - 1) / subBytes * subBytes;
+        }
+        return bytes;
+    }
+
+    /** False if there are no threads for it: then the stripe is to be read from the store, and `stop` called. */
+    public boolean start(Executor threads) {
+        int started = 0;
+        try {
+            for (; started <= k; started++) {
+                int lane = started;
+                synchronized (this) {
+                    users++;
+                }
+                threads.execute(() -> run(lane));
+            }
+        } catch (RejectedExecutionException e) {
+            leave();
+            return false;
+        }
+        on(StripeRead.Kind.START, 0, 0, 0);
+        return true;
+    }
+
+    /**
+     * Copies bytes from `offset` of data lane `lane` on, as many as its subblock has. Waits for them. {@link #LOST} if the lane
+     * can't give them.
+     */
+    public int read(int lane, long offset, byte[] into, int at, int length) throws IOException {
+        int sub = (int) (offset / subBytes);
+        int from = (int) (offset % subBytes);
+        byte[] piece;
+        synchronized (this) {
+            while (data[lane][sub] == null) {
+                if (machine.isLost(lane) || machine.isOver()) {
+                    return LOST;
+                }
+                try {
+                    wait();
+                } catch (InterruptedException e) {
+                    Thread.currentThread().interrupt();
+                    throw new InterruptedIOException("interrupted while it waited for a stripe");
+                }
+            }
+            piece = data[lane][sub];
+        }
+        int count = Math.min(length, length(lane, sub) - from);
+        System.arraycopy(piece, from, into, at, count);
+        return count;
+    }
+
+    /** Whether a read of these bytes would not wait. */
+    public synchronized boolean isThere(int lane, long offset) {
+        return data[lane][(int) (offset / subBytes)] != null;
+    }
+
+    public synchronized boolean isWhole() {
+        return machine.isWhole();
+    }
+
+    public int subs() {
+        return machine.subs();
+    }
+
+    /** The subblock's parity, for whoever writes it to the cache. Returns its length. */
+    public int encode(int sub, byte[] into) {
+        int length = parityLength(sub);
+        java.util.Arrays.fill(into, 0, length, (byte) 0);
+        for (int lane = 0; lane < k; lane++) {
+            byte[] piece;
+            synchronized (this) {
+                piece = data[lane][sub];
+            }
+            if (piece != null) {
+                ParityValue.xor(into, piece, length(lane, sub));
+            }
+        }
+        return length;
+    }
+
+    /** Subblocks that are ready by now. */
+    public synchronized java.util.BitSet readySubs() {
+        java.util.BitSet ready = new java.util.BitSet();
+        for (int sub = 0; sub < machine.subs(); sub++) {
+            ready.set(sub, machine.isReady(sub));
+        }
+        return ready;
+    }
+
+    /** Keeps the memory until `leave`. False if the read has ended. */
+    public synchronized boolean enter() {
+        if (users == 0) {
+            return false;
+        }
+        users++;
+        return true;
+    }
+
+    public void leave() {
+        synchronized (this) {
+            if (--users > 0) {
+                return;
+            }
+        }
+        for (byte[][] lane : data) {
+            giveAll(lane);
+        }
+        giveAll(parity);
+        pieces.release(reservedBytes);
+        source.onGone();
+    }
+
+    /** The reader has gone. Called once. */
+    public void stop() {
+        on(StripeRead.Kind.STOP, 0, 0, 0);
+        leave();
+    }
+
+    private void giveAll(byte[][] several) {
+        for (int i = 0; i < several.length; i++) {
+            if (several[i] != null) {
+                pieces.give(several[i]);
+                several[i] = null;
+            }
+        }
+    }
+
+    private int length(int lane, int sub) {
+        return (int) Math.max(0, Math.min(subBytes, laneBytes[lane] - (long) sub * subBytes));
+    }
+
+    private int parityLength(int sub) {
+        int length = 0;
+        for (int lane = 0; lane < k; lane++) {
+            length = Math.max(length, length(lane, sub));
+        }
+        return length;
+    }
+
+    private void on(StripeRead.Kind kind, int lane, int sub, long count) {
+        synchronized (this) {
+            machine.on(System.nanoTime(), kind, lane, sub, count, this);
+        }
+        while (true) {
+            Runnable work;
+            synchronized (this) {
+                work = later.pollFirst();
+            }
+            if (work == null) {
+                return;
+            }
+            work.run();
+        }
+    }
+
+    // What the machine asks for. The lock is held.
+
+    @Override
+    public void fetch(int lane, int sub) {
+        asked[lane] = sub;
+        notifyAll();
+    }
+
+    @Override
+    public void cancel(int lane) {
+        cancelled[lane] = true;
+        asked[lane] = NOTHING;
+        if (reading[lane] != null) {
+            reading[lane].interrupt();
+        }
+        notifyAll();
+    }
+
+    @Override
+    public void decode(int sub, int lane) {
+        users++;
+        later.addLast(() -> {
+            decodeNow(sub, lane);
+            leave();
+        });
+    }
+
+    @Override
+    public void ready(int sub) {
+        later.addLast(() -> source.onReady(sub));
+        notifyAll();
+    }
+
+    @Override
+    public void lost(int lane) {
+        notifyAll();
+    }
+
+    @Override
+    public void sample(int lane, long bytes, long ns, boolean wasCancelled) {
+        String node = nodes[lane];
+        if (node != null) {
+            later.addLast(() -> source.onSample(node, bytes, ns, wasCancelled));
+        }
+    }
+
+    private void decodeNow(int sub, int lane) {
+        byte[] sum;
+        byte[][] others = new byte[k][];
+        synchronized (this) {
+            sum = parity[sub];
+            parity[sub] = null;
+            for (int other = 0; other < k; other++) {
+                others[other] = other == lane ? null : data[other][sub];
+            }
+        }
+        int length = length(lane, sub);
+        for (int other = 0; other < k; other++) {
+            if (others[other] != null) {
+                // Bytes beyond the lane's end are not wanted.
+                ParityValue.xor(sum, others[other], Math.min(length, length(other, sub)));
+            }
+        }
+        synchronized (this) {
+            if (data[lane][sub] == null) {
+                data[lane][sub] = sum;
+                sum = null;
+            }
+        }
+        if (sum != null) {
+            pieces.give(sum);
+        }
+        source.onDecoded(length);
+        on(StripeRead.Kind.DECODED, lane, sub, 0);
+    }
+
+    // Lanes.
+
+    private void run(int lane) {
+        try {
+            if (lane == k) {
+                runParity();
+            } else {
+                runData(lane);
+            }
+        } finally {
+            leave();
+            // A cancel that came late must not reach the thread's next work.
+            Thread.interrupted();
+        }
+    }
+
+    private void runData(int lane) {
+        Lane from = null;
+        try {
+            for (int sub = await(lane); sub != NOTHING; sub = await(lane)) {
+                byte[] piece = pieces.take();
+                int length = length(lane, sub);
+                boolean done = false;
+                try {
+                    if (from == null) {
+                        from = source.open(lane);
+                    }
+                    if (enterRead(lane, from.isInterruptible())) {
+                        from.read((long) sub * subBytes, piece, length);
+                        done = true;
+                    }
+                } catch (IOException | RuntimeException e) {
+                    // The lane is lost, for which the machine has an answer.
+                    close(from);
+                    from = null;
+                } finally {
+                    leaveRead(lane, from);
+                }
+                if (done) {
+                    arrived(lane, sub, piece, length);
+                } else {
+                    pieces.give(piece);
+                    fail(lane);
+                }
+            }
+        } finally {
+            close(from);
+        }
+    }
+
+    private void runParity() {
+        boolean known = false;
+        for (int sub = await(k); sub != NOTHING; sub = await(k)) {
+            if (!known) {
+                known = true;
+                if (!source.hasParity()) {
+                    ended(k);
+                    on(StripeRead.Kind.ABSENT_ALL, k, sub, 0);
+                    continue;
+                }
+            }
+            byte[] piece = pieces.take();
+            int length = parityLength(sub);
+            if (source.parity(sub, piece, length)) {
+                arrived(k, sub, piece, length);
+            } else {
+                pieces.give(piece);
+                ended(k);
+                on(StripeRead.Kind.ABSENT, k, sub, 0);
+            }
+        }
+    }
+
+    private void arrived(int lane, int sub, byte[] piece, int length) {
+        byte[] spare = piece;
+        synchronized (this) {
+            byte[][] place = lane == k ? parity : data[lane];
+            boolean isOfUse = !machine.isOver() && (lane != k || !machine.isReady(sub));
+            if (place[sub] == null && isOfUse) {
+                place[sub] = piece;
+                spare = null;
+            }
+            asked[lane] = NOTHING;
+            notifyAll();
+        }
+        if (spare != null) {
+            pieces.give(spare);
+        }
+        on(StripeRead.Kind.ARRIVED, lane, sub, length);
+    }
+
+    private void fail(int lane) {
+        ended(lane);
+        on(StripeRead.Kind.FAILED, lane, 0, 0);
+    }
+
+    private synchronized void ended(int lane) {
+        asked[lane] = NOTHING;
+    }
+
+    private synchronized int await(int lane) {
+        while (asked[lane] == NOTHING && !cancelled[lane]) {
+            try {
+                wait();
+            } catch (InterruptedException e) {
+                // Only `cancel` interrupts, and it has left its mark.
+                continue;
+            }
+        }
+        return cancelled[lane] ? NOTHING : asked[lane];
+    }
+
+    private synchronized boolean enterRead(int lane, boolean interruptible) {
+        if (cancelled[lane]) {
+            return false;
+        }
+        if (interruptible) {
+            reading[lane] = Thread.currentThread();
+        }
+        return true;
+    }
+
+    private synchronized void leaveRead(int lane, Lane from) {
+        reading[lane] = null;
+        if (from != null && from.node() != null) {
+            nodes[lane] = from.node();
+        }
+    }
+
+    private static void close(Lane lane) {
+        if (lane != null) {
+            try {
+                lane.close();
+            } catch (IOException | RuntimeException e) {
+                // It was read from only.
+            }
+        }
+    }
+}

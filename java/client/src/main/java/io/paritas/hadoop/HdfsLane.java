@@ -1,0 +1,116 @@
+package io.paritas.hadoop;
+
+import io.paritas.files.StripeReader;
+import java.io.EOFException;
+import java.io.IOException;
+import java.lang.reflect.Constructor;
+import java.lang.reflect.InvocationTargetException;
+import java.util.concurrent.atomic.AtomicLong;
+import org.apache.hadoop.hdfs.DFSClient;
+import org.apache.hadoop.hdfs.DFSInputStream;
+import org.apache.hadoop.hdfs.DFSUtilClient;
+import org.apache.hadoop.hdfs.protocol.DatanodeInfo;
+import org.apache.hadoop.hdfs.protocol.LocatedBlock;
+import org.apache.hadoop.hdfs.protocol.LocatedBlocks;
+
+/**
+ * One block of a contiguous file, through a stream of Hadoop's own: checksums, other replicas, expired tokens and security
+ * are its work.
+ */
+final class HdfsLane implements StripeReader.Lane {
+    /** Not public, but the same in all versions that we support. Without it, each lane asks the NameNode once. */
+    private static final Constructor<DFSInputStream> CONSTRUCTOR = constructor();
+
+    private final DFSInputStream stream;
+    private final long blockOffset;
+    private final boolean interruptible;
+    /** Counts what comes from DataNodes, of use or not. */
+    private final AtomicLong bytes;
+
+    HdfsLane(DFSClient client, BlockMap map, int block, AtomicLong bytes) throws IOException {
+        this.bytes = bytes;
+        LocatedBlock located = map.located.get(block);
+        blockOffset = located.getStartOffset();
+        interruptible = !mayBeShortCircuit(client, located);
+        stream = open(client, map);
+    }
+
+    @Override
+    public void read(long offset, byte[] into, int length) throws IOException {
+        long position = blockOffset + offset;
+        if (stream.getPos() != position) {
+            stream.seek(position);
+        }
+        int done = 0;
+        while (done < length) {
+            int count = stream.read(into, done, length - done);
+            if (count < 0) {
+                throw new EOFException("the file ends at " + (position + done) + ", within one of its blocks");
+            }
+            done += count;
+            bytes.addAndGet(count);
+        }
+    }
+
+    @Override
+    public String node() {
+        DatanodeInfo node = stream.getCurrentDatanode();
+        return node == null ? null : node.getXferAddr();
+    }
+
+    /** An interrupt would close the file that other readers of this JVM share with a local, short-circuit read. */
+    @Override
+    public boolean isInterruptible() {
+        return interruptible;
+    }
+
+    @Override
+    public void close() throws IOException {
+        stream.close();
+    }
+
+    private static boolean mayBeShortCircuit(DFSClient client, LocatedBlock block) throws IOException {
+        if (!client.getConf().getShortCircuitConf().isShortCircuitLocalReads()) {
+            return false;
+        }
+        for (DatanodeInfo node : block.getLocations()) {
+            if (DFSUtilClient.isLocalAddress(
+                    new java.net.InetSocketAddress(node.getIpAddr(), node.getXferPort()))) {
+                return true;
+            }
+        }
+        return false;
+    }
+
+    private static DFSInputStream open(DFSClient client, BlockMap map) throws IOException {
+        if (CONSTRUCTOR == null) {
+            DFSInputStream found = client.open(map.file.path);
+            if (!found.getAllBlocks().get(0).getBlock().equals(map.located.get(0).getBlock())) {
+                found.close();
+                throw new IOException(map.file.path + " has been replaced since it was opened");
+            }
+            return found;
+        }
+        try {
+            return CONSTRUCTOR.newInstance(client, map.file.path, true, map.copy());
+        } catch (InvocationTargetException e) {
+            if (e.getCause() instanceof IOException) {
+                throw (IOException) e.getCause();
+            }
+            throw new IOException("Hadoop's stream of " + map.file.path + " could not be made", e.getCause());
+        } catch (ReflectiveOperationException e) {
+            throw new IOException("Hadoop's stream of " + map.file.path + " could not be made", e);
+        }
+    }
+
+    private static Constructor<DFSInputStream> constructor() {
+        try {
+            Constructor<DFSInputStream> found = DFSInputStream.class.getDeclaredConstructor(
+                    DFSClient.class, String.class, boolean.class, LocatedBlocks.class);
+            found.setAccessible(true);
+            return found;
+        } catch (ReflectiveOperationException | RuntimeException e) {
+            return null;
+        }
+    }
+}

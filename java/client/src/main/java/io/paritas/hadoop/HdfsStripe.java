@@ -1,0 +1,142 @@
+package io.paritas.hadoop;
+
+import io.paritas.files.FileParity;
+import io.paritas.files.FilesClient;
+import io.paritas.files.StewardClient;
+import io.paritas.files.StripeReader;
+import java.io.IOException;
+import java.util.BitSet;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.hdfs.DFSClient;
+import org.apache.hadoop.hdfs.protocol.LocatedBlock;
+
+/** One stripe of a file that is being read: its lanes are blocks or internal blocks, its parity is in the cache. */
+final class HdfsStripe implements StripeReader.Source {
+    /** Below that, socket buffers hide how fast a node is. */
+    private static final long SAMPLE_BYTES_MIN = 4 << 20;
+
+    final long index;
+    final StripeReader reader;
+    private final DFSClient dfs;
+    private final Configuration conf;
+    private final FilesClient client;
+    private final BlockMap map;
+    private final FileParity parity;
+    private final BitSet written = new BitSet();
+
+    /** The caller has reserved the memory. */
+    private HdfsStripe(DFSClient dfs, Configuration conf, FilesClient client, BlockMap map, FileParity parity, long index,
+            long[] laneBytes) {
+        this.dfs = dfs;
+        this.conf = conf;
+        this.client = client;
+        this.map = map;
+        this.parity = parity;
+        this.index = index;
+        reader = new StripeReader(laneBytes, this, client.pieces);
+    }
+
+    /** Null if there is no memory, or there are no threads, for it now. */
+    static HdfsStripe start(
+            DFSClient dfs, Configuration conf, FilesClient client, BlockMap map, FileParity parity, long index) {
+        long[] laneBytes = map.laneBytes(index);
+        if (!client.pieces.reserve(StripeReader.bytesNeeded(laneBytes, client.pieces.pieceBytes()))) {
+            return null;
+        }
+        HdfsStripe stripe = new HdfsStripe(dfs, conf, client, map, parity, index, laneBytes);
+        parity.onStripe();
+        if (!stripe.reader.start(client.lanes())) {
+            stripe.reader.stop();
+            return null;
+        }
+        client.counters.stripes.incrementAndGet();
+        return stripe;
+    }
+
+    long startOffset() {
+        return index * map.stripeBytes();
+    }
+
+    long endOffset() {
+        return Math.min(map.file.length, (index + 1) * map.stripeBytes());
+    }
+
+    boolean covers(long position) {
+        return position >= startOffset() && position < endOffset();
+    }
+
+    /** As {@link StripeReader#read}, by position in the file. */
+    int read(long position, byte[] into, int at, int length) throws IOException {
+        long inStripe = position - startOffset();
+        int done = reader.read(map.lane(inStripe), map.laneOffset(inStripe), into, at, length);
+        client.counters.deliveredBytes.addAndGet(Math.max(0, done));
+        return done;
+    }
+
+    void stop() {
+        if (reader.isWhole()) {
+            client.counters.wholeStripes.incrementAndGet();
+        }
+        reader.stop();
+    }
+
+    @Override
+    public StripeReader.Lane open(int lane) throws IOException {
+        if (map.isStriped) {
+            LocatedBlock block = map.internalBlock(index, lane);
+            if (block == null) {
+                throw new IOException("no DataNode has internal block " + lane + " of group " + index);
+            }
+            return new InternalBlockLane(dfs, conf, map.file.path, block, client.counters.dataBytes);
+        }
+        return new HdfsLane(dfs, map, (int) (index * map.file.k) + lane, client.counters.dataBytes);
+    }
+
+    @Override
+    public boolean hasParity() {
+        boolean isCached = parity.isCached();
+        if (parity.shouldCache()) {
+            BitSet ready = reader.readySubs();
+            for (int sub = ready.nextSetBit(0); sub >= 0; sub = ready.nextSetBit(sub + 1)) {
+                onReady(sub);
+            }
+        }
+        return isCached;
+    }
+
+    @Override
+    public boolean parity(int sub, byte[] into, int length) {
+        return parity.fetch(index, sub, into, length);
+    }
+
+    @Override
+    public void onReady(int sub) {
+        if (!parity.shouldCache()) {
+            return;
+        }
+        synchronized (written) {
+            if (written.get(sub)) {
+                return;
+            }
+            written.set(sub);
+        }
+        parity.write(index, sub, reader);
+    }
+
+    @Override
+    public void onSample(String node, long bytes, long ns, boolean cancelled) {
+        if (bytes >= SAMPLE_BYTES_MIN || cancelled) {
+            client.sample(new StewardClient.Sample(node, bytes, ns, cancelled));
+        }
+    }
+
+    @Override
+    public void onDecoded(int bytes) {
+        client.counters.decodedBytes.addAndGet(bytes);
+    }
+
+    @Override
+    public void onGone() {
+        parity.onStripeGone();
+    }
+}

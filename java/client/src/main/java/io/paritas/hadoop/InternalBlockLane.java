@@ -1,0 +1,104 @@
+package io.paritas.hadoop;
+
+import io.paritas.files.StripeReader;
+import java.io.EOFException;
+import java.io.IOException;
+import java.net.InetSocketAddress;
+import java.util.concurrent.atomic.AtomicLong;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.StorageType;
+import org.apache.hadoop.hdfs.BlockReader;
+import org.apache.hadoop.hdfs.DFSClient;
+import org.apache.hadoop.hdfs.client.impl.BlockReaderFactory;
+import org.apache.hadoop.hdfs.protocol.DatanodeInfo;
+import org.apache.hadoop.hdfs.protocol.LocatedBlock;
+import org.apache.hadoop.hdfs.server.datanode.CachingStrategy;
+import org.apache.hadoop.net.NetUtils;
+import org.apache.hadoop.security.UserGroupInformation;
+
+/**
+ * One internal block of a file with an erasure-coding policy, from the one DataNode that has it. A failure, an expired token
+ * too, is the lane's end: the parity stands for it, and if it can't, Hadoop's own stream reads those bytes.
+ */
+final class InternalBlockLane implements StripeReader.Lane {
+    private final DFSClient client;
+    private final Configuration conf;
+    private final String path;
+    private final LocatedBlock block;
+    private final DatanodeInfo node;
+    private final AtomicLong bytes;
+    private BlockReader reader;
+    private long position;
+
+    InternalBlockLane(DFSClient client, Configuration conf, String path, LocatedBlock block, AtomicLong bytes) {
+        this.client = client;
+        this.conf = conf;
+        this.path = path;
+        this.block = block;
+        this.bytes = bytes;
+        node = block.getLocations()[0];
+    }
+
+    @Override
+    public void read(long offset, byte[] into, int length) throws IOException {
+        if (reader == null || position != offset) {
+            close();
+            reader = open(offset);
+            position = offset;
+        }
+        int done = 0;
+        while (done < length) {
+            int count = reader.read(into, done, length - done);
+            if (count < 0) {
+                throw new EOFException("internal block " + block.getBlock() + " ends at " + position);
+            }
+            done += count;
+            position += count;
+            bytes.addAndGet(count);
+        }
+    }
+
+    @Override
+    public String node() {
+        return reader == null ? null : node.getXferAddr();
+    }
+
+    @Override
+    public boolean isInterruptible() {
+        return true;
+    }
+
+    @Override
+    public void close() throws IOException {
+        if (reader != null) {
+            BlockReader closing = reader;
+            reader = null;
+            closing.close();
+        }
+    }
+
+    private BlockReader open(long offset) throws IOException {
+        InetSocketAddress address = NetUtils.createSocketAddr(
+                node.getXferAddr(client.getConf().isConnectToDnViaHostname()));
+        StorageType[] types = block.getStorageTypes();
+        return new BlockReaderFactory(client.getConf())
+                .setInetSocketAddress(address)
+                .setRemotePeerFactory(client)
+                .setDatanodeInfo(node)
+                .setStorageType(types == null || types.length == 0 ? StorageType.DEFAULT : types[0])
+                .setFileName(path)
+                .setBlock(block.getBlock())
+                .setBlockToken(block.getBlockToken())
+                .setStartOffset(offset)
+                .setLength(block.getBlockSize() - offset)
+                .setVerifyChecksum(true)
+                .setClientName(client.getClientName())
+                .setCachingStrategy(CachingStrategy.newDefaultStrategy())
+                // An interrupt would close a file that other readers of this JVM share.
+                .setAllowShortCircuitLocalReads(false)
+                .setClientCacheContext(client.getClientContext())
+                .setUserGroupInformation(UserGroupInformation.getCurrentUser())
+                .setConfiguration(conf)
+                .build();
+    }
+}

@@ -1,0 +1,126 @@
+package io.paritas.hadoop;
+
+import io.paritas.files.FilesClient;
+import java.io.IOException;
+import java.io.InputStream;
+import java.net.URI;
+import java.util.ArrayList;
+import java.util.List;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.FSDataInputStream;
+import org.apache.hadoop.fs.Path;
+import org.apache.hadoop.hdfs.DFSInputStream;
+import org.apache.hadoop.hdfs.DistributedFileSystem;
+import org.apache.hadoop.hdfs.client.HdfsDataInputStream;
+
+/**
+ * HDFS whose reads no slow DataNode delays: `fs.hdfs.impl` = this class. Paths, jobs and servers stay as they are.
+ *
+ * <p>Whatever is unusual is left to Hadoop's own stream, and so is everything if `fs.paritas.enabled` is false.
+ */
+public class ParitasHdfs extends DistributedFileSystem {
+    private ReadSettings settings;
+    private FilesClient client;
+    private boolean verifies = true;
+
+    @Override
+    public void initialize(URI uri, Configuration conf) throws IOException {
+        super.initialize(uri, conf);
+        settings = new ReadSettings(conf);
+        client = settings.isEnabled ? FilesClient.of(settings.shared) : null;
+    }
+
+    @Override
+    public void setVerifyChecksum(boolean verifyChecksum) {
+        super.setVerifyChecksum(verifyChecksum);
+        verifies = verifyChecksum;
+    }
+
+    @Override
+    public FSDataInputStream open(Path path, int bufferSize) throws IOException {
+        FSDataInputStream own = super.open(path, bufferSize);
+        if (client == null || !verifies || !(own instanceof HdfsDataInputStream)) {
+            return own;
+        }
+        HdfsDataInputStream hdfs = (HdfsDataInputStream) own;
+        InputStream wrapped = hdfs.getWrappedStream();
+        String name = fixRelativePart(path).toUri().getPath();
+        if (!(wrapped instanceof DFSInputStream)
+                || ((DFSInputStream) wrapped).getFileEncryptionInfo() != null
+                || !settings.wants(name, hdfs.getVisibleLength())) {
+            return own;
+        }
+        DFSInputStream store = (DFSInputStream) wrapped;
+        return new ParitasDataInputStream(store, new ParitasStream(store, getClient(), getConf(), name, settings, client));
+    }
+
+    /** What the JVM's reads have done, as `name=value` pairs; empty if switched off. */
+    public String counters() {
+        if (client == null) {
+            return "";
+        }
+        return client.counters + " declined_for_memory=" + client.pieces.declined();
+    }
+
+    /** The settings `fs.paritas.*`. */
+    static final class ReadSettings {
+        final boolean isEnabled;
+        final int k;
+        final long minFileBytes;
+        final boolean isWholeFile;
+        final boolean isShortCircuit;
+        final List<String> excluded = new ArrayList<>();
+        final FilesClient.Settings shared = new FilesClient.Settings();
+
+        ReadSettings(Configuration conf) {
+            isEnabled = conf.getBoolean("fs.paritas.enabled", true);
+            k = conf.getInt("fs.paritas.k", 4);
+            if (k < 1 || k > 64) {
+                throw new IllegalArgumentException("fs.paritas.k is " + k + "; 1 to 64 is possible");
+            }
+            minFileBytes = conf.getLongBytes("fs.paritas.min.file", 8 << 20);
+            String policy = conf.get("fs.paritas.read.policy", "adaptive");
+            isWholeFile = policy.equals("whole-file");
+            if (!isWholeFile && !policy.equals("adaptive")) {
+                throw new IllegalArgumentException(
+                        "fs.paritas.read.policy is '" + policy + "'; 'adaptive' and 'whole-file' are possible");
+            }
+            isShortCircuit = conf.getBoolean("dfs.client.read.shortcircuit", false);
+            for (String path : conf.getTrimmedStrings("fs.paritas.exclude", "/hbase")) {
+                excluded.add(path.endsWith("/") ? path.substring(0, path.length() - 1) : path);
+            }
+            shared.steward = conf.getTrimmed("fs.paritas.steward", "");
+            shared.cache = conf.getTrimmed("fs.paritas.cache", "");
+            shared.namespace = conf.getTrimmed("fs.paritas.namespace", "hdfs");
+            long subBytes = conf.getLongBytes("fs.paritas.subblock", 1 << 20);
+            if (subBytes < 4096 || subBytes > 16 << 20) {
+                throw new IllegalArgumentException("fs.paritas.subblock is " + subBytes + "; 4 KiB to 16 MiB is possible");
+            }
+            shared.subBytes = (int) subBytes;
+            // A JVM with little heap must not lose it to reads.
+            long most = Runtime.getRuntime().maxMemory() / 2;
+            shared.readMemoryBytes = Math.min(conf.getLongBytes("fs.paritas.read.memory", 640L << 20), most);
+            shared.hedgeShare = conf.getDouble("fs.paritas.hedge.budget", 0.1);
+            if (!(shared.hedgeShare >= 0 && shared.hedgeShare <= 10)) {
+                throw new IllegalArgumentException(
+                        "fs.paritas.hedge.budget is " + shared.hedgeShare + "; 0 to 10 is possible, 0.1 is usual");
+            }
+            shared.timeoutMs = conf.getInt("fs.paritas.timeout.ms", 2000);
+            if (shared.timeoutMs < 1) {
+                throw new IllegalArgumentException("fs.paritas.timeout.ms is " + shared.timeoutMs + "; at least 1 is needed");
+            }
+        }
+
+        boolean wants(String path, long length) {
+            if (length < minFileBytes || path.startsWith("/.reserved/") || path.contains("/.snapshot/")) {
+                return false;
+            }
+            for (String prefix : excluded) {
+                if (path.equals(prefix) || path.startsWith(prefix + "/")) {
+                    return false;
+                }
+            }
+            return true;
+        }
+    }
+}

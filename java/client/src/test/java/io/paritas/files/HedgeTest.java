@@ -1,0 +1,206 @@
+package io.paritas.files;
+
+import static org.junit.Assert.assertEquals;
+import static org.junit.Assert.assertFalse;
+import static org.junit.Assert.assertTrue;
+
+import java.util.Random;
+import org.junit.Test;
+
+public class HedgeTest {
+    private static final long MS = 1_000_000;
+    private static final int SEEDS = 5000;
+    private static final long NEVER = Long.MAX_VALUE;
+
+    /** A node and a reconstruction that take their seeded times, or fail after them. */
+    private static final class World implements Hedge.Out {
+        final Hedge hedge;
+        long now;
+        long nodeAt = NEVER;
+        long spareAt = NEVER;
+        boolean nodeFails;
+        boolean spareFails;
+        long nodeMs;
+        long spareMs;
+        String end = "";
+        int reconstructions;
+        int declined;
+
+        World(Hedge hedge) {
+            this.hedge = hedge;
+        }
+
+        @Override
+        public void ask() {
+            nodeAt = nodeMs == NEVER ? NEVER : now + nodeMs * MS;
+        }
+
+        @Override
+        public void reconstruct() {
+            reconstructions++;
+            spareAt = spareMs == NEVER ? NEVER : now + spareMs * MS;
+        }
+
+        @Override
+        public void cancelAsked() {
+            nodeAt = NEVER;
+        }
+
+        @Override
+        public void cancelReconstruction() {
+            spareAt = NEVER;
+        }
+
+        @Override
+        public void done(boolean isReconstructed) {
+            assertEquals("it ends once", "", end);
+            end = isReconstructed ? "reconstructed" : "arrived";
+        }
+
+        @Override
+        public void failed() {
+            assertEquals("it ends once", "", end);
+            end = "failed";
+        }
+
+        @Override
+        public void declined() {
+            declined++;
+        }
+
+        void run() {
+            hedge.on(now, Hedge.Kind.START, this);
+            while (!hedge.isOver()) {
+                long next = Math.min(hedge.nextDeadline(), Math.min(nodeAt, spareAt));
+                if (next == NEVER) {
+                    return;
+                }
+                now = next;
+                if (next == nodeAt) {
+                    nodeAt = NEVER;
+                    hedge.on(now, nodeFails ? Hedge.Kind.FAILED : Hedge.Kind.ARRIVED, this);
+                } else if (next == spareAt) {
+                    spareAt = NEVER;
+                    hedge.on(now, spareFails ? Hedge.Kind.NOT_RECONSTRUCTED : Hedge.Kind.RECONSTRUCTED, this);
+                } else {
+                    hedge.on(now, Hedge.Kind.TICK, this);
+                }
+            }
+        }
+    }
+
+    private static World world(ByteBudget budget, NodeRates rates, boolean slow, long nodeMs, long spareMs) {
+        World world = new World(new Hedge(100, slow, 5 * MS, budget, rates));
+        world.nodeMs = nodeMs;
+        world.spareMs = spareMs;
+        return world;
+    }
+
+    private static ByteBudget plenty() {
+        return new ByteBudget(0.1, 1 << 30);
+    }
+
+    @Test
+    public void aFastNodeIsNotHedged() {
+        World world = world(plenty(), new NodeRates(), false, 20, 1);
+        world.run();
+        assertEquals("arrived", world.end);
+        assertEquals(0, world.reconstructions);
+    }
+
+    @Test
+    public void aStalledNodeIsHedgedAfterFourMediansOrThirtyMs() {
+        World world = world(plenty(), new NodeRates(), false, NEVER, 7);
+        world.run();
+        assertEquals("reconstructed", world.end);
+        assertEquals(37 * MS, world.now);
+    }
+
+    @Test
+    public void aNodeThatIsKnownToBeSlowIsHedgedAtOnce() {
+        World world = world(plenty(), new NodeRates(), true, NEVER, 7);
+        world.run();
+        assertEquals("reconstructed", world.end);
+        assertEquals(7 * MS, world.now);
+    }
+
+    @Test
+    public void whateverHappensItEndsIfTheNodeEnds() {
+        Random random = new Random(1);
+        for (int seed = 0; seed < SEEDS; seed++) {
+            ByteBudget budget = new ByteBudget(0.1, random.nextBoolean() ? 1 << 20 : 200);
+            long nodeMs = random.nextInt(200);
+            long spareMs = random.nextInt(4) == 0 ? NEVER : random.nextInt(200);
+            World world = world(budget, new NodeRates(), random.nextBoolean(), nodeMs, spareMs);
+            world.nodeFails = random.nextBoolean();
+            world.spareFails = random.nextBoolean();
+            world.run();
+            boolean mayWait = world.nodeFails && spareMs == NEVER && world.reconstructions == 1;
+            assertTrue("run " + seed + " ends", !world.end.isEmpty() || mayWait);
+            assertTrue("run " + seed, world.reconstructions <= 1);
+            assertFalse("run " + seed, world.end.equals("arrived") && world.nodeFails);
+            assertFalse("run " + seed, world.end.equals("reconstructed") && (world.spareFails || world.reconstructions == 0));
+            if (world.end.equals("failed")) {
+                assertTrue("run " + seed, world.nodeFails && (world.spareFails || world.declined == 1));
+            }
+        }
+    }
+
+    /** The whole store is slow: what hedges read stays a tenth of what readers read, and what the bucket began with. */
+    @Test
+    public void aSlowStoreIsNotStormed() {
+        long most = 10_000;
+        ByteBudget budget = new ByteBudget(0.1, most);
+        long read = 0;
+        long extra = 0;
+        for (int i = 0; i < 10_000; i++) {
+            World world = world(budget, new NodeRates(), false, 500, 400);
+            world.run();
+            extra += 100L * world.reconstructions;
+            read += 25;
+            budget.onRead(25);
+            assertTrue("after " + i, extra <= most / 4 + read / 10 + 1);
+        }
+        assertTrue("hedging goes on within the budget", extra > read / 20);
+    }
+
+    @Test
+    public void theCircuitTellsASlowStoreFromASlowNode() {
+        NodeRates rates = new NodeRates();
+        for (int i = 0; i < 50; i++) {
+            for (int node = 0; node < 5; node++) {
+                rates.onSample(i * 1000 * MS, "n" + node, 1000, 10);
+            }
+        }
+        assertFalse(rates.isStoreSlow());
+        for (int node = 0; node < 2; node++) {
+            slow(rates, node);
+        }
+        assertFalse("two of five", rates.isStoreSlow());
+        slow(rates, 2);
+        assertTrue("three of five", rates.isStoreSlow());
+        World world = world(plenty(), rates, true, 500, 1);
+        world.run();
+        assertEquals("arrived", world.end);
+        assertEquals(0, world.reconstructions);
+        assertEquals(1, world.declined);
+    }
+
+    private static void slow(NodeRates rates, int node) {
+        for (int i = 50; i < 54; i++) {
+            rates.onSample(i * 1000 * MS, "n" + node, 1000, 100);
+        }
+    }
+
+    @Test
+    public void mediansAreOfRequestsOfTheirSize() {
+        Latencies latencies = new Latencies();
+        assertEquals(0, latencies.medianNs(1000));
+        for (int i = 0; i < 100; i++) {
+            latencies.onRead(1000, 7);
+            latencies.onRead(1 << 20, 900);
+        }
+        assertEquals(7, latencies.medianNs(1023));
+        assertEquals(900, latencies.medianNs(1 << 20));
+    }
+}

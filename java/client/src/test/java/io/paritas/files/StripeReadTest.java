@@ -1,0 +1,334 @@
+package io.paritas.files;
+
+import static org.junit.Assert.assertEquals;
+import static org.junit.Assert.assertTrue;
+
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import java.util.PriorityQueue;
+import java.util.Random;
+import org.junit.Test;
+
+/** The machine in a world of seeded lanes and a virtual clock: right bytes or the store's error, never a hang. */
+public class StripeReadTest {
+    private static final int SEEDS = 4000;
+
+    /** What becomes of a lane's requests in this world. */
+    private enum Health {
+        FINE,
+        SLOW,
+        STALLED,
+        FAILS_ONCE,
+        FAILS_ALWAYS
+    }
+
+    private enum ParityHealth {
+        FINE,
+        ABSENT,
+        HOLES,
+        STALLED
+    }
+
+    private static final class Due {
+        final long ns;
+        final long order;
+        final StripeRead.Kind kind;
+        final int lane;
+        final int sub;
+
+        Due(long ns, long order, StripeRead.Kind kind, int lane, int sub) {
+            this.ns = ns;
+            this.order = order;
+            this.kind = kind;
+            this.lane = lane;
+            this.sub = sub;
+        }
+    }
+
+    /** Lanes, cache, decoder and the memory of a reader. */
+    private static final class World implements StripeRead.Out {
+        final Random random;
+        final int k;
+        final int subBytes = 16;
+        final long[] laneBytes;
+        final byte[][] truth;
+        final byte[][] got;
+        final Health[] health;
+        final int[] failures;
+        ParityHealth parity = ParityHealth.FINE;
+        final StripeRead machine;
+        final PriorityQueue<Due> due =
+                new PriorityQueue<>((a, b) -> a.ns != b.ns ? Long.compare(a.ns, b.ns) : Long.compare(a.order, b.order));
+        final boolean[] inFlight;
+        final boolean[] cancelled;
+        final List<Integer> lost = new ArrayList<>();
+        final List<Integer> ready = new ArrayList<>();
+        long now;
+        long order;
+        int arrivals;
+
+        World(long seed) {
+            random = new Random(seed);
+            k = 1 + random.nextInt(6);
+            laneBytes = new long[k];
+            int most = 1 + random.nextInt(200);
+            for (int lane = 0; lane < k; lane++) {
+                laneBytes[lane] = lane == k - 1 ? 1 + random.nextInt(most) : most;
+            }
+            truth = new byte[k][];
+            got = new byte[k][];
+            for (int lane = 0; lane < k; lane++) {
+                truth[lane] = new byte[(int) laneBytes[lane]];
+                random.nextBytes(truth[lane]);
+                got[lane] = new byte[(int) laneBytes[lane]];
+            }
+            health = new Health[k];
+            Arrays.fill(health, Health.FINE);
+            failures = new int[k];
+            inFlight = new boolean[k + 1];
+            cancelled = new boolean[k + 1];
+            machine = new StripeRead(laneBytes, subBytes);
+        }
+
+        int length(int lane, int sub) {
+            return (int) Math.max(0, Math.min(subBytes, laneBytes[lane] - (long) sub * subBytes));
+        }
+
+        void at(long delay, StripeRead.Kind kind, int lane, int sub) {
+            due.add(new Due(now + delay, order++, kind, lane, sub));
+        }
+
+        @Override
+        public void fetch(int lane, int sub) {
+            assertTrue("one request a lane", !inFlight[lane]);
+            assertTrue("nothing is asked of a cancelled lane", !cancelled[lane]);
+            inFlight[lane] = true;
+            long delay = 1 + random.nextInt(100);
+            if (lane == k) {
+                if (parity == ParityHealth.STALLED) {
+                    return;
+                }
+                boolean absent = parity == ParityHealth.HOLES && random.nextInt(3) == 0;
+                at(delay, parity == ParityHealth.ABSENT ? StripeRead.Kind.ABSENT_ALL
+                        : absent ? StripeRead.Kind.ABSENT : StripeRead.Kind.ARRIVED, lane, sub);
+                return;
+            }
+            switch (health[lane]) {
+                case STALLED:
+                    return;
+                case SLOW:
+                    at(delay * 20, StripeRead.Kind.ARRIVED, lane, sub);
+                    return;
+                case FAILS_ONCE:
+                    at(delay, failures[lane]++ == 0 ? StripeRead.Kind.FAILED : StripeRead.Kind.ARRIVED, lane, sub);
+                    return;
+                case FAILS_ALWAYS:
+                    at(delay, StripeRead.Kind.FAILED, lane, sub);
+                    return;
+                default:
+                    at(delay, StripeRead.Kind.ARRIVED, lane, sub);
+            }
+        }
+
+        @Override
+        public void cancel(int lane) {
+            cancelled[lane] = true;
+        }
+
+        @Override
+        public void decode(int sub, int lane) {
+            byte[] sum = new byte[subBytes];
+            for (int each = 0; each < k; each++) {
+                for (int i = 0; i < length(each, sub); i++) {
+                    // The parity as it was encoded, then every other lane as it has arrived.
+                    sum[i] ^= truth[each][sub * subBytes + i];
+                    if (each != lane) {
+                        assertTrue("only what has arrived is used", machine.has(each, sub));
+                        sum[i] ^= got[each][sub * subBytes + i];
+                    }
+                }
+            }
+            assertTrue("the parity has arrived", machine.hasParity(sub));
+            System.arraycopy(sum, 0, got[lane], sub * subBytes, length(lane, sub));
+            at(random.nextInt(5), StripeRead.Kind.DECODED, lane, sub);
+        }
+
+        @Override
+        public void ready(int sub) {
+            ready.add(sub);
+        }
+
+        @Override
+        public void lost(int lane) {
+            lost.add(lane);
+        }
+
+        @Override
+        public void sample(int lane, long bytes, long ns, boolean wasCancelled) {
+            assertTrue("no lane is faster than its requests", bytes >= 0 && ns > 0);
+        }
+
+        /** Runs until nothing is due. */
+        void run() {
+            machine.on(now, StripeRead.Kind.START, 0, 0, 0, this);
+            while (!due.isEmpty()) {
+                step();
+            }
+        }
+
+        void step() {
+            Due next = due.poll();
+            now = next.ns;
+            if (next.kind != StripeRead.Kind.DECODED) {
+                inFlight[next.lane] = false;
+                if (cancelled[next.lane] && random.nextBoolean()) {
+                    return;
+                }
+            }
+            if (next.kind == StripeRead.Kind.ARRIVED && next.lane < k) {
+                arrivals++;
+                int from = next.sub * subBytes;
+                System.arraycopy(truth[next.lane], from, got[next.lane], from, length(next.lane, next.sub));
+            }
+            long count = next.lane < k ? length(next.lane, next.sub) : subBytes;
+            machine.on(now, next.kind, next.lane, next.sub, count, this);
+        }
+
+        void assertWhole(long seed) {
+            assertTrue("seed " + seed + ": all data is there", machine.isWhole());
+            assertTrue("seed " + seed + ": the read is over", machine.isOver());
+            for (int lane = 0; lane < k; lane++) {
+                assertTrue("seed " + seed + ": lane " + lane, Arrays.equals(truth[lane], got[lane]));
+            }
+            assertEquals("seed " + seed + ": each subblock is ready once", machine.subs(), ready.size());
+        }
+    }
+
+    @Test
+    public void nothingIsWrong() {
+        for (long seed = 0; seed < SEEDS; seed++) {
+            World world = new World(seed);
+            world.run();
+            world.assertWhole(seed);
+            assertTrue(world.lost.isEmpty());
+        }
+    }
+
+    @Test
+    public void anyOneLaneMayStallOrFail() {
+        Health[] bad = {Health.SLOW, Health.STALLED, Health.FAILS_ONCE, Health.FAILS_ALWAYS};
+        for (long seed = 0; seed < SEEDS; seed++) {
+            World world = new World(seed);
+            world.health[world.random.nextInt(world.k)] = bad[world.random.nextInt(bad.length)];
+            world.run();
+            world.assertWhole(seed);
+            assertTrue(world.lost.isEmpty());
+        }
+    }
+
+    @Test
+    public void withoutParityItIsAParallelRead() {
+        ParityHealth[] bad = {ParityHealth.ABSENT, ParityHealth.HOLES, ParityHealth.STALLED};
+        for (long seed = 0; seed < SEEDS; seed++) {
+            World world = new World(seed);
+            world.parity = bad[world.random.nextInt(bad.length)];
+            Health health = world.random.nextBoolean() ? Health.SLOW : Health.FAILS_ONCE;
+            // A lane that fails needs a parity that answers, if only by saying no.
+            if (world.parity != ParityHealth.STALLED || health == Health.SLOW) {
+                world.health[world.random.nextInt(world.k)] = health;
+            }
+            world.run();
+            world.assertWhole(seed);
+            assertTrue(world.lost.isEmpty());
+        }
+    }
+
+    @Test
+    public void whatCannotBeHadIsLostAndTheRestIsThere() {
+        for (long seed = 0; seed < SEEDS; seed++) {
+            World world = new World(seed);
+            boolean hasParity = world.random.nextBoolean() && world.k > 1;
+            world.parity = hasParity ? ParityHealth.FINE : ParityHealth.ABSENT;
+            int bad = world.random.nextInt(world.k);
+            world.health[bad] = Health.FAILS_ALWAYS;
+            int second = (bad + 1) % world.k;
+            if (hasParity) {
+                world.health[second] = Health.FAILS_ALWAYS;
+            }
+            world.run();
+            for (int lane = 0; lane < world.k; lane++) {
+                boolean isBad = world.health[lane] == Health.FAILS_ALWAYS;
+                for (int sub = 0; sub * world.subBytes < world.laneBytes[lane]; sub++) {
+                    boolean there = world.machine.has(lane, sub);
+                    String what = "seed " + seed + ", lane " + lane + ", subblock " + sub;
+                    assertTrue(what + " is there, or its lane is lost", there || isBad && world.lost.contains(lane));
+                    if (there) {
+                        int from = sub * world.subBytes;
+                        for (int i = from; i < from + world.length(lane, sub); i++) {
+                            assertEquals(what, world.truth[lane][i], world.got[lane][i]);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    @Test
+    public void aReaderThatGoesCancelsEverything() {
+        for (long seed = 0; seed < SEEDS; seed++) {
+            World world = new World(seed);
+            world.machine.on(0, StripeRead.Kind.START, 0, 0, 0, world);
+            for (int steps = world.random.nextInt(20); steps > 0 && !world.due.isEmpty(); steps--) {
+                world.step();
+            }
+            world.machine.on(world.now, StripeRead.Kind.STOP, 0, 0, 0, world);
+            assertTrue("seed " + seed, world.machine.isOver());
+            for (int lane = 0; lane <= world.k; lane++) {
+                assertTrue("seed " + seed + ": lane " + lane, world.cancelled[lane]);
+            }
+            while (!world.due.isEmpty()) {
+                world.step();
+            }
+        }
+    }
+
+    /** A lane at a seventh of the rate must not be waited for: the time is that of the others, give or take a request. */
+    @Test
+    public void aSlowLaneIsNotWaitedFor() {
+        for (long seed = 0; seed < SEEDS; seed++) {
+            World slow = new World(seed);
+            slow.health[slow.k - 1] = Health.SLOW;
+            slow.run();
+            if (slow.k > 1) {
+                long last = slow.machine.subs() * 100L + 500;
+                slow.assertWhole(seed);
+                assertTrue("seed " + seed + " took " + overAt(seed), overAt(seed) <= last);
+            }
+        }
+    }
+
+    private static long overAt(long seed) {
+        World slow = new World(seed);
+        slow.health[slow.k - 1] = Health.SLOW;
+        slow.machine.on(0, StripeRead.Kind.START, 0, 0, 0, slow);
+        while (!slow.machine.isOver()) {
+            slow.step();
+        }
+        return slow.now;
+    }
+
+    /** Nothing is fetched twice, but for the lane that was asked once more; the parity never runs far ahead. */
+    @Test
+    public void extraBytesAreAtMostTheParity() {
+        for (long seed = 0; seed < SEEDS; seed++) {
+            World world = new World(seed);
+            world.run();
+            int wanted = 0;
+            for (long bytes : world.laneBytes) {
+                wanted += (int) ((bytes + world.subBytes - 1) / world.subBytes);
+            }
+            assertTrue("seed " + seed + ": " + world.arrivals + " of " + wanted, world.arrivals <= wanted);
+        }
+    }
+}

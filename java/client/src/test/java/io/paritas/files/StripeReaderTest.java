@@ -1,0 +1,231 @@
+package io.paritas.files;
+
+import static org.junit.Assert.assertArrayEquals;
+import static org.junit.Assert.assertEquals;
+import static org.junit.Assert.assertTrue;
+
+import java.io.IOException;
+import java.util.Random;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
+import org.junit.After;
+import org.junit.Test;
+
+/** Real threads over lanes in memory. */
+public class StripeReaderTest {
+    private static final int SUB = 4096;
+    private static final long PATIENCE_S = 30;
+
+    private final ExecutorService threads = Executors.newCachedThreadPool();
+
+    @After
+    public void end() throws InterruptedException {
+        threads.shutdown();
+        assertTrue("every lane's thread has ended", threads.awaitTermination(PATIENCE_S, TimeUnit.SECONDS));
+    }
+
+    private static final class Memory implements StripeReader.Source {
+        final byte[][] blocks;
+        final long[] lengths;
+        int stalled = -1;
+        int failing = -1;
+        boolean hasParity = true;
+        boolean damaged;
+        final AtomicInteger gone = new AtomicInteger();
+        final AtomicInteger stalledReads = new AtomicInteger();
+        final AtomicInteger interrupted = new AtomicInteger();
+        final CountDownLatch never = new CountDownLatch(1);
+
+        Memory(long seed) {
+            Random random = new Random(seed);
+            blocks = new byte[1 + random.nextInt(5)][];
+            lengths = new long[blocks.length];
+            int most = 1 + random.nextInt(20 * SUB);
+            for (int i = 0; i < blocks.length; i++) {
+                blocks[i] = new byte[i == blocks.length - 1 ? 1 + random.nextInt(most) : most];
+                random.nextBytes(blocks[i]);
+                lengths[i] = blocks[i].length;
+            }
+        }
+
+        @Override
+        public StripeReader.Lane open(int lane) throws IOException {
+            if (lane == failing) {
+                throw new IOException("no such block");
+            }
+            return new StripeReader.Lane() {
+                @Override
+                public void read(long offset, byte[] into, int length) throws IOException {
+                    if (lane == stalled) {
+                        stalledReads.incrementAndGet();
+                        try {
+                            never.await();
+                        } catch (InterruptedException e) {
+                            interrupted.incrementAndGet();
+                            throw new IOException(e);
+                        }
+                    }
+                    System.arraycopy(blocks[lane], (int) offset, into, 0, length);
+                }
+
+                @Override
+                public String node() {
+                    return "node" + lane;
+                }
+
+                @Override
+                public boolean isInterruptible() {
+                    return true;
+                }
+
+                @Override
+                public void close() {}
+            };
+        }
+
+        @Override
+        public boolean hasParity() {
+            return hasParity;
+        }
+
+        @Override
+        public boolean parity(int sub, byte[] into, int length) {
+            if (damaged) {
+                return false;
+            }
+            java.util.Arrays.fill(into, (byte) 0);
+            for (byte[] block : blocks) {
+                for (int i = 0; i < SUB && sub * SUB + i < block.length; i++) {
+                    into[i] ^= block[sub * SUB + i];
+                }
+            }
+            return true;
+        }
+
+        @Override
+        public void onReady(int sub) {}
+
+        @Override
+        public void onSample(String node, long bytes, long ns, boolean cancelled) {}
+
+        @Override
+        public void onDecoded(int bytes) {}
+
+        @Override
+        public void onGone() {
+            gone.incrementAndGet();
+        }
+    }
+
+    private StripeReader start(Memory memory, Pieces pieces) {
+        assertTrue(pieces.reserve(StripeReader.bytesNeeded(memory.lengths, SUB)));
+        StripeReader reader = new StripeReader(memory.lengths, memory, pieces);
+        assertTrue(reader.start(threads));
+        return reader;
+    }
+
+    private static byte[] all(StripeReader reader, int lane, int length) throws IOException {
+        byte[] into = new byte[length];
+        int done = 0;
+        while (done < length) {
+            int count = reader.read(lane, done, into, done, length - done);
+            if (count == StripeReader.LOST) {
+                return null;
+            }
+            done += count;
+        }
+        return into;
+    }
+
+    private static void awaitGone(Memory memory, Pieces pieces) throws InterruptedException {
+        long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(PATIENCE_S);
+        while (memory.gone.get() == 0) {
+            assertTrue("the memory is given back", System.nanoTime() < deadline);
+            Thread.yield();
+        }
+        assertEquals(0, pieces.reserved());
+    }
+
+    @Test(timeout = 60_000)
+    public void anyOneLaneMayStallOrFail() throws Exception {
+        for (long seed = 0; seed < 200; seed++) {
+            Memory memory = new Memory(seed);
+            Pieces pieces = new Pieces(SUB, 1 << 30);
+            int bad = (int) (seed % (memory.blocks.length + 1)) - 1;
+            memory.stalled = seed % 2 == 0 ? bad : -1;
+            memory.failing = seed % 2 == 1 ? bad : -1;
+            StripeReader reader = start(memory, pieces);
+            for (int lane = 0; lane < memory.blocks.length; lane++) {
+                assertArrayEquals("seed " + seed, memory.blocks[lane], all(reader, lane, memory.blocks[lane].length));
+            }
+            reader.stop();
+            awaitGone(memory, pieces);
+            assertEquals("seed " + seed, memory.stalledReads.get(), memory.interrupted.get());
+        }
+    }
+
+    @Test(timeout = 60_000)
+    public void withDamagedParityALostLaneIsSaidToBeLost() throws Exception {
+        for (long seed = 0; seed < 100; seed++) {
+            Memory memory = new Memory(seed);
+            Pieces pieces = new Pieces(SUB, 1 << 30);
+            memory.damaged = seed % 2 == 0;
+            memory.hasParity = seed % 2 == 0;
+            memory.failing = 0;
+            StripeReader reader = start(memory, pieces);
+            assertEquals(null, all(reader, 0, memory.blocks[0].length));
+            for (int lane = 1; lane < memory.blocks.length; lane++) {
+                assertArrayEquals("seed " + seed, memory.blocks[lane], all(reader, lane, memory.blocks[lane].length));
+            }
+            reader.stop();
+            awaitGone(memory, pieces);
+        }
+    }
+
+    @Test(timeout = 60_000)
+    public void aReaderMayGoAtAnyTime() throws Exception {
+        for (long seed = 0; seed < 200; seed++) {
+            Memory memory = new Memory(seed);
+            Pieces pieces = new Pieces(SUB, 1 << 30);
+            memory.stalled = (int) (seed % memory.blocks.length);
+            memory.hasParity = seed % 3 != 0;
+            start(memory, pieces).stop();
+            awaitGone(memory, pieces);
+        }
+    }
+
+    @Test
+    public void memoryIsBounded() {
+        Pieces pieces = new Pieces(SUB, 10 * SUB);
+        assertTrue(pieces.reserve(6 * SUB));
+        assertTrue(!pieces.reserve(5 * SUB));
+        assertEquals(1, pieces.declined());
+        pieces.release(6 * SUB);
+        assertTrue(pieces.reserve(10 * SUB));
+    }
+
+    @Test(timeout = 60_000)
+    public void whatIsEncodedDecodes() throws Exception {
+        for (long seed = 0; seed < 50; seed++) {
+            Memory memory = new Memory(seed);
+            Pieces pieces = new Pieces(SUB, 1 << 30);
+            memory.hasParity = false;
+            StripeReader reader = start(memory, pieces);
+            for (int lane = 0; lane < memory.blocks.length; lane++) {
+                all(reader, lane, memory.blocks[lane].length);
+            }
+            for (int sub = 0; sub < reader.subs(); sub++) {
+                byte[] encoded = new byte[SUB];
+                byte[] wanted = new byte[SUB];
+                int length = reader.encode(sub, encoded);
+                memory.parity(sub, wanted, length);
+                assertArrayEquals("seed " + seed, wanted, encoded);
+            }
+            reader.stop();
+            awaitGone(memory, pieces);
+        }
+    }
+}

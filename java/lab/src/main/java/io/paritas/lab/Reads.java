@@ -1,0 +1,295 @@
+package io.paritas.lab;
+
+import io.paritas.hadoop.ParitasHdfs;
+import java.io.BufferedReader;
+import java.io.IOException;
+import java.io.InputStreamReader;
+import java.net.URI;
+import java.nio.charset.StandardCharsets;
+import java.util.HashMap;
+import java.util.Map;
+import java.util.Random;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.FSDataInputStream;
+import org.apache.hadoop.fs.FSDataOutputStream;
+import org.apache.hadoop.fs.FileSystem;
+import org.apache.hadoop.fs.Path;
+import org.apache.hadoop.hdfs.DistributedFileSystem;
+
+/**
+ * Writes and reads files of an HDFS as told on standard input, one command a line, one answer a line.
+ *
+ * <pre>
+ * write PATH BYTES BLOCK SEED NODE...   a file of seeded bytes; block i on the DataNode NODE i (host:port), if named
+ * read MODE PATH SEED                   reads the whole file and compares it with the seed's bytes
+ * part MODE PATH SEED FROM COUNT        seeks, reads that many bytes, compares, closes
+ * pread MODE PATH SEED FROM COUNT       the same by position
+ * buffer MODE PATH SEED                 reads the whole file into direct ByteBuffers
+ * slow MODE PATH SEED BYTES MS          reads the whole file, and waits MS after each so many BYTES
+ * policy PATH NAME                      makes a directory whose files have this erasure-coding policy
+ * delete PATH
+ * locations PATH                        the DataNode of each block
+ * counters MODE
+ * </pre>
+ *
+ * MODE is a name given on the command line with its settings: `MODE:key=value,key=value`. All modes share the rest:
+ * `--fs URI --conf key=value`. The answer to a read is `ok NANOSECONDS BYTES`, to a failure `error TEXT`.
+ */
+public final class Reads {
+    private static final int BUFFER_BYTES = 128 << 10;
+    private static final int CHUNK_BYTES = 1 << 16;
+
+    private final URI uri;
+    private final Map<String, FileSystem> modes = new HashMap<>();
+    private final byte[] buffer = new byte[BUFFER_BYTES];
+
+    private Reads(URI uri) {
+        this.uri = uri;
+    }
+
+    public static void main(String[] arguments) throws Exception {
+        URI uri = null;
+        Map<String, String> shared = new HashMap<>();
+        Map<String, String> modes = new HashMap<>();
+        for (int i = 0; i < arguments.length; i++) {
+            if (arguments[i].equals("--fs")) {
+                uri = URI.create(arguments[++i]);
+            } else if (arguments[i].equals("--conf")) {
+                put(shared, arguments[++i]);
+            } else {
+                int colon = arguments[i].indexOf(':');
+                modes.put(arguments[i].substring(0, colon), arguments[i].substring(colon + 1));
+            }
+        }
+        Reads reads = new Reads(uri);
+        for (Map.Entry<String, String> mode : modes.entrySet()) {
+            Map<String, String> settings = new HashMap<>(shared);
+            for (String setting : mode.getValue().split(";")) {
+                if (!setting.isEmpty()) {
+                    put(settings, setting);
+                }
+            }
+            Configuration conf = new Configuration();
+            settings.forEach(conf::set);
+            reads.modes.put(mode.getKey(), FileSystem.newInstance(uri, conf));
+        }
+        System.out.println("ready");
+        BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        for (String line = in.readLine(); line != null; line = in.readLine()) {
+            String answer;
+            try {
+                answer = reads.run(line.trim().split(" +"));
+            } catch (IOException | RuntimeException e) {
+                answer = "error " + e.toString().replace('\n', ' ');
+            }
+            System.out.println(answer);
+        }
+        System.exit(0);
+    }
+
+    private static void put(Map<String, String> settings, String setting) {
+        int equals = setting.indexOf('=');
+        settings.put(setting.substring(0, equals), setting.substring(equals + 1));
+    }
+
+    private String run(String[] words) throws IOException {
+        switch (words[0]) {
+            case "write":
+                return write(words);
+            case "read":
+                return timed(words, 0, Long.MAX_VALUE, "stream");
+            case "buffer":
+                return timed(words, 0, Long.MAX_VALUE, "buffer");
+            case "part":
+                return timed(words, Long.parseLong(words[4]), Long.parseLong(words[5]), "stream");
+            case "pread":
+                return timed(words, Long.parseLong(words[4]), Long.parseLong(words[5]), "pread");
+            case "slow":
+                return slow(words);
+            case "policy":
+                DistributedFileSystem hdfs = (DistributedFileSystem) any();
+                hdfs.mkdirs(new Path(words[1]));
+                hdfs.enableErasureCodingPolicy(words[2]);
+                hdfs.setErasureCodingPolicy(new Path(words[1]), words[2]);
+                return "ok";
+            case "delete":
+                return "ok " + any().delete(new Path(words[1]), false);
+            case "locations":
+                return locations(words[1]);
+            case "counters":
+                FileSystem mode = mode(words[1]);
+                return "ok " + (mode instanceof ParitasHdfs ? ((ParitasHdfs) mode).counters() : "");
+            default:
+                return "error unknown command " + words[0];
+        }
+    }
+
+    private FileSystem mode(String name) throws IOException {
+        FileSystem mode = modes.get(name);
+        if (mode == null) {
+            throw new IOException("no mode " + name + " was named on the command line");
+        }
+        return mode;
+    }
+
+    private FileSystem any() {
+        return modes.values().iterator().next();
+    }
+
+    private String write(String[] words) throws IOException {
+        Path path = new Path(words[1]);
+        long bytes = Long.parseLong(words[2]);
+        long block = Long.parseLong(words[3]);
+        long seed = Long.parseLong(words[4]);
+        java.net.InetSocketAddress[] nodes = new java.net.InetSocketAddress[words.length - 5];
+        for (int i = 0; i < nodes.length; i++) {
+            int colon = words[5 + i].lastIndexOf(':');
+            nodes[i] = new java.net.InetSocketAddress(
+                    words[5 + i].substring(0, colon), Integer.parseInt(words[5 + i].substring(colon + 1)));
+        }
+        // HDFS takes favoured nodes for a file, not for a block: the file is made of one-block files, joined.
+        DistributedFileSystem hdfs = (DistributedFileSystem) any();
+        if (nodes.length == 0) {
+            try (FSDataOutputStream out = any().create(path, true, BUFFER_BYTES, (short) 1, block)) {
+                fill(out, seed, 0, bytes);
+            }
+            return "ok";
+        }
+        int blocks = (int) ((bytes + block - 1) / block);
+        Path[] rest = new Path[blocks - 1];
+        for (int i = 0; i < blocks; i++) {
+            Path part = i == 0 ? path : (rest[i - 1] = new Path(path + ".part" + i));
+            java.net.InetSocketAddress[] one = {nodes[i % nodes.length]};
+            try (FSDataOutputStream out = hdfs.create(
+                    part, org.apache.hadoop.fs.permission.FsPermission.getFileDefault(), true, BUFFER_BYTES, (short) 1,
+                    block, null, one)) {
+                fill(out, seed, i * block, Math.min(bytes, (i + 1) * block));
+            }
+        }
+        if (rest.length > 0) {
+            hdfs.concat(path, rest);
+        }
+        return "ok";
+    }
+
+    private static void fill(FSDataOutputStream out, long seed, long from, long end) throws IOException {
+        byte[] chunk = new byte[CHUNK_BYTES];
+        for (long at = from; at < end; ) {
+            chunk(chunk, seed, at / CHUNK_BYTES);
+            int skip = (int) (at % CHUNK_BYTES);
+            int count = (int) Math.min(end - at, CHUNK_BYTES - skip);
+            out.write(chunk, skip, count);
+            at += count;
+        }
+    }
+
+    /** The file's bytes of one chunk: cheap to make, and other for each seed and place. */
+    private static void chunk(byte[] into, long seed, long index) {
+        long state = new Random(seed * 1_000_003 + index).nextLong();
+        for (int i = 0; i < into.length; i += 8) {
+            state = state * 6364136223846793005L + 1442695040888963407L;
+            for (int b = 0; b < 8; b++) {
+                into[i + b] = (byte) (state >>> 8 * b);
+            }
+        }
+    }
+
+    private String timed(String[] words, long from, long most, String way) throws IOException {
+        FileSystem fs = mode(words[1]);
+        Path path = new Path(words[2]);
+        long length = fs.getFileStatus(path).getLen();
+        long end = Math.min(length, most > length - from ? length : from + most);
+        byte[] all = new byte[Math.toIntExact(end - from)];
+        long start = System.nanoTime();
+        int done = 0;
+        try (FSDataInputStream in = fs.open(path)) {
+            if (way.equals("pread")) {
+                in.readFully(from, all);
+                done = all.length;
+            } else if (way.equals("buffer")) {
+                java.nio.ByteBuffer direct = java.nio.ByteBuffer.allocateDirect(BUFFER_BYTES);
+                while (done < all.length) {
+                    direct.clear();
+                    int count = in.read(direct);
+                    if (count < 0) {
+                        break;
+                    }
+                    direct.flip();
+                    direct.get(all, done, count);
+                    done += count;
+                }
+            } else {
+                in.seek(from);
+                while (done < all.length) {
+                    int count = in.read(all, done, Math.min(BUFFER_BYTES, all.length - done));
+                    if (count < 0) {
+                        break;
+                    }
+                    done += count;
+                }
+                if (end == length && in.read() != -1) {
+                    return "error the stream goes on after its end";
+                }
+            }
+        }
+        long ns = System.nanoTime() - start;
+        return compare(all, done, Long.parseLong(words[3]), from) ? "ok " + ns + ' ' + done : "wrong bytes, or too few: " + done;
+    }
+
+    private String slow(String[] words) throws IOException {
+        FileSystem fs = mode(words[1]);
+        Path path = new Path(words[2]);
+        byte[] all = new byte[Math.toIntExact(fs.getFileStatus(path).getLen())];
+        long step = Long.parseLong(words[4]);
+        long start = System.nanoTime();
+        int done = 0;
+        try (FSDataInputStream in = fs.open(path)) {
+            while (done < all.length) {
+                int count = in.read(all, done, (int) Math.min(step, all.length - done));
+                if (count < 0) {
+                    break;
+                }
+                long before = done / step;
+                done += count;
+                if (done / step != before) {
+                    try {
+                        Thread.sleep(Long.parseLong(words[5]));
+                    } catch (InterruptedException e) {
+                        return "error interrupted";
+                    }
+                }
+            }
+        }
+        long ns = System.nanoTime() - start;
+        return compare(all, done, Long.parseLong(words[3]), 0) ? "ok " + ns + ' ' + done : "wrong bytes, or too few: " + done;
+    }
+
+    private static boolean compare(byte[] got, int count, long seed, long from) {
+        if (count != got.length) {
+            return false;
+        }
+        byte[] chunk = new byte[CHUNK_BYTES];
+        long index = -1;
+        for (int i = 0; i < count; i++) {
+            long at = from + i;
+            if (at / CHUNK_BYTES != index) {
+                index = at / CHUNK_BYTES;
+                chunk(chunk, seed, index);
+            }
+            if (got[i] != chunk[(int) (at % CHUNK_BYTES)]) {
+                return false;
+            }
+        }
+        return true;
+    }
+
+    private String locations(String path) throws IOException {
+        StringBuilder text = new StringBuilder("ok");
+        FileSystem fs = any();
+        for (org.apache.hadoop.fs.BlockLocation each :
+                fs.getFileBlockLocations(new Path(path), 0, Long.MAX_VALUE)) {
+            text.append(' ').append(each.getNames()[0]);
+        }
+        return text.toString();
+    }
+}
