@@ -17,7 +17,7 @@ SIMULATOR = $(TARGET)/release/simulator
 PROGRAMS = --package paritas --package paritas-simulator
 say = @printf '== %s, %s\n' '$@' "$$(date +%T)"
 
-.PHONY: run test tools java-test files-lab release release-mutants verify unit-test simulator-test mutant-test mutants black-box-test storm-test soak storm-mutant versus-valkey lab simulate digest bench fix simulator fuzz asan-test asan-soak
+.PHONY: run test tools java-test files-test files-lab release release-mutants verify unit-test simulator-test mutant-test mutants black-box-test storm-test soak storm-mutant versus-valkey lab simulate digest bench fix simulator fuzz asan-test asan-soak
 .NOTPARALLEL:
 
 # A whole cluster on this machine: make run ARGS="--nodes 7 --scheme 4+2"
@@ -42,7 +42,7 @@ unit-test:
 	$(say)
 	PARITAS_REQUIRE_ISAL=1 cargo test --workspace
 
-# The Java client of HDFS with its unit tests, and the jars of an HDFS for `black-box-test`. Maven downloads them once.
+# The Java client of HDFS with its unit tests, and the jars of an HDFS for `files-test`. Maven downloads them once.
 java-test: tools
 	$(say)
 	@if command -v java mvn >/dev/null; then scripts/build-java; \
@@ -75,7 +75,7 @@ mutants:
 black-box-test: tools release release-mutants
 	$(say)
 	PARITAS_BIN=$(abspath $(TARGET))/release/paritas PARITAS_FAULTY_BIN=$(abspath $(TARGET))/mutants/release/paritas \
-		$(PYTHON) -m pytest tests $(ARGS)
+		$(PYTHON) -m pytest tests --ignore tests/test_hdfs_reads.py $(ARGS)
 
 # Clients on few keys while nodes are killed and paused, then a linearizability checker: tests/storm/README.md.
 storm-test: tools release
@@ -108,6 +108,11 @@ lab: tools
 	cargo build --release --package paritas
 	PATH="$(abspath target/venv)/bin:$(addsuffix :,$(abspath $(firstword $(wildcard $(VALKEY)))))$$PATH" \
 		$(TARGET)/release/paritas lab run all --out docs/lab $(ARGS)
+
+# Reads of a real HDFS through the Java client: some minutes.
+files-test: java-test release
+	$(say)
+	PARITAS_BIN=$(abspath $(TARGET))/release/paritas $(PYTHON) -m pytest tests/test_hdfs_reads.py $(ARGS)
 
 # POCache's experiment 1 on a real HDFS whose links are shaped, into docs/lab: about fifteen minutes. Needs root.
 files-lab: tools java-test

@@ -130,8 +130,33 @@ def test_rules_give_new_values_their_class(start_cluster):
     assert client.execute_command(COMMAND, "other") == b"ec:2,2"
     # What is there stays.
     assert client.execute_command(COMMAND, "img:long") == b"eor:3,4"
-    with pytest.raises(redis.ResponseError, match="survives the loss of 1 nodes"):
-        client.config_set("redundancy-rules", "img:* rep:2")
+    with pytest.raises(redis.ResponseError, match="ec:5,2 needs 7 nodes"):
+        client.config_set("redundancy-rules", "img:* ec:5,2")
+
+
+def test_a_value_without_redundancy_goes_with_its_node_and_stops_nothing(cluster):
+    client = bytes_of(cluster, 0)
+    kept = {}
+    for n in range(40):
+        key = f"k{n}"
+        client.set(key, value_of(n, 200_000))
+        if n % 2 == 0:
+            client.execute_command(COMMAND, key, "none" if n % 4 else "rep:2")
+        else:
+            kept[key] = value_of(n, 200_000)
+    dead = cluster.kill(2, 3)
+    for key, value in kept.items():
+        assert client.get(key) == value, key
+    cluster.until_replaced(dead)
+    there = [key for key in (f"k{n}" for n in range(0, 40, 2)) if client.get(key) is not None]
+    for key in there:
+        assert client.get(key) == value_of(int(key[1:]), 200_000), key
+    lost = sum(int(cluster.client(node).info("paritas")["lost_values"]) for node in range(cluster.nodes))
+    assert len(there) + lost == 20 and lost > 0
+    # The list has all its redundancy again: two more may go.
+    cluster.kill(4, 5)
+    for key, value in kept.items():
+        assert client.get(key) == value, key
 
 
 def test_what_is_wrong_is_named_and_changes_nothing(cluster):
@@ -145,8 +170,6 @@ def test_what_is_wrong_is_named_and_changes_nothing(cluster):
         return str(raised.value)
 
     assert "is not a redundancy class: expected none, rep:COPIES" in error("large", "raid:5")
-    assert "rep:2 survives the loss of 1 nodes, and this cluster promises 2" in error("large", "rep:2")
-    assert "survives the loss of 0 nodes" in error("large", "none")
     assert "ec:5,2 needs 7 nodes, and a stripe list of this cluster has 6" in error("large", "ec:5,2")
     assert "at most one cut replica" in error("large", "eor:5,3")
     assert "no such key" in error("missing", "rep:3")

@@ -174,8 +174,8 @@ fn run(stage: &Stage) -> io::Result<Report> {
     }
     report.rows = rows;
     report.remarks.push(format!(
-        "Percent of the time saved by EC-oriented replication; medians of {} rounds on {NODES} nodes of one machine, with \
-         scheme k+m. The checks ask for the least saving that the paper has at any length. Bytes are those of the \
+        "Percent of the time saved by EC-oriented replication; medians of {} rounds on {NODES} nodes of one machine, \
+         with scheme k+m. The checks ask for the least saving that the paper has at any length. Bytes are those of the \
          connections between the nodes, both directions, as the system counts them.",
         stage.count(ROUNDS, 3)
     ));

@@ -4,8 +4,8 @@ use super::{LargeValue, Operation, Seen, Stop};
 use paritas_protocol::{Class, Out, class_of};
 use paritas_wire::resp::{encode, errors};
 
-const NOT_LARGE: &str = "ERR the value is stored in stripes with others, by the scheme of the cluster: only a value that \
-                         is larger than one object has redundancy of its own";
+const NOT_LARGE: &str = "ERR the value is stored in stripes with others, by the scheme of the cluster: only a value \
+                         that is larger than one object has redundancy of its own";
 
 impl<O: Out> Operation<'_, '_, O> {
     pub(crate) fn redundancy(&mut self) -> Result<(), Stop> {

@@ -1,6 +1,6 @@
-//! Values that have lost more parts than their class bears (P14.11). Only classes that bear fewer losses than the scheme
-//! can lose a value while the list is not lost. Its objects are removed: nobody can read them, and holders that are to
-//! make their parts would never become Live.
+//! Values that have lost more parts than their class bears (P14.11). Only classes that bear fewer losses than the
+//! scheme can lose a value while the list is not lost. Its objects are removed: they cannot be read, and holders that
+//! are to make their parts would never become Live.
 
 use super::StreamOwner;
 use crate::context::Context;
