@@ -133,7 +133,7 @@ mod tests {
         assert_eq!(class("one", 5).as_deref(), Some("ec:2,2"));
         assert_eq!(class("one more", 5), None);
         assert_eq!(class("im", 5), None);
-        assert_eq!(super::ClassRules::default().class_of(b"img:7", 5), None);
+        assert_eq!(ClassRules::default().class_of(b"img:7", 5), None);
     }
 
     #[test]

@@ -112,7 +112,7 @@ impl FromStr for LogAssist {
 
 /// Checks that the classes of rules fit the scheme of the cluster. An error says which does not, and why.
 pub fn check_class_rules(scheme: Scheme, rules: &ClassRules) -> Result<(), String> {
-    let positions = (scheme.width() - scheme.logged()) as u8;
+    let positions = scheme.width() - scheme.logged();
     let mut placed = rules.classes().map(|class| Placement::new(class, 0, positions, 0));
     placed
         .find_map(Result::err)
