@@ -295,7 +295,7 @@ impl Ledger {
         }
     }
 
-    /// No Live holder has parts of the stream, so no group of an earlier owner has any. Lists can be answered; objects
+    /// No other holder has parts of the stream, so no group of an earlier owner has any. Lists can be answered; objects
     /// that are reported later may name values that are lost.
     pub fn on_none_found(&mut self) {
         self.only_lost_are_unseen = self.learnt_at.is_none();

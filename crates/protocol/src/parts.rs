@@ -3,12 +3,12 @@
 //!
 //! A holder that is not Live must have every part that its position should have before it asks to become Live. For
 //! each stream of the list it knows that in one of two ways: it has compared the owner's list of groups to its end, or
-//! no Live holder has any part of the stream.
+//! no other holder has any part of the stream.
 
 use crate::context::Context;
 use crate::interface::{Channel, Out};
 use crate::stream_owner::StreamOwner;
-use paritas_base::configuration::{Configuration, Tenure};
+use paritas_base::configuration::{Assignment, Configuration, Tenure};
 use paritas_base::{Incarnation, NodeId, Position, Span, StreamId, Term, Time};
 use paritas_code::sum;
 use paritas_large::{Alive, Answer, Fetch, GroupId, Keeper, Page, PartId, PartName, Put, Record, Units};
@@ -89,9 +89,9 @@ struct Fetching {
 /// What is known of the parts of one stream.
 #[derive(Clone, Debug, Default)]
 struct Known {
-    /// Every Live holder has said that it has none.
+    /// Every other holder has said that it has none.
     has_none: bool,
-    /// Live holders that have said so under the installed configuration.
+    /// Holders that have said so under the installed configuration.
     none_at: BTreeSet<NodeId>,
     /// When the owner is asked for its list next, and other holders for their parts.
     ask_at: Time,
@@ -174,7 +174,7 @@ impl PositionParts {
         &self.keeper
     }
 
-    /// Whether every other Live holder has said that it has no part of this stream (P14.9).
+    /// Whether every other holder has said that it has no part of this stream (P14.9).
     pub(crate) fn has_none_of(&self, x: Position) -> bool {
         self.known.get(x.index()).is_some_and(|known| known.has_none)
     }
@@ -326,7 +326,7 @@ impl PositionParts {
         self.keeper.has_parts_of(x)
     }
 
-    /// A Live holder has parts of a stream, or none.
+    /// A holder has parts of a stream, or none.
     pub(crate) fn on_found<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,
@@ -342,9 +342,10 @@ impl PositionParts {
             return;
         }
         known.none_at.insert(from);
-        let mut others = live_others(configuration, self.position, positions_in_memory(cx, configuration)).peekable();
+        let mut others = others(configuration, self.position, positions_in_memory(cx, configuration));
         // Without a Live holder nobody can say.
-        known.has_none = others.peek().is_some() && others.all(|tenure| known.none_at.contains(&tenure.node));
+        let is_any_live = others.clone().any(|held| held.state.is_live());
+        known.has_none = is_any_live && others.all(|held| known.none_at.contains(&held.tenure.node));
     }
 
     // --- units -------------------------------------------------------------------------------------------------------
@@ -512,7 +513,8 @@ impl PositionParts {
         }
         let positions = positions_in_memory(cx, configuration);
         let position = self.position;
-        let others: Vec<Tenure> = live_others(configuration, position, positions)
+        let others: Vec<Tenure> = others(configuration, position, positions)
+            .map(|held| held.tenure)
             .filter(|tenure| !known.none_at.contains(&tenure.node))
             .collect();
         for tenure in others {
@@ -542,10 +544,12 @@ impl PositionParts {
     }
 
     /// B2: a part of a group that objects of this owner name, which the position should keep and does not.
-    pub fn missing_part(&self, owner: &StreamOwner) -> Option<String> {
+    /// Values that may be lost, and are removed in that case (P14.11), are left out.
+    pub fn missing_part(&self, configuration: &Configuration, owner: &StreamOwner) -> Option<String> {
         let page = owner.ledger().page(None, usize::MAX - 1)?;
         let x = owner.stream().x;
-        page.alive.iter().filter(|alive| !alive.is_staging).find_map(|alive| {
+        let must_be = |alive: &&Alive| !alive.is_staging && !owner.may_be_lost(configuration, &alive.record);
+        page.alive.iter().filter(must_be).find_map(|alive| {
             let placement = alive.record.placement(self.keeper.positions()).ok()?;
             let mine = |part: &paritas_large::Part| {
                 part.position == self.position.0 && alive.record.group_of(part) == alive.group
@@ -570,12 +574,15 @@ pub(crate) fn is_sound(chunk_bytes: usize, sum: u32, bytes: &[u8]) -> bool {
     bytes.len() <= chunk_bytes && sum::of_extent(chunk_bytes, 0, bytes) == sum
 }
 
-/// Live holders of positions in memory, except that of `position`.
-fn live_others(configuration: &Configuration, position: Position, positions: u8) -> impl Iterator<Item = Tenure> + '_ {
+/// Holders of positions in memory, except that of `position`.
+fn others(
+    configuration: &Configuration,
+    position: Position,
+    positions: u8,
+) -> impl Iterator<Item = Assignment> + Clone + '_ {
     let held = configuration.positions.iter().take(usize::from(positions)).enumerate();
     held.filter(move |(at, _)| *at != position.index())
-        .filter_map(|(_, held)| held.filter(|a| a.state.is_live()))
-        .map(|a| a.tenure)
+        .filter_map(|(_, held)| *held)
 }
 
 /// The answer of a holder, as it is on the wire.

@@ -356,7 +356,7 @@ impl StreamOwner {
     // --- time ----------------------------------------------------------------------------------------------------
 
     /// The end of a turn: the delta is sent, and due work is done. `parts_whole`: the position has every part of large
-    /// values that it must have. `has_none`: no Live holder has such parts of this stream (P14.9).
+    /// values that it must have. `has_none`: no other holder has such parts of this stream (P14.9).
     pub(crate) fn on_turn_end<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,

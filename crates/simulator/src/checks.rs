@@ -210,7 +210,10 @@ impl World {
                     let parts = theirs.into_iter().flat_map(|list| &list.parts);
                     let mut parts =
                         parts.filter(|parts| parts.tenure() == held.tenure && parts.position() == Position(i as u8));
-                    if let Some(what) = parts.next().and_then(|parts| parts.missing_part(owner)) {
+                    if let Some(what) = parts
+                        .next()
+                        .and_then(|parts| parts.missing_part(&list.configuration, owner))
+                    {
                         return Err(format!(
                             "B2: {} at position {i} is Live and has not {what} of stream {}",
                             held.tenure.node,

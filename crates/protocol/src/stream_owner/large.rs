@@ -131,7 +131,7 @@ impl StreamOwner {
     }
 
     /// Tells the ledger which records were put and removed since the last call, and tells holders which groups are
-    /// dead. `has_none`: no other Live holder has parts of the stream (P14.9).
+    /// dead. `has_none`: no other holder has parts of the stream (P14.9).
     pub(super) fn settle_records<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,

@@ -102,6 +102,16 @@ impl StreamOwner {
         }
     }
 
+    /// Whether a value may be lost as far as is known, and will be removed if it is.
+    pub(crate) fn may_be_lost(&self, configuration: &Configuration, record: &Record) -> bool {
+        let losses = &self.large.losses;
+        let group = &record.data_group;
+        let is_open = losses.looked_at != Some(configuration.epoch)
+            || losses.suspects.contains_key(group)
+            || losses.lost.contains(group);
+        is_open && record.class.tolerance() < configuration.parity
+    }
+
     /// Asks holders which parts of suspects they keep.
     fn ask_holders<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
         let again = cx.after(cx.shared.parameters.resend);
