@@ -7,7 +7,7 @@ use crate::context::Context;
 use crate::interface::{Channel, Out};
 use crate::parts::{positions_in_memory, to_wire};
 use crate::stream_owner::{Admission, Phase};
-use paritas_base::configuration::Configuration;
+use paritas_base::configuration::{Configuration, Tenure};
 use paritas_base::{Epoch, Position, Time};
 use paritas_large::{GroupId, Placement, Record};
 use paritas_store::{Blocked, Object};
@@ -40,6 +40,9 @@ pub(super) struct Losses {
     cursor: u64,
     /// The epoch under which suspects were looked for last.
     looked_at: Option<Epoch>,
+    /// By position: the tenure whose holder keeps its parts of all such values, those that are lost excepted, if it is
+    /// Live. A holder may become Live before it is known that there were such values (P14.9).
+    sure_of: Vec<Option<Tenure>>,
     /// When it goes on.
     at: Time,
 }
@@ -74,8 +77,8 @@ impl StreamOwner {
         }
     }
 
-    /// Under each configuration, the values that Live holders alone do not give back are suspects. Answers of before
-    /// say nothing of its holders.
+    /// Under each configuration, the values that the Live holders of before alone do not give back are suspects. Answers
+    /// of before say nothing of new holders.
     fn look_for_losses<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
         let (now, losses) = (cx.mono(), &mut self.large.losses);
         let is_new = losses.looked_at != Some(configuration.epoch);
@@ -90,15 +93,30 @@ impl StreamOwner {
         }
         losses.looked_at = Some(configuration.epoch);
         let positions = positions_in_memory(cx, configuration);
-        let is_live = |position: u8| {
-            let held = configuration.at(Position(position));
-            held.is_some_and(|held| held.state.is_live())
+        let is_sure = |position: u8| {
+            let held = configuration.at(Position(position)).filter(|held| held.state.is_live());
+            let tenure = held.map(|held| held.tenure);
+            tenure.is_some() && losses.sure_of.get(usize::from(position)) == Some(&tenure)
         };
+        let mut suspects = Vec::new();
         for record in self.large.ledger.weaker_than(configuration.parity) {
             let placement = record.placement(positions);
-            if placement.is_ok_and(|placement| !placement.is_readable(|part| is_live(part.position))) {
-                losses.suspect(record, now);
+            if placement.is_ok_and(|placement| !placement.is_readable(|part| is_sure(part.position))) {
+                suspects.push(record.clone());
             }
+        }
+        for record in suspects {
+            losses.suspect(&record, now);
+        }
+        self.note_sure(configuration);
+    }
+
+    /// Once no value is suspect, every holder of this configuration keeps what it must, or will when it is Live.
+    fn note_sure(&mut self, configuration: &Configuration) {
+        let losses = &mut self.large.losses;
+        if losses.suspects.is_empty() && losses.looked_at == Some(configuration.epoch) {
+            let positions = configuration.positions.iter();
+            losses.sure_of = positions.map(|held| held.map(|held| held.tenure)).collect();
         }
     }
 
@@ -180,16 +198,22 @@ impl StreamOwner {
             }
             !is_known
         });
+        self.note_sure(configuration);
     }
 
     /// One step of the search for objects that name lost values. They are removed also with too few Live parities
     /// (P3.1): these become Live only afterwards.
     fn remove_lost<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
+        // A value is forgotten once no holder needs its parts: its removal is acknowledged.
+        let ledger = &self.large.ledger;
+        self.large.losses.lost.retain(|group| ledger.is_alive(*group));
         if self.large.losses.lost.is_empty() || self.phase != Phase::Serve {
             return;
         }
-        let later = cx.after(cx.shared.parameters.retry);
-        self.large.losses.at = later;
+        self.large.losses.at = cx.after(cx.shared.parameters.retry);
+        if !self.large.losses.lost.iter().any(|group| ledger.is_named(*group)) {
+            return;
+        }
         if self.admit_removal(cx) != Admission::Admitted {
             return;
         }
@@ -227,10 +251,7 @@ impl StreamOwner {
         losses.cursor = next;
         if next != 0 {
             losses.at = cx.mono();
-            return;
         }
-        let ledger = &self.large.ledger;
-        losses.lost.retain(|group| ledger.is_named(*group));
     }
 }
 
