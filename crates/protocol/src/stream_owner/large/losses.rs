@@ -77,8 +77,8 @@ impl StreamOwner {
         }
     }
 
-    /// Under each configuration, the values that the Live holders of before alone do not give back are suspects. Answers
-    /// of before say nothing of new holders.
+    /// Under each configuration, the suspects are the values that the Live holders already examined do not give back by
+    /// themselves. Answers given under an earlier configuration say nothing of new holders.
     fn look_for_losses<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
         let (now, losses) = (cx.mono(), &mut self.large.losses);
         let is_new = losses.looked_at != Some(configuration.epoch);
