@@ -4,9 +4,11 @@
 //! once they are whole, so a keeper needs no order between streams: it takes parts of every stream of its list.
 //!
 //! A part is *open* while its writer sends its units in order. It is *kept* once it has all of them. It is *made* if
-//! its units are computed from other parts: the holder is new, or the writer's units have not all arrived.
+//! its units are computed from other parts: the holder is new, or the writer's units have not all arrived. It is
+//! *repaired* if units have wrong bytes: it is kept meanwhile.
 
 mod make;
+mod repair;
 
 use crate::ledger::{Alive, Page};
 use crate::{GroupId, Part, PartName, Placement, Record};
@@ -15,9 +17,12 @@ pub use make::Fetch;
 use make::Maker;
 use paritas_base::{Position, Term};
 use paritas_code::{crc32c_append, sum};
+use repair::{Repair, Scrub};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+/// The number of no unit: a question for it asks whether the part is whole and its bytes are right, as far as is known.
+pub const WHOLE_PART: u32 = u32::MAX;
 /// Parts that are made at a time. Further ones are only noted.
 const MAKERS_MAX: usize = 64;
 
@@ -93,6 +98,8 @@ enum State {
     Open(Term),
     Making(Box<Maker>),
     Kept,
+    /// It is kept, and at least one unit has wrong bytes.
+    Wrong(Box<Repair>),
 }
 
 /// What a holder knows of the list of one stream.
@@ -115,15 +122,17 @@ pub struct Keeper<U> {
     /// Positions of the list in memory.
     positions: u8,
     parts: BTreeMap<PartId, Held<U>>,
-    /// Those of them that are open or being made: few, even if there are many parts.
+    /// Those of them that are open, being made or repaired: few, even if there are many parts.
     unfinished: BTreeSet<PartId>,
     /// Parts that were declined, or that a list names and there was no memory for.
     owed: BTreeMap<PartId, Option<Arc<Record>>>,
     lists: BTreeMap<Position, Listing>,
     /// It may still decline: it is Filling and has not asked to become Live.
     may_decline: bool,
-    /// Parts that it has begun to make.
+    /// Parts that it has begun to make or to repair.
     makers: u64,
+    scrub: Scrub,
+    repaired: u64,
 }
 
 impl<U: core::fmt::Debug> Keeper<U> {
@@ -139,6 +148,8 @@ impl<U: core::fmt::Debug> Keeper<U> {
             lists: BTreeMap::new(),
             may_decline: !is_born,
             makers: 0,
+            scrub: Scrub::default(),
+            repaired: 0,
         }
     }
 
@@ -250,7 +261,7 @@ impl<U: core::fmt::Debug> Keeper<U> {
         self.parts.insert(id, held);
     }
 
-    /// Parts that are open or being made.
+    /// Parts that are open, being made or repaired.
     fn unfinished(&self) -> impl Iterator<Item = (&PartId, &Held<U>)> {
         self.unfinished.iter().filter_map(|id| Some((id, self.parts.get(id)?)))
     }
@@ -374,6 +385,13 @@ impl<U: core::fmt::Debug> Keeper<U> {
                     self.owed.remove(&id);
                     continue;
                 }
+                Some(State::Wrong(repair)) => {
+                    self.owed.remove(&id);
+                    if !repair.maker.is_of(record) {
+                        self.repair(memory.unit_bytes(), id, record);
+                    }
+                    continue;
+                }
                 // An object names the group: its writer sends nothing more. Or the value got another class, and with it
                 // other sources.
                 Some(_) => self.drop_part(memory, &id),
@@ -401,7 +419,7 @@ impl<U: core::fmt::Debug> Keeper<U> {
     /// Tries again to make the parts that there was no memory for, or too few sources. Called by a timer.
     pub fn retry<M: Units<Unit = U>>(&mut self, memory: &M) {
         for id in &self.unfinished {
-            if let Some(State::Making(maker)) = self.parts.get_mut(id).map(|held| &mut held.state) {
+            if let Some(maker) = self.parts.get_mut(id).and_then(Held::maker_mut) {
                 maker.retry();
             }
         }
@@ -411,9 +429,7 @@ impl<U: core::fmt::Debug> Keeper<U> {
     /// Whether a stream's list must be asked for: it was not compared to its end, a part was declined since, or one
     /// cannot be made, perhaps since its group is dead.
     pub fn needs_list(&self, x: Position) -> bool {
-        let is_stuck = |(id, held): (&PartId, &Held<U>)| {
-            id.x == x && matches!(&held.state, State::Making(maker) if maker.is_stuck())
-        };
+        let is_stuck = |(id, held): (&PartId, &Held<U>)| id.x == x && held.maker().is_some_and(Maker::is_stuck);
         let is_listed = self.lists.get(&x).is_some_and(|listing| listing.is_current);
         !is_listed || self.owes(x) || self.unfinished().any(is_stuck)
     }
@@ -435,10 +451,7 @@ impl<U: core::fmt::Debug> Keeper<U> {
     pub fn next_fetch(&mut self, has: impl Fn(u8) -> bool) -> Option<(PartId, Fetch)> {
         self.unfinished
             .iter()
-            .find_map(|id| match &mut self.parts.get_mut(id)?.state {
-                State::Making(maker) => Some((*id, maker.next_fetch(&has)?)),
-                _ => None,
-            })
+            .find_map(|id| Some((*id, self.parts.get_mut(id)?.maker_mut()?.next_fetch(&has)?)))
     }
 
     /// The answer to a fetch for this part: the unit, or `None` if the other holder does not have it. Returns the check
@@ -452,8 +465,13 @@ impl<U: core::fmt::Debug> Keeper<U> {
     ) -> Option<u32> {
         let unit_bytes = memory.unit_bytes();
         let held = self.parts.get_mut(&id)?;
-        let State::Making(maker) = &mut held.state else {
-            return None;
+        let maker = match &mut held.state {
+            State::Making(maker) => maker,
+            State::Wrong(_) => {
+                self.on_made_again(memory, id, fetch, bytes);
+                return None;
+            }
+            State::Open(_) | State::Kept => return None,
         };
         let mut made = Vec::new();
         maker.on_fetched(fetch, bytes, |unit| made.push(unit.to_vec()));
@@ -487,7 +505,7 @@ impl<U: core::fmt::Debug> Keeper<U> {
     /// Begins again what waits for a source that is gone.
     pub fn on_source_lost(&mut self, position: u8) {
         for id in &self.unfinished {
-            if let Some(State::Making(maker)) = self.parts.get_mut(id).map(|held| &mut held.state) {
+            if let Some(maker) = self.parts.get_mut(id).and_then(Held::maker_mut) {
                 maker.on_lost(position);
             }
         }
@@ -496,16 +514,14 @@ impl<U: core::fmt::Debug> Keeper<U> {
     /// A unit of a part that is kept here, with its sum. `None` if the part is not here, or the bytes do not have
     /// their sum.
     pub fn read<'a, M: Units<Unit = U>>(&'a self, memory: &'a M, id: &PartId, unit: u32) -> Option<(u32, &'a [u8])> {
-        let held = self.parts.get(id).filter(|held| matches!(held.state, State::Kept))?;
-        let length = held.length_of(unit, memory.unit_bytes())?;
-        let (stored, sum) = (held.units.get(unit as usize)?, *held.sums.get(unit as usize)?);
+        let (stored, length, sum) = self.stored(memory.unit_bytes(), id, unit)?;
         let bytes = memory.bytes(stored, length);
         (sum_of(bytes, memory.unit_bytes()) == sum).then_some((sum, bytes))
     }
 
     /// Whether a part is kept here.
     pub fn is_kept(&self, id: &PartId) -> bool {
-        self.parts.get(id).is_some_and(|held| matches!(held.state, State::Kept))
+        self.parts.get(id).is_some_and(Held::is_kept)
     }
 
     /// Whether the list of a stream was compared to its end since it was asked for last.
@@ -523,10 +539,9 @@ impl<U: core::fmt::Debug> Keeper<U> {
         self.owed.keys().any(|id| id.x == x)
     }
 
-    /// Whether it has parts to make, or such as there was no memory for.
+    /// Whether it has parts to make or to repair, or such as there was no memory for.
     pub fn is_busy(&self) -> bool {
-        let is_making = |held: &Held<U>| matches!(held.state, State::Making(_));
-        self.owed.values().any(Option::is_some) || self.unfinished().any(|(_, held)| is_making(held))
+        self.owed.values().any(Option::is_some) || self.unfinished().any(|(_, held)| held.maker().is_some())
     }
 
     /// Positions of the list in memory.
@@ -595,11 +610,31 @@ impl<U> Held<U> {
         }
     }
 
+    fn is_kept(&self) -> bool {
+        matches!(self.state, State::Kept | State::Wrong(_))
+    }
+
+    fn maker(&self) -> Option<&Maker> {
+        match &self.state {
+            State::Making(maker) => Some(maker),
+            State::Wrong(repair) => Some(&repair.maker),
+            State::Open(_) | State::Kept => None,
+        }
+    }
+
+    fn maker_mut(&mut self) -> Option<&mut Maker> {
+        match &mut self.state {
+            State::Making(maker) => Some(maker),
+            State::Wrong(repair) => Some(&mut repair.maker),
+            State::Open(_) | State::Kept => None,
+        }
+    }
+
     fn answer(&self) -> Answer {
         match self.state {
             State::Open(_) => Answer::Open(self.units.len() as u32),
             State::Making(_) => Answer::Making,
-            State::Kept => Answer::Kept(self.check()),
+            State::Kept | State::Wrong(_) => Answer::Kept(self.check()),
         }
     }
 

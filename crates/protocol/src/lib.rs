@@ -33,11 +33,11 @@ pub use interface::{
 pub use lists::{Halted, List, Lists, Role};
 pub use mark::Mark;
 pub use parameters::{ClientLimits, LogAssist, Parameters, Reads, check_class_rules};
-pub use paritas_large::{Class, ClassRules};
+pub use paritas_large::{Class, ClassRules, PartId};
 pub use paritas_store::Policy;
 pub use parity_member::{Log, ParityMember};
 pub use parts::PositionParts;
-pub use replica::{Figures, FrontMessage, Notice, Opinions, Replica, flip_bit};
+pub use replica::{Figures, FrontMessage, Notice, Opinions, Replica, flip_bit, flip_bit_of_unit};
 pub use ring::{Record, Ring};
 pub use rules::{Fault, Rules, TakenAgain};
 pub use scrub::ScrubCounts;

@@ -139,6 +139,12 @@ impl Lists {
         self.lists.get_mut(at)?.as_mut()
     }
 
+    /// The parts of large values at a position.
+    pub(crate) fn parts_mut(&mut self, list: ListId, position: Position) -> Option<&mut PositionParts> {
+        let parts = &mut self.get_mut(list)?.parts;
+        parts.iter_mut().find(|parts| parts.position() == position)
+    }
+
     /// The entry of a list, created if there is none.
     pub(crate) fn entry(&mut self, id: ListId) -> &mut Option<List> {
         let at = usize::from(id.0);

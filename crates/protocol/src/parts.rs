@@ -7,11 +7,12 @@
 
 use crate::context::Context;
 use crate::interface::{Channel, Out};
+use crate::scrub::Step;
 use crate::stream_owner::StreamOwner;
 use paritas_base::configuration::{Assignment, Configuration, Tenure};
 use paritas_base::{Incarnation, NodeId, Position, Span, StreamId, Term, Time};
 use paritas_code::sum;
-use paritas_large::{Alive, Answer, Fetch, GroupId, Keeper, Page, PartId, PartName, Put, Record, Units};
+use paritas_large::{Alive, Answer, Fetch, GroupId, Keeper, Page, PartId, PartName, Put, Record, Units, WHOLE_PART};
 use paritas_store::{Arena, ChunkRef, Part, Purpose};
 use paritas_wire::peer::{self, AliveGroups, Groups, Message};
 use std::collections::{BTreeMap, BTreeSet};
@@ -350,12 +351,51 @@ impl PositionParts {
 
     // --- units -------------------------------------------------------------------------------------------------------
 
-    /// Sum and bytes of a unit that is kept here.
-    pub(crate) fn read(&self, arena: &mut Arena, x: Position, name: PartName, unit: u32) -> Option<(u32, Vec<u8>)> {
-        let memory = writing(arena);
+    /// Sum and bytes of a unit that is kept here. No bytes of [`WHOLE_PART`], if the part is whole and right.
+    pub(crate) fn read<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        x: Position,
+        name: PartName,
+        unit: u32,
+    ) -> Option<(u32, Vec<u8>)> {
         let id = PartId { x, name };
-        let (sum, bytes) = self.keeper.read(&memory, &id, unit)?;
-        Some((sum, bytes.to_vec()))
+        if unit == WHOLE_PART {
+            let none = || (sum::of_extent(cx.shared.arena.chunk_bytes(), 0, &[]), Vec::new());
+            return self.keeper.is_sound(&id).then(none);
+        }
+        let memory = writing(&mut cx.shared.arena);
+        if let Some((sum, bytes)) = self.keeper.read(&memory, &id, unit) {
+            return Some((sum, bytes.to_vec()));
+        }
+        self.check(cx, id, unit);
+        None
+    }
+
+    /// Compares the next unit with its sum (P14.12).
+    pub(crate) fn scrub<O: Out>(&mut self, cx: &mut Context<'_, O>) -> Step {
+        if !cx.rules().compares_units() {
+            return Step::Ended;
+        }
+        let Some((id, unit)) = self.keeper.next_to_check() else {
+            return Step::Ended;
+        };
+        self.check(cx, id, unit);
+        Step::Checked
+    }
+
+    fn check<O: Out>(&mut self, cx: &mut Context<'_, O>, id: PartId, unit: u32) {
+        let is_right = self.keeper.check(&making(&mut cx.shared.arena), id, unit);
+        cx.shared.scrub.bad += u64::from(!is_right);
+    }
+
+    /// Whether a unit is kept here and has wrong bytes.
+    pub fn is_wrong(&self, arena: &Arena, id: &PartId, unit: u32) -> bool {
+        let stored = self.keeper.stored(arena.chunk_bytes() as u32, id, unit);
+        stored.is_some_and(|(slot, length, sum)| {
+            let bytes = arena.bytes(*slot).get(..length as usize);
+            bytes.is_none_or(|bytes| !is_sound(arena.chunk_bytes(), sum, bytes))
+        })
     }
 
     /// The answer to a request for a unit. False if this position did not ask.
@@ -398,8 +438,11 @@ impl PositionParts {
         fetching: &Fetching,
         bytes: Option<Vec<u8>>,
     ) -> Option<u32> {
+        let before = self.keeper.repaired();
         let memory = &mut making(&mut cx.shared.arena);
-        self.keeper.on_fetched(memory, fetching.part, &fetching.fetch, bytes)
+        let check = self.keeper.on_fetched(memory, fetching.part, &fetching.fetch, bytes);
+        cx.shared.scrub.repaired += self.keeper.repaired() - before;
+        check
     }
 
     fn drop_fetches<O: Out>(&mut self, cx: &mut Context<'_, O>, is_over: impl Fn(&Fetching) -> bool) {

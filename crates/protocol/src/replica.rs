@@ -39,7 +39,7 @@ use paritas_base::{Clock, ConnId, Epoch, Incarnation, ListId, NodeId, Position, 
 use paritas_code::{Code, Scheme};
 use paritas_store::{Arena, HugeRange, Old};
 use paritas_wire::peer::{self, Message, kind};
-pub use scrub::flip_bit;
+pub use scrub::{flip_bit, flip_bit_of_unit};
 
 /// The most rounds of exchange between roles of this node in one event; a question and its answer are two. The rest is
 /// left to the next turn, so that a rebuild from chunks of this node does not delay other work.

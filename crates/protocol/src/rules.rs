@@ -119,6 +119,7 @@ enum Mutant {
     MendedAtAnyVersion,
     ChunkDroppedWithUnackedDelta,
     WrongChunkKept,
+    UnitsNotScrubbed,
 
     // Refill of parity.
     VersionForAsOf,
@@ -169,7 +170,7 @@ impl Rules {
 }
 
 #[cfg(feature = "mutants")]
-const NAMES: [(&str, Mutant); 60] = [
+const NAMES: [(&str, Mutant); 61] = [
     ("owner-judges-who-is-alive", Mutant::OwnerJudgesWhoIsAlive),
     ("no-epoch-fence", Mutant::NoEpochFence),
     ("serve-before-push", Mutant::Does(Fault::ServeBeforePush)),
@@ -218,6 +219,7 @@ const NAMES: [(&str, Mutant); 60] = [
     ("wrong-chunk-kept", Mutant::WrongChunkKept),
     ("mended-at-any-version", Mutant::MendedAtAnyVersion),
     ("parity-not-scrubbed", Mutant::ParityNotScrubbed),
+    ("units-not-scrubbed", Mutant::UnitsNotScrubbed),
     ("stash-without-term", Mutant::StashWithoutTerm),
     ("parity-stash-without-term", Mutant::ParityStashWithoutTerm),
     ("logged-parity-at-any-version", Mutant::LoggedParityAtAnyVersion),

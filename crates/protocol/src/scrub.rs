@@ -1,5 +1,6 @@
 //! The rate at which a node checks its memory for wrong bytes (P9.2), and counts of the result. Roles are checked one
-//! after the other. An owner compares its chunks with their sums; a parity member compares its chunks with the data.
+//! after the other. An owner compares its chunks with their sums; a parity member compares its chunks with the data; then
+//! the parts of large values at the position are compared with their sums.
 
 use crate::parameters::Parameters;
 use paritas_base::{ListId, Position, Span, Time};
@@ -36,6 +37,8 @@ pub struct ScrubCounts {
 pub(crate) struct Scrub {
     /// The position that is checked now.
     pub(crate) turn: (ListId, Position),
+    /// Its chunks have been checked, and its parts of large values are checked now.
+    pub(crate) of_parts: bool,
     /// When the next chunk may be checked.
     pub(crate) next_at: Time,
     /// A role waits for chunks of other nodes.
@@ -58,6 +61,7 @@ impl Default for Scrub {
     fn default() -> Self {
         Self {
             turn: Self::START,
+            of_parts: false,
             next_at: Time(0),
             waits: false,
             checked: 0,

@@ -478,6 +478,9 @@ impl World {
         if let Some(at) = self.pass_under_way() {
             return Some(format!("n{at} has not scrubbed all its chunks"));
         }
+        if let Some(what) = self.wrong_unit() {
+            return Some(what);
+        }
         if let Some(hand_off) = self.hand_off_under_way() {
             return Some(format!("a hand-off is still under way: {hand_off:?}"));
         }

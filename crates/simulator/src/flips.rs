@@ -1,4 +1,5 @@
-//! Memory errors (P9): one bit at a time flips in a chunk of data, of the index or of parity.
+//! Memory errors (P9, P14.12): one bit at a time flips in a chunk of data, of the index or of parity, or in a unit of a
+//! large value.
 //!
 //! A flipped bit counts as the loss of that chunk until it is repaired, so that other faults leave the redundancy that
 //! the repair needs. The effects of wrong bytes that are read or overwritten at an owner before a scrub are known
@@ -9,6 +10,7 @@ use crate::driver::Process;
 use crate::marks::Seen;
 use crate::world::World;
 use paritas_base::{Incarnation, ListId, Position, StreamId, Stripe};
+use paritas_protocol::PartId;
 use paritas_protocol::paritylog::Key;
 use paritas_protocol::{List, ParityMember, Phase, Role};
 
@@ -19,11 +21,18 @@ pub(crate) struct Flip {
     incarnation: Incarnation,
     list: ListId,
     position: Position,
-    stripe: Stripe,
+    place: Place,
     /// Whether it is in an owner's chunk; else in a member's.
     of_data: bool,
     /// Number of chunks that the process had repaired before.
     repaired: u64,
+}
+
+/// What holds the bit.
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    Chunk(Stripe),
+    Unit(PartId, u32),
 }
 
 impl World {
@@ -40,6 +49,12 @@ impl World {
         if process.paused_until > self.now {
             return;
         }
+        if which & 3 != 0 && self.flip_unit(at, which, bit as usize) {
+            return;
+        }
+        let Some(process) = self.processes[at].as_ref() else {
+            return;
+        };
         let roles: Vec<(ListId, &Role)> = process.roles().collect();
         let Some((list, role)) = roles.get((which >> 32) as usize % roles.len().max(1)).copied() else {
             return;
@@ -116,7 +131,7 @@ impl World {
             incarnation,
             list,
             position,
-            stripe,
+            place: Place::Chunk(stripe),
             of_data: stream.is_some(),
             repaired,
         });
@@ -125,22 +140,91 @@ impl World {
         }
     }
 
+    /// Flips a bit in a unit of a large value that a process keeps. False if there is none, or the redundancy does not
+    /// allow it.
+    fn flip_unit(&mut self, at: usize, which: u64, bit: usize) -> bool {
+        let Some(process) = self.processes[at].as_ref() else {
+            return false;
+        };
+        let lists = process.node.replica().lists();
+        let parts = lists.flat_map(|list| list.parts.iter().map(|parts| (list.configuration.list, parts)));
+        let mut units = Vec::new();
+        for (list, parts) in parts {
+            let kept = parts.keeper().kept_units();
+            units.extend(kept.map(|(id, unit)| (list, parts.position(), id, unit)));
+        }
+        let Some((list, position, id, unit)) = units.get((which >> 32) as usize % units.len().max(1)).copied() else {
+            return false;
+        };
+        let of_data = self.configuration(list).is_data(position);
+        if !self.may_flip(list, of_data) {
+            return false;
+        }
+        let Some(process) = self.processes[at].as_mut() else {
+            return false;
+        };
+        let repaired = process.node.figures().scrub_repaired;
+        if !process
+            .node
+            .replica_mut()
+            .flip_bit_of_unit((list, position), &id, unit, bit)
+        {
+            return false;
+        }
+        self.flipped = Some(Flip {
+            at,
+            incarnation: process.incarnation,
+            list,
+            position,
+            place: Place::Unit(id, unit),
+            of_data,
+            repaired,
+        });
+        self.counts.flips += 1;
+        self.marks.see(Seen::UnitFlipped);
+        self.log(|| format!("n{at} bit {bit} of unit {unit} of {id:?} flips"));
+        true
+    }
+
+    /// The flip, if it is in a unit of a large value, not repaired, and the value must not be lost (P14.11).
+    pub(crate) fn wrong_unit(&self) -> Option<String> {
+        let flip = self.unrepaired()?;
+        let Place::Unit(id, unit) = flip.place else { return None };
+        let list = self.processes[flip.at].as_ref()?.node.replica().list(flip.list)?;
+        let parts = list.parts.iter().find(|parts| parts.position() == flip.position)?;
+        let class = parts.keeper().record_of(&id)?.class;
+        let must_be_right = usize::from(class.tolerance()) >= self.swarm.parity as usize;
+        must_be_right.then(|| format!("n{} keeps unit {unit} of {id:?} with wrong bytes", flip.at))
+    }
+
     /// The flip, if it is not repaired and its chunk still exists.
     pub(crate) fn unrepaired(&self) -> Option<Flip> {
         let flip = self.flipped?;
+        if let Place::Unit(id, unit) = flip.place {
+            let process = self.processes[flip.at].as_ref()?;
+            let list = process
+                .node
+                .replica()
+                .list(flip.list)
+                .filter(|_| process.incarnation == flip.incarnation)?;
+            let parts = list.parts.iter().find(|parts| parts.position() == flip.position)?;
+            return parts
+                .is_wrong(process.node.replica().arena(), &id, unit)
+                .then_some(flip);
+        }
+        let Place::Chunk(stripe) = flip.place else { return None };
         let process = self.processes[flip.at].as_ref()?;
         if process.incarnation != flip.incarnation || process.node.figures().scrub_repaired > flip.repaired {
             return None;
         }
         let mut stashed = process.node.replica().stashed();
-        if stashed.any(|(list, position, old)| (list, position, old.stripe) == (flip.list, flip.position, flip.stripe))
-        {
+        if stashed.any(|(list, position, old)| (list, position, old.stripe) == (flip.list, flip.position, stripe)) {
             // The chunk may be reconstructed with the same wrong bit.
             return Some(flip);
         }
         let key = Key {
             list: flip.list,
-            stripe: flip.stripe,
+            stripe,
         };
         if let (Some(log), false) = (process.node.replica().parity_log(), flip.of_data)
             && log.position(key) == Some(flip.position)
@@ -151,11 +235,11 @@ impl World {
         }
         let mut roles = process.node.replica().list(flip.list)?.roles.iter();
         let there = match roles.find(|role| role.position() == flip.position)? {
-            Role::Owner(owner) => owner.store().chunks().slot(flip.stripe).is_err(),
+            Role::Owner(owner) => owner.store().chunks().slot(stripe).is_err(),
             Role::Member(member) => {
-                let chunk = member.chunk(process.node.replica().arena(), flip.stripe);
+                let chunk = member.chunk(process.node.replica().arena(), stripe);
                 let in_memory = chunk.is_some_and(|(_, bytes)| bytes.is_some());
-                in_memory || member.lost_stripe() == Some(flip.stripe)
+                in_memory || member.lost_stripe() == Some(stripe)
             }
             Role::Halted(_) => false,
         };
@@ -181,7 +265,10 @@ impl World {
     /// The parity chunk that is wrong at this process, and is allowed to be.
     pub(crate) fn wrong_parity(&self, at: usize) -> Option<(ListId, Stripe)> {
         let flip = self.unrepaired().filter(|f| f.at == at && !f.of_data)?;
-        Some((flip.list, flip.stripe))
+        match flip.place {
+            Place::Chunk(stripe) => Some((flip.list, stripe)),
+            Place::Unit(..) => None,
+        }
     }
 
     /// After the faults, every process scrubs all its chunks once, beginning when it knows the final configurations. A

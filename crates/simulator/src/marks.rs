@@ -19,6 +19,7 @@ pub(crate) enum Seen {
     DataFlipped,
     IndexFlipped,
     ParityFlipped,
+    UnitFlipped,
     DiskFlipped,
     StandIn,
     StandInLost,
@@ -50,7 +51,7 @@ pub(crate) enum Seen {
     ClassChanged,
 }
 
-const SEEN: [(Seen, &str); 41] = [
+const SEEN: [(Seen, &str); 42] = [
     (Seen::TwoTakeovers, "two data positions without their chunks at once"),
     (Seen::RefillBesideTakeover, "a parity refilled beside a takeover"),
     (Seen::BornAgain, "a position without parity begins again empty"),
@@ -63,6 +64,7 @@ const SEEN: [(Seen, &str); 41] = [
     (Seen::DataFlipped, "a bit flipped in a data chunk"),
     (Seen::IndexFlipped, "a bit flipped in an index page"),
     (Seen::ParityFlipped, "a bit flipped in a parity chunk"),
+    (Seen::UnitFlipped, "a bit flipped in a unit of a large value"),
     (Seen::DiskFlipped, "a bit flipped on the disk of a log node"),
     (Seen::StandIn, "10.5 a node that is named twice in the list"),
     (Seen::StandInLost, "10.5 a crash that takes two positions of the list"),

@@ -239,8 +239,8 @@ pub(crate) fn config_set<O: Out>(
     encode::ok(out);
 }
 
-/// CONFIG SET flip-bit "LIST POSITION KIND NUMBER BIT", where KIND is data or index. Only in builds for tests: it
-/// simulates a memory error.
+/// CONFIG SET flip-bit "LIST POSITION KIND NUMBER BIT", where KIND is data, index or unit (of a large value). Only in
+/// builds for tests: it simulates a memory error.
 #[cfg(feature = "mutants")]
 fn flip_bit<O: Out>(cx: &mut Context<'_, O>, lists: &Lists, out: &mut Vec<u8>, what: &[u8]) {
     use paritas_base::{ListId, Position, Stripe};
@@ -250,6 +250,15 @@ fn flip_bit<O: Out>(cx: &mut Context<'_, O>, lists: &Lists, out: &mut Vec<u8>, w
     let flipped = place.zip(chunk).is_some_and(|((list, position), (n, bit))| {
         let list = ListId(u16::try_from(list).unwrap_or(u16::MAX));
         let position = Position(u8::try_from(position).unwrap_or(u8::MAX));
+        if words.get(2) == Some(&"unit") {
+            let mut parts = lists.get(list).into_iter().flat_map(|list| &list.parts);
+            let parts = parts.find(|parts| parts.position() == position);
+            let found = parts.and_then(|parts| parts.keeper().kept_units().nth(n as usize));
+            return found.is_some_and(|(part, unit)| {
+                let arena = &mut cx.shared.arena;
+                paritas_protocol::flip_bit_of_unit(arena, lists, (list, position), &part, unit, bit as usize)
+            });
+        }
         let n = n & Stripe::NUMBER_MAX;
         let is_index = words.get(2) == Some(&"index");
         let stripe = if is_index {

@@ -165,10 +165,8 @@ pub(super) fn on_unfenced<O: Out>(
         }
         Message::ReadUnit { id, name, unit } => {
             let found = from_wire(name).and_then(|name| {
-                let arena = &mut cx.shared.arena;
-                list.parts
-                    .iter()
-                    .find_map(|held| held.read(arena, stream.x, name, unit))
+                let mut parts = list.parts.iter_mut();
+                parts.find_map(|held| held.read(cx, stream.x, name, unit))
             });
             let unit = found.as_ref().map(|(sum, bytes)| (*sum, bytes.as_slice()));
             let message = Message::UnitValue { id, unit };

@@ -8,6 +8,7 @@ use crate::scrub::{Scrub, Step};
 use crate::stream_owner::Phase;
 use paritas_base::configuration::Configuration;
 use paritas_base::{Clock, ListId, Position, StreamId, Stripe};
+use paritas_large::PartId;
 use paritas_store::Arena;
 
 /// The most chunks checked in one turn.
@@ -32,7 +33,29 @@ pub fn flip_bit(
     byte.map(|byte| *byte ^= 1 << (bit % 8)).is_some()
 }
 
+/// As [`flip_bit`], of a unit of a large value that is kept at a position of this node.
+pub fn flip_bit_of_unit(
+    arena: &mut Arena,
+    lists: &Lists,
+    (list, position): (ListId, Position),
+    part: &PartId,
+    unit: u32,
+    bit: usize,
+) -> bool {
+    let mut parts = lists.get(list).into_iter().flat_map(|list| &list.parts);
+    let parts = parts.find(|parts| parts.position() == position);
+    let stored = parts.and_then(|parts| parts.keeper().stored(arena.chunk_bytes() as u32, part, unit));
+    let Some((slot, length, _)) = stored else { return false };
+    let byte = arena.bytes_mut(*slot).get_mut(bit / 8 % (length as usize).max(1));
+    byte.map(|byte| *byte ^= 1 << (bit % 8)).is_some()
+}
+
 impl Replica {
+    /// [`flip_bit_of_unit`].
+    pub fn flip_bit_of_unit(&mut self, at: (ListId, Position), part: &PartId, unit: u32, bit: usize) -> bool {
+        flip_bit_of_unit(&mut self.shared.arena, &self.lists, at, part, unit, bit)
+    }
+
     /// [`flip_bit`].
     pub fn flip_bit(&mut self, at: (ListId, Position), stripe: Stripe, bit: usize) -> bool {
         flip_bit(&mut self.shared.arena, &self.lists, at, stripe, bit)
@@ -91,8 +114,13 @@ impl Replica {
                 return;
             };
             let (list, position) = place(configuration, role);
+            cx.shared.scrub.of_parts &= turn == (list, position);
             cx.shared.scrub.turn = (list, position);
             let step = match role {
+                _ if cx.shared.scrub.of_parts => self
+                    .lists
+                    .parts_mut(list, position)
+                    .map_or(Step::Ended, |parts| parts.scrub(&mut cx)),
                 Role::Halted(_) => Step::Ended,
                 Role::Owner(owner) => owner.scrub(&mut cx, configuration),
                 Role::Member(member) => member.scrub(&mut cx, configuration),
@@ -106,7 +134,11 @@ impl Replica {
                     scrub.next_at = until;
                     return;
                 }
-                Step::Ended => scrub.turn = (list, Position(position.0.saturating_add(1))),
+                Step::Ended if !scrub.of_parts && !repairs => scrub.of_parts = true,
+                Step::Ended => {
+                    scrub.of_parts = false;
+                    scrub.turn = (list, Position(position.0.saturating_add(1)));
+                }
             }
         }
     }

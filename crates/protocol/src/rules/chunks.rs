@@ -52,6 +52,11 @@ impl Rules {
         found == kept || self.breaks(Mutant::WrongChunkKept)
     }
 
+    /// P14.12: each unit of a large value that is kept is compared with its sum.
+    pub(crate) fn compares_units(self) -> bool {
+        !self.breaks(Mutant::UnitsNotScrubbed)
+    }
+
     /// P9.2: parity is wrong if it is not what the data encodes to at the very versions that it stands for.
     pub(crate) fn parity_is_wrong(self, same: bool, of_same_versions: bool) -> bool {
         !same && of_same_versions && !self.breaks(Mutant::ParityNotScrubbed)

@@ -9,7 +9,7 @@ use crate::parts::{positions_in_memory, to_wire};
 use crate::stream_owner::{Admission, Phase};
 use paritas_base::configuration::{Configuration, Tenure};
 use paritas_base::{Epoch, Position, Time};
-use paritas_large::{GroupId, Placement, Record};
+use paritas_large::{GroupId, Placement, Record, WHOLE_PART};
 use paritas_store::{Blocked, Object};
 use paritas_wire::peer::Message;
 use std::collections::{BTreeMap, BTreeSet};
@@ -153,7 +153,7 @@ impl StreamOwner {
                 let message = Message::ReadUnit {
                     id,
                     name: to_wire(suspect.record.name_of(&part)),
-                    unit: 0,
+                    unit: WHOLE_PART,
                 };
                 if cx.send(&holder, Channel::Bulk, self.stream, configuration.epoch, &message) {
                     losses.asked.insert(id, (*group, at));
