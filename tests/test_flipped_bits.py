@@ -139,6 +139,25 @@ def test_each_flipped_bit_is_found_and_repaired_by_one_pass(start_cluster, rng, 
     memory.all_there()
 
 
+def test_a_flipped_bit_in_a_large_value_is_found_and_repaired(start_cluster, rng):
+    memory = Memory(start_cluster, rng, 6, "4+2")
+    large = {f"large{n}": rng.randbytes(1 << 19).hex() for n in range(8)}
+    for key, value in large.items():
+        memory.clients[0].set(key, value)
+    flipped = 0
+    for list_id, position, node in memory.holders("data") + memory.holders("parity"):
+        flipped += bool(memory.flip(list_id, position, node, "unit", rng.randrange(32)))
+        # A value bears two wrong units of a row at a time.
+        until(lambda: memory.found() == (flipped, flipped), "the flip to be found and repaired")
+    assert flipped >= 6, "each node has parts"
+    memory.one_pass()
+    assert memory.found() == (flipped, flipped)
+    # Parts that were made again are right: others are made from them.
+    memory.cluster.until_replaced(memory.cluster.kill(rng.randrange(1, 6)))
+    for key, value in large.items():
+        assert memory.cluster.client(0).get(key) == value
+
+
 def test_what_cannot_be_repaired_is_said_and_never_answered_with(start_cluster, rng):
     memory = Memory(start_cluster, rng, 5, "4+1")
     data = rng.choice(memory.holders("data"))
