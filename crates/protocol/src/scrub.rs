@@ -1,6 +1,6 @@
 //! The rate at which a node checks its memory for wrong bytes (P9.2), and counts of the result. Roles are checked one
-//! after the other. An owner compares its chunks with their sums; a parity member compares its chunks with the data; then
-//! the parts of large values at the position are compared with their sums.
+//! after the other. An owner compares its chunks with their sums; a parity member compares its chunks with the data.
+//! Then the parts of large values at the position are compared with their sums (P14.12).
 
 use crate::parameters::Parameters;
 use paritas_base::{ListId, Position, Span, Time};

@@ -1,6 +1,6 @@
-//! Units whose bytes are no longer those that were stored (P14.12). Each unit that is kept is compared with its sum, one
-//! after the other. Of a part with a wrong unit, the body is made again from other parts, and the wrong units are
-//! replaced. Its other units are given to readers meanwhile.
+//! Units whose bytes are no longer those that were stored (P14.12). Each unit that is kept is compared with its sum,
+//! one after the other. If a part has a wrong unit, the body is read from other parts, and the wrong units are replaced.
+//! The other units of the part are given to readers meanwhile.
 
 use super::make::{Fetch, Maker};
 use super::{Held, Keeper, PartId, State, Units, sum_of};
@@ -23,8 +23,8 @@ pub(super) struct Scrub {
 }
 
 impl<U: core::fmt::Debug> Keeper<U> {
-    /// The next unit to check. `None`: each has been given, and the next call begins again. Parts that are being repaired
-    /// are left out.
+    /// The next unit to check. `None`: each has been given, and the next call begins again. Parts that are being
+    /// repaired are left out.
     pub fn next_to_check(&mut self) -> Option<(PartId, u32)> {
         let from = self.scrub.at.take();
         let lower = from.map_or(Bound::Unbounded, |(id, _)| Bound::Included(id));
