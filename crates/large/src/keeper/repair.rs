@@ -1,6 +1,6 @@
 //! Units whose bytes are no longer those that were stored (P14.12). Each unit that is kept is compared with its sum,
-//! one after the other. If a part has a wrong unit, the body is read from other parts, and the wrong units are replaced.
-//! The other units of the part are given to readers meanwhile.
+//! one after the other. If a part has a wrong unit, the body is read from other parts, and the wrong units are
+//! replaced. The other units of the part are given to readers meanwhile.
 
 use super::make::{Fetch, Maker};
 use super::{Held, Keeper, PartId, State, Units, sum_of};
