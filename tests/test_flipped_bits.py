@@ -145,11 +145,11 @@ def test_a_flipped_bit_in_a_large_value_is_found_and_repaired(start_cluster, rng
     for key, value in large.items():
         memory.clients[0].set(key, value)
     flipped = 0
-    for list_id, position, node in memory.holders("data") + memory.holders("parity"):
+    for list_id, position, node in rng.sample(memory.holders("data") + memory.holders("parity"), 12):
         flipped += bool(memory.flip(list_id, position, node, "unit", rng.randrange(32)))
         # A value bears two wrong units of a row at a time.
         until(lambda: memory.found() == (flipped, flipped), "the flip to be found and repaired")
-    assert flipped >= 6, "each node has parts"
+    assert flipped >= 3, "a node with a position of each list has parts"
     memory.one_pass()
     assert memory.found() == (flipped, flipped)
     # Parts that were made again are right: others are made from them.
