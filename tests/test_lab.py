@@ -48,6 +48,7 @@ EXPERIMENTS = [
     "elasticmem-access",
     "elasticmem-transitions",
     "elasticmem-concurrent",
+    "elasticmem-nodes",
     "pocache-hit-ratio",
     "pocache-strategies",
 ]

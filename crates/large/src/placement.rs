@@ -130,6 +130,14 @@ impl Placement {
         })
     }
 
+    /// The x for which data block 0 of this class is where it is here: see [`Self::new`].
+    pub fn x_of(&self, class: Class) -> u8 {
+        match class {
+            Class::Rep { .. } | Class::Ec { .. } => self.first,
+            Class::Eor { data, .. } => self.after(data),
+        }
+    }
+
     /// The class.
     pub fn class(&self) -> Class {
         self.class

@@ -20,7 +20,9 @@ pub struct Transition {
 }
 
 impl Transition {
-    /// Plans a transition of a body of `body_bytes` from one placement to a class.
+    /// Plans a transition from one placement to a class, for an owner at position `x`. The whole copy of `eor` is always
+    /// there: so on the way from `ec` the data group stays only where that leads to `x`, as in a value that was `eor`
+    /// before.
     ///
     /// `data_is_shared`: another object names the data group too, so it must not stay (it would be freed twice).
     pub fn new(
@@ -32,16 +34,18 @@ impl Transition {
         data_is_shared: bool,
     ) -> Result<Self, PlacementError> {
         let to = Placement::new(class, x, positions, logged)?;
-        // The group that is there decides where the other one goes.
         let stays = |to: Placement| {
             let is_cut = |class| !matches!(class, Class::Rep { .. });
             let same_cut = is_cut(from.class()) && is_cut(class) && from.class().data() == class.data();
             let same_places = data_of(from).eq(data_of(to));
             (same_cut && same_places && old == new && !data_is_shared).then_some(to)
         };
-        let kept = Placement::at(class, from.first(), positions, to.logged())
-            .ok()
-            .and_then(stays);
+        // Otherwise the group that is there decides where the other one goes.
+        let kept = match class {
+            Class::Eor { .. } => Some(to),
+            _ => Placement::at(class, from.first(), positions, to.logged()).ok(),
+        };
+        let kept = kept.and_then(stays);
         let (to, keeps_data) = kept.map_or((to, false), |to| (to, true));
         let written = to.parts().filter(|part| !(keeps_data && part.group == Group::Data));
         let written_bytes = written.map(|part| part_bytes(part.content, new)).sum();
@@ -91,7 +95,7 @@ mod tests {
         let placement = Placement::new(from, 2, positions, 0).expect("it fits");
         let (old, _) = Layout::of_value(size, from.data(), 64).expect("a body");
         let (new, _) = Layout::of_value(size, to.data(), 64).expect("a body");
-        Transition::new(placement, to, 2, (positions, 0), (&old, &new), false)
+        Transition::new(placement, to, placement.x_of(to), (positions, 0), (&old, &new), false)
             .expect("it fits")
             .io_bytes()
     }
@@ -117,6 +121,26 @@ mod tests {
             prop_assert_eq!((rep_to_ec - eor_to_ec) * (2 * k + m), rep_to_ec * k);
             prop_assert_eq!((ec_to_rep - ec_to_eor) * (r + 1), ec_to_rep);
         }
+    }
+
+    #[test]
+    fn the_whole_copy_is_at_the_owner_also_after_a_transition() {
+        let (eor, ec) = (Class::Eor { copies: 3, data: 4 }, Class::Ec { data: 4, parity: 2 });
+        let (layout, _) = Layout::of_value(1 << 20, 4, 16 << 10).expect("a body");
+        let of = |from, to| Transition::new(from, to, 1, (6, 0), (&layout, &layout), false).expect("it fits");
+        let whole = |change: &Transition| {
+            change
+                .to
+                .parts()
+                .find(|part| part.content == Content::Whole)
+                .map(|p| p.position)
+        };
+        let first = of(Placement::new(ec, 1, 6, 0).expect("it fits"), eor);
+        assert_eq!((whole(&first), first.keeps_data), (Some(1), false));
+        let coded = of(first.to, ec);
+        assert!(coded.keeps_data);
+        let again = of(coded.to, eor);
+        assert_eq!((whole(&again), again.keeps_data), (Some(1), true));
     }
 
     #[test]

@@ -96,8 +96,9 @@ impl ElasticMem {
         let (from, bytes) = self.entry(object)?;
         let (old, new) = (layout(bytes, from.class())?, layout(bytes, class)?);
         let nodes = self.network.memory_nodes() as u8;
-        let change =
-            Transition::new(from, class, from.first(), (nodes, 0), (&old, &new), false).map_err(io::Error::other)?;
+        // As in the paper, the data nodes stay, and the first parity node follows from them.
+        let x = from.x_of(class);
+        let change = Transition::new(from, class, x, (nodes, 0), (&old, &new), false).map_err(io::Error::other)?;
         let written: Vec<Part> = change.written().collect();
         self.write(object, change.to, value, |part| written.contains(part))?;
         self.objects.insert(object, (change.to, bytes));

@@ -25,7 +25,8 @@ fn io_of(from: Class, to: Class) -> io::Result<f64> {
     let placement = Placement::new(from, 0, NODES, 0).map_err(io::Error::other)?;
     let layout = |class: Class| Layout::of_body(VALUE_BYTES, class.data(), 64).ok_or(io::ErrorKind::InvalidInput);
     let (old, new) = (layout(from)?, layout(to)?);
-    let change = Transition::new(placement, to, 0, (NODES, 0), (&old, &new), false).map_err(io::Error::other)?;
+    let x = placement.x_of(to);
+    let change = Transition::new(placement, to, x, (NODES, 0), (&old, &new), false).map_err(io::Error::other)?;
     Ok(change.io_bytes() as f64 / VALUE_BYTES as f64)
 }
 

@@ -42,7 +42,8 @@ fn expected(setting: Setting) -> [f64; 5] {
         (k - 1.0 + m) / k,
         read + r - 1.0,
         (m - 1.0) / k,
-        read + r - 2.0,
+        // The owner has a parity block, and reads the data blocks.
+        1.0 + r - 2.0,
     ]
 }
 
