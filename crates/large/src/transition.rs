@@ -20,9 +20,9 @@ pub struct Transition {
 }
 
 impl Transition {
-    /// Plans a transition from one placement to a class, for an owner at position `x`. The whole copy of `eor` is always
-    /// there: so on the way from `ec` the data group stays only where that leads to `x`, as in a value that was `eor`
-    /// before.
+    /// Plans a transition from one placement to a class, for an owner at position `x`. The whole copy of `eor` is
+    /// always there. So from `ec` to `eor` the data group stays only if its places are those of such an `eor`: the
+    /// value was `eor` before.
     ///
     /// `data_is_shared`: another object names the data group too, so it must not stay (it would be freed twice).
     pub fn new(

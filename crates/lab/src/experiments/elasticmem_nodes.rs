@@ -11,6 +11,7 @@ use crate::{Check, Experiment, Report, Table};
 use paritas_large::Class;
 use std::fmt::Write;
 use std::io;
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// The experiment.
@@ -27,6 +28,8 @@ const NODES: u16 = 6;
 const MEGABYTES: u32 = 512;
 const SIZES_KB: [usize; 3] = [256, 1024, 4096];
 const ROUNDS: u32 = 31;
+/// Longer than an owner keeps the body of a value after its last reader.
+const BODY_KEPT: Duration = Duration::from_secs(1);
 
 /// The changes, in the order in which a value goes through them. From `ec` to `eor` the data blocks stay only if the
 /// value was `eor` before.
@@ -75,23 +78,28 @@ fn measure(servers: &Servers, setting: Setting, kb: usize, rounds: u32) -> io::R
         times: Default::default(),
         moved: [0.0; 5],
     };
-    for round in 0..rounds {
-        let key = format!("key {round}");
-        command(port, &["SET", &key, &value])?;
+    let keys: Vec<String> = (0..rounds).map(|round| format!("key {round}")).collect();
+    for key in &keys {
+        command(port, &["SET", key, &value])?;
         // What is small is the scheme's with fewer blocks.
-        command(port, &["PARITAS.REDUNDANCY", &key, &ec.to_string()])?;
-        for (at, class) in to.into_iter().enumerate() {
+        command(port, &["PARITAS.REDUNDANCY", key, &ec.to_string()])?;
+    }
+    for (at, class) in to.into_iter().enumerate() {
+        thread::sleep(BODY_KEPT);
+        for key in &keys {
             let before = servers.sent()?;
             let began = Instant::now();
-            command(port, &["PARITAS.REDUNDANCY", &key, &class.to_string()])?;
+            command(port, &["PARITAS.REDUNDANCY", key, &class.to_string()])?;
             found.times[at].push(began.elapsed());
             let moved = (servers.sent()? - before).bytes as f64 / value.len() as f64;
             found.moved[at] += moved / f64::from(rounds);
         }
-        if command(port, &["GET", &key])? != value {
+    }
+    for key in &keys {
+        if command(port, &["GET", key])? != value {
             return Err(io::Error::other("other bytes than were written"));
         }
-        command(port, &["DEL", &key])?;
+        command(port, &["DEL", key])?;
     }
     Ok(found)
 }
