@@ -16,7 +16,7 @@ import sys
 import systems
 
 # By bytes of a value: keys and operations of one run.
-SIZES = {1 << 20: (256, 1024), 16 << 20: (16, 64)}
+SIZES = {1 << 20: (512, 1024), 16 << 20: (64, 96)}
 CONNECTIONS = 4
 SCHEME, NODES, MEMORY = "4+2", 6, "512mb"
 

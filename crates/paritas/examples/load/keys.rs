@@ -83,7 +83,6 @@ pub(crate) struct Commands {
 impl Commands {
     /// `from` selects the value's bytes in the noise.
     pub(crate) fn set(&self, out: &mut Vec<u8>, id: u64, from: u64, bytes: usize) -> io::Result<()> {
-        let value = &self.noise[(from % 8192) as usize..][..bytes];
         out.extend_from_slice(if self.memcached {
             b"ms "
         } else {
@@ -95,7 +94,16 @@ impl Commands {
         } else {
             write!(out, "\r\n${bytes}\r\n")?;
         }
-        out.extend_from_slice(value);
+        // A long value repeats the noise.
+        let noise = self.noise.iter().cycle().skip((from % 8192) as usize);
+        match self
+            .noise
+            .get((from % 8192) as usize..)
+            .and_then(|rest| rest.get(..bytes))
+        {
+            Some(value) => out.extend_from_slice(value),
+            None => out.extend(noise.take(bytes)),
+        }
         out.extend_from_slice(b"\r\n");
         Ok(())
     }
