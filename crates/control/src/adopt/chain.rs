@@ -97,9 +97,10 @@ fn fork(c: &Configuration, who: Source, other: Source) -> String {
     }
     format!(
         "there are two histories of list {list}: {} and {} have different ones (epoch {epoch}). Two coordinators have \
-         decided, each with a store of its own. Nothing is written. Take a snapshot of both sides first. Then find out \
-         which side has answered clients last: it is the right one. Stop the processes of the other side, which gives \
-         up what only they hold, and start again with --without and their numbers",
+         decided, each with a store of its own. Nothing is written. Take a snapshot of each side that \
+         still gives one. Then find out which side has answered clients last: it is the right one. Stop the processes \
+         of the other side, which gives up what only they hold, and start again with --adopt --without and their \
+         numbers. Further nodes may be named then",
         name(who),
         name(other)
     )
