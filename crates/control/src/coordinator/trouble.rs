@@ -17,7 +17,7 @@ struct Witnesses {
     /// Holders that have registered with a part of this store's history.
     known: usize,
     /// Holders of which no process has registered with this coordinator. One may run that knows a newer configuration.
-    /// If there are none, and too few others have told what they know: for a limited time, nodes that hold nothing.
+    /// If there are none, and too few others have told what they know: nodes that hold nothing.
     missing: Vec<NodeId>,
 }
 
@@ -45,8 +45,8 @@ impl<S: Store> Coordinator<S> {
             let Witnesses { wanted, known, missing } = witnesses;
             format!(
                 "changes nothing until {wanted} of the nodes that hold positions have reported their configurations \
-                 ({known} have; not yet {}), or a process of each of them has registered: only they know whether this \
-                 store is the cluster's newest. Start the nodes that are down, also those that have ended. If machines \
+                 ({known} have; not yet {}), or a process of each of them, and of every other node that was up, has \
+                 registered: only they know whether this store is the cluster's newest. Start the nodes that are down, also those that have ended. If machines \
                  are off for good, `paritas fence` with the numbers of their nodes shows what would be lost, and with \
                  --yes counts them as ended{}",
                 names(&missing),
@@ -109,11 +109,12 @@ impl<S: Store> Coordinator<S> {
         let known = counted.iter().filter(|id| self.witnesses.contains(id)).count();
         let is_missing = |id: &NodeId| !self.presences.contains_key(id);
         let mut missing: Vec<NodeId> = counted.into_iter().filter(is_missing).collect();
-        if missing.is_empty() && known < wanted && self.last_event < self.settled_from {
-            // Holders have processes without memory. A node that holds nothing may know what those before them knew.
+        if missing.is_empty() && known < wanted {
+            // Holders have processes without memory. A node that holds nothing by this store may hold positions by a
+            // newer one. Its silence is no end, so there is no time limit.
             let others = self.records.nodes.values().map(|n| &n.record);
             let up = others.filter(|n| n.state == NodeState::Up).map(|n| n.id);
-            missing = up.filter(is_missing).collect();
+            missing = up.filter(|id| is_missing(id) && !attested(id)).collect();
         }
         Witnesses { wanted, known, missing }
     }
