@@ -30,7 +30,7 @@ impl Witnesses {
 impl<S: Store> Coordinator<S> {
     /// Why this coordinator may not decide anything, in words (P10.16).
     pub(super) fn obstacle(&self) -> Option<String> {
-        if let Some((node, list)) = self.behind.filter(|_| !self.broken.is(Mutant::BehindCommits)) {
+        if let Some((node, list)) = self.stops_behind() {
             return Some(format!(
                 "changes nothing: {node} has a configuration of list {} that is not in the history of this \
                  coordinator's store, so this store is not the cluster's newest. Stop this coordinator and put the \
@@ -40,7 +40,8 @@ impl<S: Store> Coordinator<S> {
             ));
         }
         let witnesses = self.witnesses();
-        let waits = witnesses.are_awaited() && !self.broken.is(Mutant::NoWitness);
+        // With a node ahead of it only the mutant comes here, and does not wait either.
+        let waits = witnesses.are_awaited() && self.behind.is_none() && !self.broken.is(Mutant::NoWitness);
         waits.then(|| {
             let Witnesses { wanted, known, missing } = witnesses;
             format!(
@@ -53,6 +54,11 @@ impl<S: Store> Coordinator<S> {
                 self.doubts_in_words()
             )
         })
+    }
+
+    /// P10.16: a node, and the list of which it has a configuration that this store lacks. Nothing is decided then.
+    pub(super) fn stops_behind(&self) -> Option<(NodeId, ListId)> {
+        self.behind.filter(|_| !self.broken.is(Mutant::BehindCommits))
     }
 
     fn doubts_in_words(&self) -> String {
