@@ -3,6 +3,7 @@
 use super::store::SharedStore;
 use super::{Control, Leader};
 use crate::marks::Seen;
+use crate::report::Excuse;
 use crate::world::World;
 use paritas_base::{NodeId, Prng, Span, Time};
 use paritas_control::store::MemoryStore;
@@ -464,9 +465,11 @@ impl World {
                 self.push_control(Span::from_ms(100), Control::Trouble(Trouble::Adopt));
             }
             // The lists were stored, but no node has a configuration yet: a new cluster is made, and no data is lost.
-            Progress::Failed(why) if why.contains("nothing is left") && !self.is_any_installed() => self.excused = true,
+            Progress::Failed(why) if why.contains("nothing is left") && !self.is_any_installed() => {
+                self.excused = Some(Excuse::NothingLeft);
+            }
             // Without parity every process may have been started anew meanwhile.
-            Progress::Failed(_) if self.swarm.parity == 0 => self.excused = true,
+            Progress::Failed(_) if self.swarm.parity == 0 => self.excused = Some(Excuse::NothingLeft),
             Progress::Failed(why) => self.violate(format!("D7: the store cannot be made anew: {why}")),
         }
     }
