@@ -47,9 +47,9 @@ impl<S: Store> Coordinator<S> {
             format!(
                 "changes nothing until {wanted} of the nodes that hold positions have reported their configurations \
                  ({known} have; not yet {}), or a process of each of them, and of every other node that was up, has \
-                 registered: only they know whether this store is the cluster's newest. Start the nodes that are down, also those that have ended. If machines \
-                 are off for good, `paritas fence` with the numbers of their nodes shows what would be lost, and with \
-                 --yes counts them as ended{}",
+                 registered: only they know whether this store is the cluster's newest. Start the nodes that are down, \
+                 also those that have ended. If machines are off for good, `paritas fence` with the numbers of their \
+                 nodes shows what would be lost, and with --yes counts them as ended{}",
                 names(&missing),
                 self.doubts_in_words()
             )
