@@ -14,7 +14,8 @@ pub enum Mutant {
     RunningAdmitted,
     /// P10.14: of two configurations the one with the higher epoch counts, even from another history.
     EpochForId,
-    /// P10.16: a coordinator decides although a node has a configuration that its store lacks.
+    /// P10.16: a coordinator decides, and takes in new processes, although a node has a configuration that its store
+    /// lacks.
     BehindCommits,
     /// P10.16: a coordinator decides before any node has reported its configurations.
     NoWitness,

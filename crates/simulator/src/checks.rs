@@ -248,6 +248,29 @@ impl World {
         self.check_histories()
     }
 
+    /// Checks at rest of a run in which a position lacks memory: every history, and all lists that have come to rest.
+    /// The others may wait for that position: its node holds positions of other lists too.
+    pub(crate) fn check_others(&mut self) -> Result<(), String> {
+        let mut allocated: Map<NodeId, u64> = map();
+        for list in self.lists() {
+            if self.unsettled_of(self.configuration(list)).is_none() {
+                self.check_list(list, &mut allocated)?;
+            }
+        }
+        self.check_histories()
+    }
+
+    /// The checks of a run that is stopped in the middle: what clients have seen is linearizable, and what they wait
+    /// for may have happened or not.
+    pub(crate) fn check_until_now(&mut self) -> Result<(), String> {
+        for client in 0..self.clients.len() {
+            if let Some((_, _, conn)) = self.clients[client].conn {
+                self.client_lost(client, conn);
+            }
+        }
+        self.check_histories()
+    }
+
     /// F1, for one list.
     fn check_list(&self, list: ListId, allocated: &mut Map<NodeId, u64>) -> Result<(), String> {
         let (configuration, ghost) = (self.configuration(list), &self.ghosts[usize::from(list.0)]);

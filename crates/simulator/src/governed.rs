@@ -2,6 +2,7 @@
 //! agent that ships, and they exchange the real control messages (P10). The other runs have the coordinator of
 //! `coordinator`, which knows who lives.
 
+mod latest;
 mod lines;
 mod seats;
 mod store;
@@ -205,6 +206,7 @@ pub(crate) fn govern(swarm: &mut Swarm, seed: u64) {
     let lists = plan(swarm, ClusterId(0), [0; 2], 500, 0).list_count();
     swarm.stripe_lists = lists as u16;
     swarm.parameters.kept_chunks = 4 * lists as u32;
+    latest::draw(swarm, seed);
 }
 
 fn plan(swarm: &Swarm, id: ClusterId, hash_key: [u64; 2], suspicion_ms: u32, restart_wait_ms: u32) -> ClusterPlan {
@@ -235,7 +237,7 @@ impl World {
         if let Err(error) = Coordinator::create(&mut store, &plan) {
             return self.violate(format!("D0: no cluster is made: {error:?}"));
         }
-        let troubles = Troubles::draw(&mut self.random);
+        let troubles = Troubles::draw(&mut self.random, !self.swarm.loses_decision);
         self.ghosts = (0..plan.list_count()).map(|_| Ghost::new()).collect();
         self.governed = Some(Box::new(Governed {
             store,
@@ -260,6 +262,7 @@ impl World {
         self.counts.governed = 1;
         self.began = self.now;
         self.plan_trouble();
+        self.plan_decision();
     }
 
     /// What a node's record will say of where it is.

@@ -13,6 +13,23 @@ pub(crate) fn say(line: &str) {
     }
 }
 
+/// Why the checks of a governed run end early.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Excuse {
+    /// A false suspicion and an end together lost a list.
+    Lost,
+    /// A second process counts as a node.
+    SecondProcess,
+    /// An old store of a history that was given up is in use.
+    OtherHistory,
+    /// Nothing is left from which a store could be made.
+    NothingLeft,
+}
+
+impl Excuse {
+    const COUNT: usize = 4;
+}
+
 /// Counts of one run, for the report.
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 pub(crate) struct Counts {
@@ -43,8 +60,10 @@ pub(crate) struct Counts {
     pub(crate) scrubbed_bad: u64,
     /// Governed runs.
     pub(crate) governed: u64,
-    /// Runs that ended because a false suspicion and a kill together lost a list.
-    pub(crate) excused: u64,
+    /// Runs whose checks ended early, by [`Excuse`].
+    pub(crate) excused: [u64; Excuse::COUNT],
+    /// Runs in which a position can never have the memory that it needs.
+    pub(crate) outgrown: u64,
 }
 
 impl Counts {
@@ -64,15 +83,22 @@ impl Counts {
         self.scrubbed += one.scrubbed;
         self.scrubbed_bad += one.scrubbed_bad;
         self.governed += one.governed;
-        self.excused += one.excused;
+        self.excused
+            .iter_mut()
+            .zip(one.excused)
+            .for_each(|(all, one)| *all += one);
+        self.outgrown += one.outgrown;
     }
 
     /// All counts in one line.
     pub(crate) fn line(&self, simulated_ns: u128) -> String {
+        let [lost, second, other, nothing] = self.excused;
         format!(
             "{} simulated hours, {} events, {} replies ({} refused, {} uncertain), {} crashes, {} pauses, {} false \
              suspicions, {} configurations, {} histories unchecked, {} sums refused, \
-             {} bits flipped, {} chunks scrubbed, {} wrong; {} governed runs, {} of them excused",
+             {} bits flipped, {} chunks scrubbed, {} wrong; {} governed runs, {} of them excused ({lost} lost after a \
+             false suspicion, {second} with a second process, {other} with another history, {nothing} with nothing \
+             left); {} runs outgrown",
             simulated_ns / 3_600_000_000_000,
             self.events,
             self.replies,
@@ -88,7 +114,8 @@ impl Counts {
             self.scrubbed,
             self.scrubbed_bad,
             self.governed,
-            self.excused,
+            self.excused.iter().sum::<u64>(),
+            self.outgrown,
         )
     }
 }

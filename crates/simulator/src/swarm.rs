@@ -23,6 +23,8 @@ pub(crate) struct Shape {
 pub(crate) struct Swarm {
     /// Whether the coordinator, the agents and the supervisors are the production ones.
     pub(crate) governed: bool,
+    /// The store is lost right after a decision that reaches few nodes (P10.16).
+    pub(crate) loses_decision: bool,
     /// Number of data positions.
     pub(crate) data: u8,
     /// Number of parity positions.
@@ -217,6 +219,7 @@ impl Swarm {
         };
         let mut swarm = Self {
             governed: false,
+            loses_decision: false,
             flip_every,
             move_every: Span(0),
             split_at_ask: 0,

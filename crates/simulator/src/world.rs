@@ -14,7 +14,7 @@ use crate::governed::Governed;
 use crate::linear::Operation;
 use crate::marks::{Marks, Seen};
 use crate::network::Wire;
-use crate::report::{Counts, say};
+use crate::report::{Counts, Excuse, say};
 use crate::swarm::Swarm;
 use paritas_base::configuration::{
     Assignment, ClusterRecord, Configuration, NodeRecord, NodeRole, NodeState, PositionState, Tenure,
@@ -84,8 +84,8 @@ pub(crate) struct World {
     pub(crate) governed: Option<Box<Governed>>,
     /// When clients and faults begin.
     pub(crate) began: Time,
-    /// A false suspicion and a kill together lost a list: what follows is not checked.
-    pub(crate) excused: bool,
+    /// What follows is not checked, for this reason.
+    pub(crate) excused: Option<Excuse>,
 }
 
 /// Number of lines of the trace that are kept.
@@ -230,7 +230,7 @@ impl World {
             keep_identity,
             governed: None,
             began: Time(0),
-            excused: false,
+            excused: None,
         };
         if world.swarm.governed {
             (world.configurations, world.ids) = (Vec::new(), Vec::new());
@@ -354,7 +354,7 @@ impl World {
     pub(crate) fn run(&mut self, instants: &[Time]) -> Vec<Instant> {
         let chaos_end = self.began + self.swarm.chaos;
         let mut seen = Vec::new();
-        while self.violation.is_none() && !self.excused && self.now < chaos_end && self.step() {
+        while self.violation.is_none() && self.excused.is_none() && self.now < chaos_end && self.step() {
             while instants.get(seen.len()).is_some_and(|at| *at <= self.now) {
                 seen.push(self.instant());
             }
@@ -369,7 +369,7 @@ impl World {
         let timeout = if self.governed.is_some() { 60 } else { 30 };
         let deadline = self.now + Span::from_secs(timeout);
         let (mut settled, mut outgrown) = (0, false);
-        while self.violation.is_none() && !self.excused {
+        while self.violation.is_none() && self.excused.is_none() {
             if self.now > deadline {
                 // Without parity, nothing may be written and no expired key may be read. If a data position lacks
                 // memory, every key can still be read, except at a position for which Live ones have left none at all.
@@ -399,11 +399,12 @@ impl World {
             }
         }
         if self.violation.is_none() {
-            let checked = if self.excused {
-                self.counts.excused += 1;
-                Ok(())
+            let checked = if let Some(excuse) = self.excused {
+                self.counts.excused[excuse as usize] += 1;
+                self.check_until_now()
             } else if outgrown {
-                self.check_histories()
+                self.counts.outgrown += 1;
+                self.check_others()
             } else {
                 self.check_final()
             };

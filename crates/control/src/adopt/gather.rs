@@ -4,7 +4,7 @@ use super::chain::{Chain, Report, join};
 use super::{Adoption, Progress};
 use crate::coordinator::first_record;
 use crate::plan::{ClusterPlan, LostPolicy, NODES_MAX};
-use crate::record::{Adopted, OpenError, Records, StoredNode, StoredSlots};
+use crate::record::{Adopted, End, OpenError, Records, StoredNode, StoredSlots};
 use crate::store::{MemoryStore, Store};
 use paritas_base::configuration::{ClusterRecord, Configuration, NodeRole, NodeState};
 use paritas_base::{Epoch, Incarnation, ListId, NodeId, Time, Version, hash_slots};
@@ -252,8 +252,10 @@ impl<S: Store> Adoption<S> {
         }
         if witness.is_none() {
             node.record.state = NodeState::Down;
+            // Also of a process that has ended by the store: the operator says that no later one runs either, so the
+            // next coordinator need not wait for it (P10.16).
             if self.without.contains(&id) {
-                node.attest(node.record.incarnation);
+                node.end = End::Attested;
             }
         }
         Some(node)

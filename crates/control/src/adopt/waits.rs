@@ -35,26 +35,19 @@ impl<S: Store> Adoption<S> {
                         self.witnesses[&(node, incarnation)].registration.pid
                     ));
                 }
-            } else if !self.without.contains(&node) && !self.is_over(node, incarnation) {
+            } else if !self.without.contains(&node) {
                 if self.witness_of(node).is_none() {
                     missing.insert(node);
-                } else if !self.ended.contains(&(node, incarnation)) {
+                } else if !self.ended.contains(&(node, incarnation)) && !self.is_over(node, incarnation) {
                     silent.push((node, incarnation));
                 }
             }
         }
         words.extend(self.waits_for_ends(now, until, &silent));
         // A node that an earlier configuration names may know a newer one than those that have reported.
-        for tenure in self
-            .complete()
-            .flat_map(|(_, w)| w.lists.values())
-            .flat_map(|c| c.positions.iter().flatten())
-        {
-            let (node, incarnation) = (tenure.tenure.node, tenure.tenure.incarnation);
-            if self.witness_of(node).is_none() && !self.without.contains(&node) && !self.is_over(node, incarnation) {
-                missing.insert(node);
-            }
-        }
+        let reported = self.complete().flat_map(|(_, w)| w.lists.values());
+        let named = reported.flat_map(|c| c.positions.iter().flatten().map(|a| a.tenure.node));
+        missing.extend(named.filter(|node| self.is_missing(*node)));
         if chains.is_empty() {
             let planned = self.plan.nodes.iter().chain(&self.plan.log_nodes).map(|n| n.id);
             missing.extend(planned.filter(|id| self.witness_of(*id).is_none() && !self.without.contains(id)));
@@ -151,16 +144,16 @@ impl<S: Store> Adoption<S> {
 
     /// Nodes that other nodes or the store know, that are not said to be off, and that have not reported.
     pub(super) fn unheard(&self) -> BTreeSet<NodeId> {
-        let reported = self
-            .complete()
-            .flat_map(|(_, w)| &w.incarnations)
-            .map(|(node, (incarnation, _))| (*node, *incarnation));
-        let stored = self.found.iter().flat_map(|found| found.nodes.values());
-        let stored = stored.map(|n| (n.record.id, n.record.incarnation));
-        let silent = reported.chain(stored).filter(|(node, incarnation)| {
-            self.witness_of(*node).is_none() && !self.without.contains(node) && !self.is_over(*node, *incarnation)
-        });
-        silent.map(|(node, _)| node).collect()
+        let reported = self.complete().flat_map(|(_, w)| w.incarnations.keys());
+        let stored = self.found.iter().flat_map(|found| found.nodes.keys());
+        let known = reported.chain(stored).copied();
+        known.filter(|node| self.is_missing(*node)).collect()
+    }
+
+    /// No process of the node has reported, and the operator does not say that its machine is off. An end in the store
+    /// excuses no node: an old copy does not know a later process of the node, which may know newer configurations.
+    fn is_missing(&self, node: NodeId) -> bool {
+        self.witness_of(node).is_none() && !self.without.contains(&node)
     }
 
     pub(super) fn has_reported(&self, node: NodeId, incarnation: Incarnation) -> bool {

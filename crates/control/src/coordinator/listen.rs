@@ -196,7 +196,7 @@ impl<S: Store> Coordinator<S> {
             return Some(Refusal::Running);
         }
         let is_fresh = registration.installed.is_empty() && !self.records.lists.is_empty();
-        if let Some((_, list)) = self.behind.filter(|_| is_fresh) {
+        if let Some((_, list)) = self.stops_behind().filter(|_| is_fresh) {
             return Some(Refusal::StoreIsBehind { list });
         }
         let unknown = self.unknown_heard(registration).next();

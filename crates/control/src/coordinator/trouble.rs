@@ -17,7 +17,7 @@ struct Witnesses {
     /// Holders that have registered with a part of this store's history.
     known: usize,
     /// Holders of which no process has registered with this coordinator. One may run that knows a newer configuration.
-    /// If there are none, and too few others have told what they know: for a limited time, nodes that hold nothing.
+    /// If there are none, and too few others have told what they know: nodes that hold nothing.
     missing: Vec<NodeId>,
 }
 
@@ -30,7 +30,7 @@ impl Witnesses {
 impl<S: Store> Coordinator<S> {
     /// Why this coordinator may not decide anything, in words (P10.16).
     pub(super) fn obstacle(&self) -> Option<String> {
-        if let Some((node, list)) = self.behind.filter(|_| !self.broken.is(Mutant::BehindCommits)) {
+        if let Some((node, list)) = self.stops_behind() {
             return Some(format!(
                 "changes nothing: {node} has a configuration of list {} that is not in the history of this \
                  coordinator's store, so this store is not the cluster's newest. Stop this coordinator and put the \
@@ -40,19 +40,25 @@ impl<S: Store> Coordinator<S> {
             ));
         }
         let witnesses = self.witnesses();
-        let waits = witnesses.are_awaited() && !self.broken.is(Mutant::NoWitness);
+        // With a node ahead of it only the mutant comes here, and does not wait either.
+        let waits = witnesses.are_awaited() && self.behind.is_none() && !self.broken.is(Mutant::NoWitness);
         waits.then(|| {
             let Witnesses { wanted, known, missing } = witnesses;
             format!(
                 "changes nothing until {wanted} of the nodes that hold positions have reported their configurations \
-                 ({known} have; not yet {}), or a process of each of them has registered: only they know whether this \
-                 store is the cluster's newest. Start the nodes that are down, also those that have ended. If machines \
-                 are off for good, `paritas fence` with the numbers of their nodes shows what would be lost, and with \
-                 --yes counts them as ended{}",
+                 ({known} have; not yet {}), or a process of each of them, and of every other node that was up, has \
+                 registered: only they know whether this store is the cluster's newest. Start the nodes that are down, \
+                 also those that have ended. If machines are off for good, `paritas fence` with the numbers of their \
+                 nodes shows what would be lost, and with --yes counts them as ended{}",
                 names(&missing),
                 self.doubts_in_words()
             )
         })
+    }
+
+    /// P10.16: a node, and the list of which it has a configuration that this store lacks. Nothing is decided then.
+    pub(super) fn stops_behind(&self) -> Option<(NodeId, ListId)> {
+        self.behind.filter(|_| !self.broken.is(Mutant::BehindCommits))
     }
 
     fn doubts_in_words(&self) -> String {
@@ -109,11 +115,12 @@ impl<S: Store> Coordinator<S> {
         let known = counted.iter().filter(|id| self.witnesses.contains(id)).count();
         let is_missing = |id: &NodeId| !self.presences.contains_key(id);
         let mut missing: Vec<NodeId> = counted.into_iter().filter(is_missing).collect();
-        if missing.is_empty() && known < wanted && self.last_event < self.settled_from {
-            // Holders have processes without memory. A node that holds nothing may know what those before them knew.
+        if missing.is_empty() && known < wanted {
+            // Holders have processes without memory. A node that holds nothing by this store may hold positions by a
+            // newer one. Its silence is no end, so there is no time limit.
             let others = self.records.nodes.values().map(|n| &n.record);
             let up = others.filter(|n| n.state == NodeState::Up).map(|n| n.id);
-            missing = up.filter(is_missing).collect();
+            missing = up.filter(|id| is_missing(id) && !attested(id)).collect();
         }
         Witnesses { wanted, known, missing }
     }

@@ -12,6 +12,7 @@ use paritas_control::message::{
 use paritas_control::status::{ShardProgress, Status};
 use paritas_control::{Agent, AgentEvent, AgentOut, ClusterPlan, HEARTBEAT};
 use paritas_protocol::{Event, LinkId, Proposal};
+use std::collections::BTreeMap;
 
 /// How long a supervisor waits before it connects again, or says again what is not noted.
 const SUPERVISOR_WAIT: Span = Span::from_ms(100);
@@ -34,6 +35,8 @@ pub(super) struct Seat {
     incarnation: Option<Incarnation>,
     /// Lives that have certainly ended, until the coordinator has noted it.
     ends: Vec<Incarnation>,
+    /// The ordinal of each node's latest incarnation that the process was told.
+    told: BTreeMap<NodeId, u32>,
 }
 
 /// What an agent asks its driver for.
@@ -116,6 +119,7 @@ impl World {
         seat.incarnation = Some(incarnation);
         seat.agent = Some(agent);
         (seat.link, seat.timer_at, seat.progress_at) = (None, None, now);
+        seat.told.clear();
         self.tell_as_supervisor(at, &supervise(at, incarnation));
         if self.seat(at).is_some_and(|seat| seat.supervisor.is_none()) {
             self.on_supervisor_time(at);
@@ -312,6 +316,7 @@ impl World {
             self.end_line(link);
         }
         for message in asked.messages {
+            self.check_told(at, &message);
             let what = Control::AgentMessage {
                 at,
                 incarnation,
@@ -329,6 +334,26 @@ impl World {
             self.log(|| format!("n{at} ends: {refusal:?}"));
             self.check_may_end(at, incarnation);
             self.kill(at);
+        }
+    }
+
+    /// D8: a process that knows an incarnation of a node is not told of an earlier one.
+    fn check_told(&mut self, at: usize, message: &ControlMessage) {
+        let (ControlMessage::Nodes(nodes), Some(seat)) = (message, self.seat(at)) else {
+            return;
+        };
+        let mut earlier = None;
+        for node in nodes {
+            let told = seat.told.entry(node.id).or_default();
+            if node.ordinal < *told {
+                earlier = Some(node.id);
+            }
+            *told = node.ordinal.max(*told);
+        }
+        if let Some(id) = earlier {
+            self.violate(format!(
+                "D8: n{at} is told of an earlier incarnation of {id} than it knows"
+            ));
         }
     }
 

@@ -4,6 +4,7 @@
 use super::seats::{Asked, register};
 use super::{Control, ControlMessage};
 use crate::marks::Seen;
+use crate::report::Excuse;
 use crate::world::World;
 use paritas_base::configuration::Configuration;
 use paritas_base::{Clock, Incarnation, NodeId, Span, Time};
@@ -151,6 +152,6 @@ impl World {
                 "D1: a second process of n{node} is taken in, and the first one lives and may be heard"
             ));
         }
-        self.excused = true;
+        self.excused = Some(Excuse::SecondProcess);
     }
 }

@@ -3,6 +3,7 @@
 use super::store::SharedStore;
 use super::{Control, Leader};
 use crate::marks::Seen;
+use crate::report::Excuse;
 use crate::world::World;
 use paritas_base::{NodeId, Prng, Span, Time};
 use paritas_control::store::MemoryStore;
@@ -34,6 +35,10 @@ pub(crate) enum Trouble {
     LookAtAdoption { reign: u64 },
     /// The operator reads `status` after the faults, and does what it says.
     ReadStatus,
+    /// A holder's process ends, so that something is decided, which few nodes are told.
+    Decide,
+    /// The store of before that decision takes the place of the newest one.
+    LoseDecision { victim: usize },
 }
 
 /// What a run has of it.
@@ -48,12 +53,16 @@ pub(super) struct Troubles {
     attested: BTreeSet<NodeId>,
     /// Of these nodes, by bits, frames in one direction are held up until then: 0 to the coordinator, 1 from it.
     one_way: (u64, usize, Time),
+    /// These nodes, by bits, cannot reach the coordinator until then.
+    pub(super) unreachable: (u64, Time),
+    /// The store as it was before the decision that will be lost.
+    pub(super) before: Option<MemoryStore>,
 }
 
 impl Troubles {
-    /// A quarter of the runs has none.
-    pub(super) fn draw(random: &mut Prng) -> Self {
-        let every = match random.chance(250_000) {
+    /// A quarter of the runs has none, and those that have another trouble.
+    pub(super) fn draw(random: &mut Prng, any: bool) -> Self {
+        let every = match random.chance(250_000) || !any {
             true => Span(0),
             false => Span::from_ms(random.between(300, 3_000)),
         };
@@ -64,6 +73,8 @@ impl Troubles {
             newest: None,
             attested: BTreeSet::new(),
             one_way: (0, 0, Time(0)),
+            unreachable: (0, Time(0)),
+            before: None,
         }
     }
 
@@ -83,14 +94,17 @@ impl Troubles {
 }
 
 impl World {
-    fn troubles(&mut self) -> Option<&mut Troubles> {
+    pub(super) fn troubles(&mut self) -> Option<&mut Troubles> {
         Some(&mut self.governed.as_mut()?.troubles)
     }
 
     /// Which way between a node and the coordinator is closed, and until when.
     pub(super) fn one_way(&self, at: usize) -> Option<(usize, Time)> {
-        let (nodes, way, until) = self.governed.as_ref()?.troubles.one_way;
-        (nodes >> at & 1 == 1 && self.now < until).then_some((way, until))
+        let troubles = &self.governed.as_ref()?.troubles;
+        let ((nodes, way, until), (unreachable, reached_from)) = (troubles.one_way, troubles.unreachable);
+        let closed = [(nodes, way, until), (unreachable, 0, reached_from)];
+        let is_closed = |(nodes, _, until): &(u64, usize, Time)| nodes >> at & 1 == 1 && self.now < *until;
+        closed.into_iter().find(is_closed).map(|(_, way, until)| (way, until))
     }
 
     pub(super) fn plan_trouble(&mut self) {
@@ -123,6 +137,8 @@ impl World {
             }
             Trouble::LookAtAdoption { reign } => self.look_at_adoption(reign),
             Trouble::ReadStatus => self.read_status(),
+            Trouble::Decide => self.cause_decision(),
+            Trouble::LoseDecision { victim } => self.lose_decision(victim),
             Trouble::Copy => {
                 if let Some(governed) = self.governed.as_mut().filter(|g| !g.troubles.store_is_old()) {
                     governed.troubles.copies.push(governed.store.copy());
@@ -203,12 +219,16 @@ impl World {
                         until.0 / 1_000_000
                     )
                 });
-                if let Some(troubles) = self.troubles().filter(|t| t.one_way.2 < until) {
-                    troubles.one_way = (nodes, way, until);
-                }
-                self.marks.see(Seen::OneWayClosed);
+                self.close_one_way(nodes, way, until);
             }
         }
+    }
+
+    pub(super) fn close_one_way(&mut self, nodes: u64, way: usize, until: Time) {
+        if let Some(troubles) = self.troubles().filter(|t| t.one_way.2 < until) {
+            troubles.one_way = (nodes, way, until);
+        }
+        self.marks.see(Seen::OneWayClosed);
     }
 
     /// A tenth of a second to some seconds, short ones as often as long ones.
@@ -228,16 +248,12 @@ impl World {
         self.end_coordinators();
         let is_empty = self.random.chance(200_000);
         let which = self.random.below(count) as usize;
-        let Some(governed) = self.governed.as_mut() else { return };
-        governed.troubles.newest = Some(governed.store.copy());
-        governed.troubles.attested.clear();
+        let Some(governed) = self.governed.as_ref() else { return };
         let copy = match is_empty {
             true => MemoryStore::new(),
             false => governed.troubles.copies[which].clone(),
         };
-        governed.store.put_back(copy);
-        self.log(|| "the store is an old copy".into());
-        self.marks.see(Seen::StoreIsOld);
+        self.replace_store(copy);
         let host = self.random.below(hosts as u64) as usize;
         let (start, back) = (self.outage(), self.outage() + self.outage());
         self.push_control(start, Control::Trouble(Trouble::Start { host }));
@@ -246,6 +262,16 @@ impl World {
             false => Trouble::NewestStore,
         };
         self.push_control(back, Control::Trouble(end));
+    }
+
+    /// A copy of the store takes the place of the newest one. No coordinator runs.
+    pub(super) fn replace_store(&mut self, copy: MemoryStore) {
+        let Some(governed) = self.governed.as_mut() else { return };
+        governed.troubles.newest = Some(governed.store.copy());
+        governed.troubles.attested.clear();
+        governed.store.put_back(copy);
+        self.log(|| "the store is an old copy".into());
+        self.marks.see(Seen::StoreIsOld);
     }
 
     /// The newest store is lost. A new one is made in place of an old copy or of nothing.
@@ -439,9 +465,11 @@ impl World {
                 self.push_control(Span::from_ms(100), Control::Trouble(Trouble::Adopt));
             }
             // The lists were stored, but no node has a configuration yet: a new cluster is made, and no data is lost.
-            Progress::Failed(why) if why.contains("nothing is left") && !self.is_any_installed() => self.excused = true,
+            Progress::Failed(why) if why.contains("nothing is left") && !self.is_any_installed() => {
+                self.excused = Some(Excuse::NothingLeft);
+            }
             // Without parity every process may have been started anew meanwhile.
-            Progress::Failed(_) if self.swarm.parity == 0 => self.excused = true,
+            Progress::Failed(_) if self.swarm.parity == 0 => self.excused = Some(Excuse::NothingLeft),
             Progress::Failed(why) => self.violate(format!("D7: the store cannot be made anew: {why}")),
         }
     }
@@ -527,6 +555,7 @@ impl World {
         governed.store.fail(0, false);
         governed.store.fail(0, true);
         governed.troubles.one_way.2 = self.now;
+        governed.troubles.unreachable.1 = self.now;
         self.push_control(READS_STATUS_EVERY, Control::Trouble(Trouble::ReadStatus));
         if self.is_adopting() {
             return;

@@ -3,11 +3,13 @@
 //!
 //! The redundancy bears the end of some processes, and the faults of a run keep within that. The coordinator may take a
 //! position from a process that lives (a false suspicion); what that process holds is of no use any more. So a list may
-//! be lost only if false suspicions and ends together are more than it bears. Such runs are counted as excused.
+//! be lost only if false suspicions and ends together are more than it bears. Such a run ends there and is counted as
+//! excused; what clients have seen until then is checked (I9).
 
 use super::store::SharedStore;
 use crate::coordinator::describe;
 use crate::marks::Seen;
+use crate::report::Excuse;
 use crate::world::World;
 use paritas_base::configuration::Configuration;
 use paritas_base::{Epoch, Incarnation, ListId, NodeId, Position, Span, Time};
@@ -148,7 +150,7 @@ impl World {
     /// An old copy of the store is of a history that was given up for another old copy. What follows is not looked at.
     pub(super) fn excuse_given_up(&mut self, coordinator: &Coordinator<SharedStore>) {
         if coordinator.configurations().any(|c| self.is_given_up(c)) {
-            self.excused = true;
+            self.excused = Some(Excuse::OtherHistory);
         }
     }
 
@@ -161,7 +163,7 @@ impl World {
     /// Configurations as they are in the store now.
     pub(super) fn see_all_committed(&mut self, committed: Vec<Configuration>) {
         // What follows is of a history that the run does not know.
-        if self.excused {
+        if self.excused.is_some() {
             return;
         }
         let is_any = !committed.is_empty();
@@ -276,7 +278,7 @@ impl World {
         };
         if self.ids[at].get(epoch as usize - 2) != new.trail.first() {
             // It goes on from what was given up: two stores of the past, one after the other.
-            self.excused = true;
+            self.excused = Some(Excuse::OtherHistory);
             return false;
         }
         governed.truth.given_up.extend(&self.ids[at][epoch as usize - 1..]);
@@ -294,7 +296,7 @@ impl World {
     /// An old store is the newest from now on. What it lacks of other lists has never been either, unless somebody has
     /// it.
     pub(super) fn fork_others(&mut self) {
-        if self.excused {
+        if self.excused.is_some() {
             return;
         }
         let Some(reader) = self.store_reader() else { return };
@@ -319,7 +321,7 @@ impl World {
     /// D3: a node is not removed for silence if a peer hears it that the coordinator hears.
     fn check_suspicion(&mut self, old: &Configuration, position: Position, node: usize) {
         // A second process has been taken in.
-        if self.excused {
+        if self.excused.is_some() {
             return;
         }
         let (now, suspicion) = (self.now, self.suspicion());
@@ -395,7 +397,7 @@ impl World {
     /// suspicions, if it is lost.
     fn see_lost(&mut self, old: &Configuration) {
         // A second process has been taken in.
-        if self.excused {
+        if self.excused.is_some() {
             return;
         }
         let missing = |parity: bool, also_fenced: bool| {
@@ -424,7 +426,7 @@ impl World {
                 describe(old)
             ));
         } else {
-            self.excused = true;
+            self.excused = Some(Excuse::Lost);
         }
     }
 

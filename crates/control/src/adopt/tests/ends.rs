@@ -168,3 +168,102 @@ fn a_process_that_the_former_coordinator_has_replaced_is_awaited_for_the_grace_t
     assert_eq!(stored.record.incarnation, OTHER);
     assert!(stored.is_over(incarnation(FORMER)));
 }
+
+/// A store with all nodes, in which the process of that node has ended with a certificate.
+fn store_with_an_end() -> MemoryStore {
+    let mut store = older_store();
+    let mut records = Records::open(&mut store, &plan()).unwrap();
+    let mut node = records.nodes[&NodeId(FORMER)].clone();
+    node.certify(incarnation(FORMER));
+    node.record.state = paritas_base::configuration::NodeState::Down;
+    records.commit(&mut store, &[node], &[], None).unwrap();
+    store
+}
+
+/// The lists in a store.
+fn lists_in(store: &MemoryStore) -> Vec<Configuration> {
+    let coordinator = Coordinator::open(store.clone(), &plan(), 1).unwrap();
+    coordinator.configurations().cloned().collect()
+}
+
+#[test]
+fn an_end_in_an_old_store_excuses_no_node_from_reporting() {
+    let store = store_with_an_end();
+    let stored = lists_in(&store);
+    let mut world = World::new(store.clone(), &[]);
+    for node in 0..FORMER {
+        world.report(node, &stored);
+    }
+    for _ in 0..100 {
+        world.tick(60_000);
+    }
+    assert!(world.remarks().contains("waits for n3: "), "{}", world.remarks());
+    assert_eq!(lists_in(&world.adoption.store), stored, "nothing is written");
+    // After the copy was made, the next process of the node got the positions, and the others have ended since.
+    let held_by_next = |c: &Configuration| {
+        after(c, |c| {
+            for held in c
+                .positions
+                .iter_mut()
+                .flatten()
+                .filter(|a| a.tenure.node == NodeId(FORMER))
+            {
+                (held.tenure.incarnation, held.tenure.since) = (OTHER, c.epoch);
+            }
+        })
+    };
+    let newest: Vec<Configuration> = stored.iter().map(held_by_next).collect();
+    world.report_as(FORMER, OTHER, Some(plan().record()), &newest);
+    let (coordinator, _) = world.done();
+    for (c, newest) in coordinator.configurations().zip(&newest) {
+        assert_eq!((c.trail[0], &c.positions), (newest.id, &newest.positions));
+    }
+}
+
+#[test]
+fn a_node_that_holds_nothing_and_has_ended_in_an_old_store_is_awaited_for_a_limited_time() {
+    let mut store = store_with_an_end();
+    let mut records = Records::open(&mut store, &plan()).unwrap();
+    let mut lists = next_lists(&lists_in(&store), 1);
+    for c in &mut lists {
+        for held in c
+            .positions
+            .iter_mut()
+            .filter(|a| a.is_some_and(|a| a.tenure.node == NodeId(FORMER)))
+        {
+            *held = None;
+        }
+        c.seal(Some(&records.lists[&c.list]));
+    }
+    records.commit(&mut store, &[], &lists, None).unwrap();
+    let mut world = World::new(store, &[]);
+    for node in 0..FORMER {
+        world.report(node, &lists);
+    }
+    assert!(world.remarks().contains("ms more for n3: "), "{}", world.remarks());
+    world.tick(12_000);
+    let (_, words) = world.done();
+    assert!(words.contains("n3 have not reported, and hold no position"), "{words}");
+}
+
+#[test]
+fn an_operator_excuses_a_node_that_has_ended_in_an_old_store() {
+    let store = store_with_an_end();
+    let stored = lists_in(&store);
+    let mut world = World::new(store, &[FORMER]);
+    for node in 0..FORMER {
+        world.report(node, &stored);
+    }
+    world.tick(6_000);
+    let words = world.remarks();
+    assert!(words.contains("n3 counts as ended"), "{words}");
+    world.adoption.confirm();
+    world.tick(300);
+    let (mut coordinator, _) = world.done();
+    let end = self::stored(&mut coordinator).end;
+    assert_eq!(
+        end,
+        crate::record::End::Attested,
+        "the next coordinator does not wait for it either"
+    );
+}

@@ -416,19 +416,21 @@ fn a_coordinator_that_has_heard_enough_holders_continues_when_other_nodes_take_t
     assert!(held_by(&world, 4) && !held_by(&world, 0));
 }
 
+/// The operator's order `fence`. The answer says whether it is done, and what would be lost.
+fn fence(world: &mut World, nodes: &[u16], confirmed: bool) -> Result<(bool, Vec<String>), String> {
+    let link = world.connect();
+    world.coordinator.set_local(link);
+    let nodes = nodes.iter().copied().map(NodeId).collect();
+    let order = crate::message::Order::Fence { nodes };
+    world.say(link, &ToCoordinator::Order { n: 7, order, confirmed });
+    match world.received(link).pop() {
+        Some(ToAgent::Said { answer, .. }) => answer,
+        other => panic!("{other:?}"),
+    }
+}
+
 #[test]
 fn a_certified_end_in_an_old_store_does_not_excuse_the_node_from_registering() {
-    let fence = |world: &mut World, nodes: &[u16], confirmed: bool| {
-        let link = world.connect();
-        world.coordinator.set_local(link);
-        let nodes = nodes.iter().copied().map(NodeId).collect();
-        let order = crate::message::Order::Fence { nodes };
-        world.say(link, &ToCoordinator::Order { n: 7, order, confirmed });
-        match world.received(link).pop() {
-            Some(ToAgent::Said { answer, .. }) => answer,
-            other => panic!("{other:?}"),
-        }
-    };
     for is_fenced in [false, true] {
         let mut world = World::started(plan(1, 1, 2, 0));
         world.certify(1);
@@ -485,11 +487,17 @@ fn a_node_that_holds_nothing_is_heard_before_processes_without_memory_decide() {
             world.tick(60_000);
             assert!(world.coordinator.configurations().eq(&before));
         } else {
+            // It is silent, and may have what was decided after the copy was made.
             world.kill(1);
+            world.pass(600_000);
+            assert!(world.coordinator.configurations().eq(&before), "there is no time limit");
+            let trouble = world.coordinator.status(world.now()).trouble;
+            assert_eq!(trouble.witnesses_missing, [NodeId(1)]);
+            assert!(fence(&mut world, &[1], true).unwrap().0);
             world.pass(60_000);
             assert!(
                 !world.coordinator.configurations().eq(&before),
-                "it is awaited for a limited time"
+                "an operator excuses it"
             );
         }
     }
