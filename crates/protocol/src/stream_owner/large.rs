@@ -26,10 +26,6 @@ use upload::Uploading;
 /// Time that a value or a body is kept although no command asks for it, in leases. A command that waits is run at least
 /// once a lease.
 const FORGOTTEN_LEASES: u64 = 3;
-/// Groups in one page of the list that holders ask for.
-const PAGE_GROUPS_MAX: usize = 256;
-/// Ids of dead groups in one message.
-const FREED_MAX: usize = 1024;
 
 /// The command of a client that writes a large value. It names the value while the command waits and is run again.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -183,7 +179,7 @@ impl StreamOwner {
             false => self.log.stable(),
         });
         let dead = large.ledger.take_dead();
-        for some in dead.chunks(FREED_MAX) {
+        for some in dead.chunks(Groups::COUNT_MAX) {
             self.send_dead(cx, configuration, some);
         }
     }
@@ -229,7 +225,7 @@ impl StreamOwner {
             return;
         }
         let after = after.and_then(GroupId::from_bits);
-        let Some(page) = self.large.ledger.page(after, PAGE_GROUPS_MAX) else {
+        let Some(page) = self.large.ledger.page(after, AliveGroups::COUNT_MAX) else {
             return;
         };
         let mut bytes = Vec::new();
