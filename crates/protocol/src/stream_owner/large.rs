@@ -16,7 +16,7 @@ use paritas_base::configuration::{Configuration, Tenure};
 use paritas_base::{ConnId, Incarnation, NodeId, Position, Span, Term, Time};
 use paritas_large::{Class, GroupId, Holder, Ledger, NotAlive, PartName, Record};
 use paritas_store::RecordEvent;
-use paritas_wire::peer::{AliveGroups, Groups, Message};
+use paritas_wire::peer::{AliveGroups, Groups, Message, PartState};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 pub use upload::LARGE_VALUE_BYTES_MAX;
@@ -246,14 +246,19 @@ impl StreamOwner {
         cx.send(&tenure, Channel::Main, self.stream, configuration.epoch, &message);
     }
 
-    /// A holder speaks of a group that is dead: it is told so again (P14.5).
-    fn answer_dead<O: Out>(
+    /// A holder speaks of a group. If that is dead, the holder is told so again (P14.5).
+    pub(crate) fn answer_dead<O: Out>(
         &self,
         cx: &mut Context<'_, O>,
         configuration: &Configuration,
         from: (NodeId, Incarnation),
         name: PartName,
+        state: PartState,
     ) {
+        // The answers to single units would say the same many times.
+        if matches!(state, PartState::Taken(_)) {
+            return;
+        }
         if name.group.term() != self.term() || self.large.ledger.is_alive(name.group) {
             return;
         }

@@ -247,10 +247,7 @@ impl StreamOwner {
     ) {
         let of_group = |uploading: &&mut Uploading| uploading.upload.staged().groups().any(|group| group == name.group);
         let Some(uploading) = self.large.uploads.values_mut().find(of_group) else {
-            // The answers to single units would say the same many times.
-            if !matches!(state, peer::PartState::Taken(_)) {
-                self.answer_dead(cx, configuration, from, name);
-            }
+            self.answer_dead(cx, configuration, from, name, state);
             return;
         };
         let position = uploading.upload.position_of(name);
