@@ -18,7 +18,7 @@ use paritas_code::{crc32c_append, sum};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Parts that are made at a time. Further ones are only noted.
+/// Parts that are made at a time, and as many more for which commands wait. Further ones are only noted.
 const MAKERS_MAX: usize = 64;
 
 /// Memory for units, at the host. A unit has at most the bytes of a chunk.
@@ -191,18 +191,26 @@ impl<U: core::fmt::Debug> Keeper<U> {
         Put::Taken(unit + 1)
     }
 
-    /// An owner wants a part made from the others. `record` has the checks of the value.
+    /// An owner wants a part made from the others: a command waits for it. `record` has the checks of the value.
     pub fn on_make<M: Units<Unit = U>>(&mut self, memory: &mut M, id: PartId, record: &Arc<Record>) -> Answer {
-        match self.parts.get(&id) {
-            Some(held) if matches!(held.state, State::Open(_)) => self.drop_part(memory, &id),
-            Some(held) => return held.answer(),
-            None => {}
+        if matches!(self.parts.get(&id), Some(held) if matches!(held.state, State::Open(_))) {
+            self.drop_part(memory, &id);
         }
-        self.make(memory, id, record)
+        let answer = match self.parts.contains_key(&id) {
+            true => Answer::Making,
+            false => self.make(memory, id, record, 2 * MAKERS_MAX),
+        };
+        let Some(held) = self.parts.get_mut(&id) else {
+            return answer;
+        };
+        if let State::Making(maker) = &mut held.state {
+            maker.is_waited_for = true;
+        }
+        held.answer()
     }
 
-    fn make<M: Units<Unit = U>>(&mut self, memory: &M, id: PartId, record: &Arc<Record>) -> Answer {
-        if self.making_count() >= MAKERS_MAX {
+    fn make<M: Units<Unit = U>>(&mut self, memory: &M, id: PartId, record: &Arc<Record>, makers_max: usize) -> Answer {
+        if self.making_count() >= makers_max {
             // It is made when others are done.
             self.owed.insert(id, Some(record.clone()));
             return Answer::Making;
@@ -266,7 +274,7 @@ impl<U: core::fmt::Debug> Keeper<U> {
         let known = self.owed.iter().filter_map(|(id, record)| Some((*id, record.clone()?)));
         let owed: Vec<(PartId, Arc<Record>)> = known.take(count).collect();
         for (id, record) in owed {
-            self.make(memory, id, &record);
+            self.make(memory, id, &record, MAKERS_MAX);
         }
     }
 
@@ -379,7 +387,7 @@ impl<U: core::fmt::Debug> Keeper<U> {
                 Some(_) => self.drop_part(memory, &id),
                 None => {}
             }
-            if self.make(memory, id, record) != Answer::Making {
+            if self.make(memory, id, record, MAKERS_MAX) != Answer::Making {
                 self.owed.insert(id, Some(record.clone()));
             }
         }
@@ -431,14 +439,23 @@ impl<U: core::fmt::Debug> Keeper<U> {
 
     // --- making and reading ----------------------------------------------------------------------------------------
 
-    /// The next unit to fetch from another position; `has` tells whether a position may have parts now.
-    pub fn next_fetch(&mut self, has: impl Fn(u8) -> bool) -> Option<(PartId, Fetch)> {
-        self.unfinished
-            .iter()
-            .find_map(|id| match &mut self.parts.get_mut(id)?.state {
-                State::Making(maker) => Some((*id, maker.next_fetch(&has)?)),
+    /// The next unit to fetch from another position; `has` tells whether a position may have parts now. Parts for which
+    /// commands wait come first. `all`: others too.
+    pub fn next_fetch(&mut self, has: impl Fn(u8) -> bool, all: bool) -> Option<(PartId, Fetch)> {
+        let Self { unfinished, parts, .. } = self;
+        let mut next = |is_waited_for| {
+            unfinished.iter().find_map(|id| match &mut parts.get_mut(id)?.state {
+                State::Making(maker) if maker.is_waited_for == is_waited_for => Some((*id, maker.next_fetch(&has)?)),
                 _ => None,
             })
+        };
+        next(true).or_else(|| all.then(|| next(false)).flatten())
+    }
+
+    /// Whether it makes parts for which no command waits, and that are not stuck.
+    pub fn makes_in_background(&self) -> bool {
+        let is_so = |held: &Held<U>| matches!(&held.state, State::Making(m) if !m.is_waited_for && !m.is_stuck());
+        self.unfinished().any(|(_, held)| is_so(held))
     }
 
     /// The answer to a fetch for this part: the unit, or `None` if the other holder does not have it. Returns the check

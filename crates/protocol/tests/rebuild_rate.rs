@@ -182,3 +182,39 @@ fn rebuilding_never_waits_for_a_timer_while_answers_come() {
         assert_eq!(began, Some(cluster.now.mono), "position {position}: it paused");
     }
 }
+
+/// Parts of large values are made at the rate too (P14.8).
+#[test]
+fn parts_of_large_values_are_made_no_faster_than_the_rate() {
+    let parameters = Parameters {
+        rebuild_rate: Some(RATE),
+        ..Parameters::default()
+    };
+    let mut cluster = Cluster::coded(2, 1, 1, 1, parameters);
+    let client = cluster.connect(1, Port::Any);
+    let value = "x".repeat(1 << 20);
+    for n in 0..4 {
+        assert_eq!(
+            cluster.ask_words(client, &["SET", &format!("key{n}"), &value]),
+            "+OK\r\n"
+        );
+    }
+    let part_bytes = |cluster: &Cluster, at: usize| cluster.processes[at].node.figures().part_bytes;
+    let whole = part_bytes(&cluster, 2);
+    assert!(whole > RATE, "{whole}");
+    cluster.hand_over(0, 2, 3);
+    let mut ms = 0;
+    while part_bytes(&cluster, 3) < whole {
+        let made = part_bytes(&cluster, 3);
+        // One row of each of the fetches under way may be counted before it is here.
+        let allowed = RATE * (ms + 40) / 1_000 + (64 << 10);
+        assert!(made <= allowed, "{made} bytes after {ms} ms");
+        assert!(ms < 20_000, "{made} of {whole} bytes");
+        cluster.advance(10);
+        ms += 10;
+    }
+    // A command does not wait for the rate.
+    let before = cluster.now;
+    assert_eq!(cluster.ask_words(client, &["SET", "another", &value]), "+OK\r\n");
+    assert_eq!(before, cluster.now);
+}
