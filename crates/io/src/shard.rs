@@ -85,6 +85,7 @@ impl Machine for Node {
                 ("parts", figures.part_bytes),
                 ("rings", figures.ring_bytes),
                 ("tables", figures.table_bytes),
+                ("bodies", figures.bodies_bytes),
                 ("buffers", figures.buffer_bytes),
                 ("stash", figures.stash_bytes),
                 ("log", figures.log_bytes),

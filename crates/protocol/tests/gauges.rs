@@ -38,13 +38,14 @@ fn check(cluster: &Cluster, heap_before: usize, when: &str) {
     for process in &cluster.processes {
         let f = process.node.figures();
         let arena = process.node.replica().arena();
-        let chunks = f.data_bytes + f.index_bytes + f.parity_bytes;
+        let chunks = f.data_bytes + f.index_bytes + f.parity_bytes + f.part_bytes;
         assert_eq!(
             chunks,
             u64::from(arena.used()) * arena.chunk_bytes() as u64,
             "{when}: every slot in use is somebody's: {f:?}"
         );
-        counted += chunks + f.stash_bytes + f.free_bytes + f.ring_bytes + f.table_bytes + f.buffer_bytes;
+        counted +=
+            chunks + f.stash_bytes + f.free_bytes + f.ring_bytes + f.table_bytes + f.bodies_bytes + f.buffer_bytes;
         taken += arena.resident_bytes();
     }
     let off = taken.abs_diff(counted);
@@ -75,6 +76,21 @@ fn gauges_sum_to_what_the_allocators_say() {
     cluster.advance(3000);
     check(&cluster, before, "at rest");
     assert_eq!(cluster.ask(client, "FLUSHALL"), "+OK\r\n");
+    cluster.advance(3000);
+    let tables = |cluster: &Cluster| -> u64 {
+        let all = cluster.processes.iter();
+        all.map(|process| process.node.figures().table_bytes).sum()
+    };
+    let tables_before = tables(&cluster);
+    let large = "x".repeat(4 << 20);
+    assert_eq!(cluster.ask_words(client, &["SET", "large", &large]), "+OK\r\n");
+    assert!(cluster.ask(client, "GET large").len() > large.len());
+    check(&cluster, before, "with a large value that was just read");
+    let grown = tables(&cluster) - tables_before;
+    assert!(grown < 1 << 20, "a body is no table: {grown} bytes");
+    let bodies: u64 = cluster.processes.iter().map(|p| p.node.figures().bodies_bytes).sum();
+    assert!(bodies > 4_000_000, "{bodies}");
+    assert_eq!(cluster.ask(client, "DEL large"), ":1\r\n");
     cluster.advance(3000);
     write(&mut cluster, client, 100_000, 50);
     check(&cluster, before, "flushed and written again");
