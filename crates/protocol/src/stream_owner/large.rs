@@ -19,9 +19,9 @@ use paritas_store::RecordEvent;
 use paritas_wire::peer::{AliveGroups, Groups, Message, PartState};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-pub use upload::LARGE_VALUE_BYTES_MAX;
 pub(super) use upload::Made;
 use upload::Uploading;
+pub use upload::{LARGE_VALUE_BYTES_MAX, Piece};
 
 /// Time that a value or a body is kept although no command asks for it, in leases. A command that waits is run at least
 /// once a lease.
