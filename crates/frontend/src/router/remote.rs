@@ -1,10 +1,11 @@
 //! Commands that peers forward for their clients.
 
 use super::client::{Caller, Client, Parked};
+use super::forward::CONGESTED_RETRY;
 use super::prefetch::Target;
 use super::{Dispatcher, Ran, Router, Turn};
 use crate::dialect::{Dialect, Refusal};
-use paritas_base::{ConnId, Epoch, Incarnation, NodeId, Span, StreamId};
+use paritas_base::{ConnId, Epoch, Incarnation, NodeId, StreamId};
 use paritas_protocol::{Channel, Context, Lists, Out, Port};
 use paritas_wire::command::flag;
 use paritas_wire::peer::Message;
@@ -15,8 +16,6 @@ const PARKED_BYTES_MAX: usize = 64 << 20;
 /// While more than this number of bytes waits to be sent to a peer, no command that it forwards is started: replies
 /// must not fill the memory, nor delay deltas and acks.
 const PEER_BYTES_SOFT_MAX: usize = 4 << 20;
-/// Time until such a command is tried again.
-const CONGESTED_RETRY: Span = Span::from_ms(1);
 /// Above this number of peers' clients, the idle ones are dropped. Below it they are kept for their buffers.
 const IDLE_MAX: usize = 4096;
 
