@@ -68,7 +68,7 @@ impl List {
             });
         }
         for parts in &self.parts {
-            if parts.is_held_back() {
+            if parts.is_fetching() {
                 return None;
             }
             until = until.min(parts.rests_until(&self.configuration));

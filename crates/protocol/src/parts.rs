@@ -487,9 +487,9 @@ impl PositionParts {
         self.fetch(cx, configuration);
     }
 
-    /// Whether it waits until fewer chunks are under way on the node. It must be asked in every turn.
-    pub(crate) fn is_held_back(&self) -> bool {
-        self.held_until == Some(Time(u64::MAX))
+    /// Whether units are under way, or wait until fewer chunks are under way on the node: it must be asked every turn.
+    pub(crate) fn is_fetching(&self) -> bool {
+        !self.fetches.is_empty() || self.held_until == Some(Time(u64::MAX))
     }
 
     /// Units that were asked for.
