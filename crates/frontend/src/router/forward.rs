@@ -48,7 +48,7 @@ const SPARE_BYTES_MAX: usize = 4 << 10;
 
 /// While more than this number of bytes waits to be sent to a peer, no long command is: acks, heartbeats and short
 /// commands wait behind one long command at most.
-const LINK_BYTES_SOFT_MAX: usize = 256 << 10;
+const LINK_BYTES_SOFT_MAX: usize = 1 << 20;
 /// From this number of bytes on a command is long. That with a value in one object is shorter.
 const LONG_COMMAND_BYTES: usize = 128 << 10;
 /// Time until such a command is tried again.
