@@ -6,17 +6,23 @@ mod support;
 
 use paritas_protocol::{Parameters, Port};
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use support::{Client, Cluster};
 
 struct Counting;
 
 static HEAP_BYTES: AtomicUsize = AtomicUsize::new(0);
+/// Bytes that were ever taken.
+static TAKEN_BYTES: AtomicUsize = AtomicUsize::new(0);
+/// The heap is one for all tests.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 // SAFETY: every call goes to the system's allocator as it came; counting allocates nothing.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         HEAP_BYTES.fetch_add(layout.size(), Ordering::Relaxed);
+        TAKEN_BYTES.fetch_add(layout.size(), Ordering::Relaxed);
         // SAFETY: as our caller promises.
         unsafe { System.alloc(layout) }
     }
@@ -65,6 +71,7 @@ fn write(cluster: &mut Cluster, client: Client, count: usize, value_bytes: usize
 
 #[test]
 fn gauges_sum_to_what_the_allocators_say() {
+    let _alone = ONE_AT_A_TIME.lock();
     let before = HEAP_BYTES.load(Ordering::Relaxed);
     let parameters = Parameters::for_memory(16 << 20, 6);
     let mut cluster = Cluster::coded(2, 1, 3, 0, parameters);
@@ -125,4 +132,49 @@ fn gauges_sum_to_what_the_allocators_say() {
         cluster.turn(at);
     }
     check(&cluster, before, "with many clients");
+}
+
+/// The commands run once for every few units that the holders take. A copy of the value each time would be gigabytes.
+#[test]
+fn append_and_setrange_of_a_large_value_take_memory_in_proportion_to_its_length() {
+    const BYTES: usize = 8 << 20;
+    let _alone = ONE_AT_A_TIME.lock();
+    let mut cluster = Cluster::coded_in(128 << 20, 2, 1, 1, 0, Parameters::default());
+    let client = cluster.connect(0, Port::Any);
+    let mut expected = "x".repeat(BYTES);
+    assert_eq!(cluster.ask_words(client, &["SET", "large", &expected]), "+OK\r\n");
+    let more = "y".repeat(100_000);
+    expected.push_str(&more);
+    let offset = BYTES - 50_000;
+    expected.replace_range(offset..offset + more.len(), &"z".repeat(more.len()));
+    let patch = "z".repeat(more.len());
+    let offset_text = offset.to_string();
+    for words in [
+        &["APPEND", "large", &more][..],
+        &["SETRANGE", "large", &offset_text, &patch],
+    ] {
+        let before = TAKEN_BYTES.load(Ordering::Relaxed);
+        let reply = cluster.ask_words(client, words);
+        assert_eq!(reply, format!(":{}\r\n", expected.len()));
+        let taken = TAKEN_BYTES.load(Ordering::Relaxed) - before;
+        println!("{}: {taken} bytes", words[0]);
+        assert!(taken < 12 * BYTES, "{}: {taken} bytes", words[0]);
+    }
+    let reply = cluster.ask_words(client, &["GET", "large"]);
+    assert!(
+        reply == format!("${}\r\n{expected}\r\n", expected.len()),
+        "{} bytes",
+        reply.len()
+    );
+    // Beyond the end, and over the end of the body.
+    let far = (BYTES + 300_000).to_string();
+    cluster.ask_words(client, &["SETRANGE", "large", &far, "end"]);
+    expected.push_str(&"\0".repeat(BYTES + 300_000 - expected.len()));
+    expected.push_str("end");
+    let reply = cluster.ask_words(client, &["GET", "large"]);
+    assert!(
+        reply == format!("${}\r\n{expected}\r\n", expected.len()),
+        "{} bytes",
+        reply.len()
+    );
 }
