@@ -201,8 +201,8 @@ fn an_owner_that_dies_with_a_value_half_sent_leaves_nothing() {
     assert_eq!(before, after);
 }
 
-/// A part is opened after its holder was told that its group is dead, and the holder says so under an epoch that is over
-/// at the owner: the owner stays the same, so the holder asks for no list.
+/// A part is opened after its holder was told that its group is dead, and the holder says so under an epoch that is
+/// over at the owner: the owner stays the same, so the holder asks for no list.
 #[test]
 fn a_part_that_is_opened_after_its_group_has_died_is_freed_also_under_an_older_epoch() {
     let (mut cluster, client) = start();

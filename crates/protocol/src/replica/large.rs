@@ -134,8 +134,8 @@ pub(super) fn on_fenced<O: Out>(
     true
 }
 
-/// A message of an older epoch. It counts for nothing but this: a holder that speaks of a dead group is told so (P14.5).
-/// Its parts may have come behind the news that the group is dead, and it asks nobody about them.
+/// A message of an older epoch. It counts for nothing but this: a holder that speaks of a dead group is told so
+/// (P14.5). Its parts may have come behind the news that the group is dead, and it asks nobody about them.
 pub(super) fn on_stale<O: Out>(
     cx: &mut Context<'_, O>,
     list: &mut List,
