@@ -22,7 +22,7 @@ from dev_cluster import DevCluster
 from faults import Faults
 from host_cluster import HostCluster
 from judge import Ledger, Verdict, build_checker, final_reads
-from workload import any_node, client_process, keys_of_round, owners
+from workload import LARGE, any_node, client_process, keys_of_round, owners
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # Most keys of the ledger, so that a long storm stays within its memory.
@@ -47,6 +47,7 @@ def arguments():
     parser.add_argument("--round", type=float, default=20, help="seconds of faults before the histories are checked")
     parser.add_argument("--act", type=float, default=5, help="minutes of one cluster; then another is started")
     parser.add_argument("--memory", default="256mb")
+    parser.add_argument("--large", type=float, default=0.0, help="part of the values that are longer than 64 KiB, up to 4 MB")
     parser.add_argument("--hosts", action="store_true", help="each node in a network namespace of its own, with cut and bad links; needs root")
     parser.add_argument("--only", action="append", default=[], choices={**Faults.BLOWS, **Faults.OF_HOSTS}, help="only this fault; may be repeated")
     parser.add_argument("--until-bad", action="store_true", help="for broken builds: end at the first violation, which then counts as success")
@@ -216,6 +217,7 @@ class Storm:
 
 def main():
     options = arguments()
+    LARGE["part"] = options.large
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
     print(
         f"storm: SEED={options.seed} COMMIT={commit.stdout.strip() or 'unknown'} "

@@ -36,9 +36,22 @@ MIX = {
 }
 
 
+# The part of the values that lie in parts, and their lengths (`--large`).
+LARGE = {"part": 0.0}
+LARGE_BYTES = (66_000, 130_000, 500_000, 1_500_000, 4_000_000)
+
+
+def is_large(number):
+    return LARGE["part"] > 0 and random.Random(f"large {number}").random() < LARGE["part"]
+
+
 def value_of(number):
     """The value with this number: any length, and bytes that a reader can check."""
     draw = random.Random(number)
+    if is_large(number):
+        length = draw.choice(LARGE_BYTES) + draw.randrange(2_000)
+        unit = f"{number:x}."[::-1]
+        return f"{number}:" + unit * (length // len(unit))
     length = draw.choice([0, draw.randrange(40), draw.randrange(400), draw.randrange(3_000)])
     return f"{number}:" + f"{number:x}."[::-1] * (length // 8)
 
@@ -90,12 +103,17 @@ class Client:
     def pace(self, rate):
         time.sleep(self.draw.expovariate(rate))
 
-    def new_number(self):
-        self.numbers += 1
-        return self.name * 10_000_000 + self.numbers
+    def new_number(self, large=1.0):
+        """A number that no other value has. `large`: the part of those with large values that is used."""
+        while True:
+            self.numbers += 1
+            number = self.name * 10_000_000 + self.numbers
+            if not is_large(number) or self.draw.random() < large:
+                return number
 
     def one(self, key, operation):
-        number = self.new_number()
+        # MSET takes no large values.
+        number = self.new_number(large=0.0 if key[0] == "g" else 1.0)
         argument, command, read = self.command(key, operation, number)
         call = time.monotonic_ns()
         done, returned = self.attempt(command, operation in ("get", "mget"))
@@ -191,7 +209,8 @@ class Client:
     # The ledger: keys that are written once and must exist from then on.
 
     def note(self, prefix):
-        number = self.new_number()
+        # The ledger grows until the act ends.
+        number = self.new_number(large=0.05)
         done, _ = self.attempt(("SET", f"{prefix}:{number}", value_of(number)), False)
         if done is None:
             print(number, "unknown", file=self.ledger)

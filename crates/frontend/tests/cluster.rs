@@ -5,6 +5,7 @@ mod commands;
 mod commands_gather;
 mod commands_page;
 mod forwarded_waits;
+mod long_commands;
 mod refused_transactions;
 mod stuck;
 #[path = "../../protocol/tests/support/mod.rs"]

@@ -28,8 +28,13 @@ a minus means at least that many.
 - A value above 64 KiB lies in parts at all positions of its list. It costs a round trip more to write, and one to read,
   than a small value. If one of these nodes has no memory for its part, the owner evicts keys of the same stream, if
   the policy evicts, but not more bytes than the value has. If that does not help, the write is refused with `-OOM`.
-- A large value in a command or a reply counts for `maxmemory-clients` with twice its length, at times more. With nodes
-  of less than 512 MB and the default, a client that writes or reads 16 MiB may be closed.
+- A command of 128 KiB or more for another node is sent while less than 1 MiB waits for the link to that node. Until
+  then it waits at its client's node, and short commands go first.
+- Commands from other nodes that wait at their owner, for a takeover or while a large value is written, have at most an
+  eighth of its memory, or 32 MiB if that is more. Beyond it, writes get `-CLUSTERDOWN` and reads `-TRYAGAIN`.
+- A large value in a command or a reply counts for `maxmemory-clients` with twice its length, at times more. The client
+  that holds most may hold 48 MiB beside that limit, so one client can always write or read one value. Where that limit
+  is less, a second client that does so at the same time may be closed.
 - MSETNX, RENAME, RENAMENX and COPY need their keys in one hash slot, on both ports.
 - A write is answered when every parity member of its list has it, or as many as `ack_quorum` says. So WAIT has
   nothing to wait for: it answers the fewest live parity members of any list.
@@ -75,8 +80,8 @@ and where keys are evicted not below one and a half times the memory of parity),
 `maxmemory-policy`, `maxmemory-clients`, `maxclients`, `client-query-buffer-limit`, `reply-max`, \
 `log-assist`, `redundancy-rules`, `rebuild-rate` (0: limited only by clients) and `scrub-rate` (0: off). \
 A value that is set already is OK |
-| maxmemory-clients | an eighth of the memory by default. Beyond it, the clients that use most are closed; \
-0 for no limit |
+| maxmemory-clients | an eighth of the memory by default. Beyond it, the clients that use most are closed, \
+except one that uses at most 48 MiB; 0 for no limit |
 | CONFIG REWRITE | writes what CONFIG SET has changed to the file given with `--config`, in place; comments stay |
 | AUTH | there is one user, `default`, without a password |
 | MULTI, EXEC, DISCARD | transactions are not supported. `MULTI` is refused, every command after it on that \

@@ -17,6 +17,9 @@ use std::io;
 use std::sync::mpsc;
 use std::time::Duration;
 
+/// Bytes by which the memory of all clients grows before they are searched again for one that must be closed.
+const LET_PASS_BYTES: usize = 256 << 10;
+
 /// The machine that a shard drives: `paritas_frontend::Node`, or a small one in tests of the loop itself.
 pub trait Machine {
     /// Handles one event.
@@ -82,6 +85,7 @@ impl Machine for Node {
                 ("parts", figures.part_bytes),
                 ("rings", figures.ring_bytes),
                 ("tables", figures.table_bytes),
+                ("bodies", figures.bodies_bytes),
                 ("buffers", figures.buffer_bytes),
                 ("stash", figures.stash_bytes),
                 ("log", figures.log_bytes),
@@ -181,8 +185,9 @@ pub struct Shard<M> {
     pub(crate) refused_count: u64,
     /// The limit on clients that was last logged, when it was below the configured one.
     said_clients_max: usize,
-    /// All remaining clients asked not to be closed. No client is searched until the next sweep.
-    none_may_go: bool,
+    /// Up to this number of bytes held for all clients, none is closed until the next sweep: the last search found none
+    /// that may be.
+    let_pass_bytes: usize,
     poll: Poll,
     progress: Progress,
     sweep_at: Time,
@@ -236,7 +241,7 @@ impl<M: Machine> Shard<M> {
             arrivals: [true; 3],
             refused_count: 0,
             said_clients_max: usize::MAX,
-            none_may_go: false,
+            let_pass_bytes: 0,
             poll,
             progress: progress.clone(),
             sweep_at: clock::mono() + SWEEP,
@@ -448,29 +453,36 @@ impl<M: Machine> Shard<M> {
             self.driver.clients.enqueue_if_able(*id, self.limits.reply_soft_max);
         }
         self.driver.clients.give_back(clients);
-        let bytes_max = self.limits.clients.bytes_max;
-        if self.driver.clients.weight_bytes() > bytes_max && !self.none_may_go {
-            // Shrink buffers first; disconnect clients only if that frees too little.
-            self.driver.clients.shrink(bytes_max);
-            while self.driver.clients.weight_bytes() > bytes_max && !self.none_may_go {
-                self.none_may_go = !self.end_heaviest();
-            }
+        let bytes_max = self.limits.clients.bytes_max.max(self.let_pass_bytes);
+        if self.driver.clients.weight_bytes() > bytes_max {
+            self.end_heaviest();
         }
     }
 
-    /// All clients together hold more than allowed (P8.3): closes the one that holds most. Returns false if none may be
-    /// closed.
-    fn end_heaviest(&mut self) -> bool {
-        let Some((id, bytes)) = self.driver.clients.heaviest() else {
-            return false;
-        };
-        let (all, most) = (self.driver.clients.weight_bytes(), self.limits.clients.bytes_max);
-        tracing::warn!(
-            "client closed: {bytes} bytes are held for it, {all} for all clients, and {most} are allowed \
-             (`clients_memory`, CONFIG SET maxmemory-clients)"
-        );
-        self.driver.end_client(id);
-        true
+    /// All clients together hold more than allowed (P8.3): closes those that hold most.
+    fn end_heaviest(&mut self) {
+        let ClientLimits {
+            bytes_max, alone_bytes, ..
+        } = self.limits.clients;
+        // Shrink buffers first; disconnect clients only if that frees too little.
+        self.driver.clients.shrink(bytes_max);
+        while self.driver.clients.weight_bytes() > bytes_max {
+            let all = self.driver.clients.weight_bytes();
+            let Some((id, bytes)) = self.driver.clients.heaviest() else {
+                // None may be closed.
+                self.let_pass_bytes = usize::MAX;
+                return;
+            };
+            if all - bytes.min(alone_bytes) <= bytes_max {
+                self.let_pass_bytes = all + LET_PASS_BYTES;
+                return;
+            }
+            tracing::warn!(
+                "client closed: {bytes} bytes are held for it, {all} for all clients, and {bytes_max} are allowed \
+                 (`clients_memory`, CONFIG SET maxmemory-clients)"
+            );
+            self.driver.end_client(id);
+        }
     }
 
     /// Number of clients that are accepted: the configured limit, or fewer if descriptors must be left for peers.
@@ -494,7 +506,7 @@ impl<M: Machine> Shard<M> {
 
     /// Runs a few times a second: gauges, memory after bursts, and connections that wait too long.
     fn sweep(&mut self, now: Time) {
-        self.none_may_go = false;
+        self.let_pass_bytes = 0;
         self.driver.clients.on_sweep();
         let mut buffers = self.scratch.capacity();
         let busy = core::mem::take(&mut self.moved_bytes) > IDLE_BYTES_MAX;

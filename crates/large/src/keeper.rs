@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 /// The number of no unit: a question for it asks whether the part is whole and its bytes are right, as far as is known.
 pub const WHOLE_PART: u32 = u32::MAX;
-/// Parts that are made at a time. Further ones are only noted.
+/// Parts that are made at a time, and as many more for which commands wait. Further ones are only noted.
 const MAKERS_MAX: usize = 64;
 
 /// Memory for units, at the host. A unit has at most the bytes of a chunk.
@@ -202,18 +202,26 @@ impl<U: core::fmt::Debug> Keeper<U> {
         Put::Taken(unit + 1)
     }
 
-    /// An owner wants a part made from the others. `record` has the checks of the value.
+    /// An owner wants a part made from the others: a command waits for it. `record` has the checks of the value.
     pub fn on_make<M: Units<Unit = U>>(&mut self, memory: &mut M, id: PartId, record: &Arc<Record>) -> Answer {
-        match self.parts.get(&id) {
-            Some(held) if matches!(held.state, State::Open(_)) => self.drop_part(memory, &id),
-            Some(held) => return held.answer(),
-            None => {}
+        if matches!(self.parts.get(&id), Some(held) if matches!(held.state, State::Open(_))) {
+            self.drop_part(memory, &id);
         }
-        self.make(memory, id, record)
+        let answer = match self.parts.contains_key(&id) {
+            true => Answer::Making,
+            false => self.make(memory, id, record, 2 * MAKERS_MAX),
+        };
+        let Some(held) = self.parts.get_mut(&id) else {
+            return answer;
+        };
+        if let State::Making(maker) = &mut held.state {
+            maker.is_waited_for = true;
+        }
+        held.answer()
     }
 
-    fn make<M: Units<Unit = U>>(&mut self, memory: &M, id: PartId, record: &Arc<Record>) -> Answer {
-        if self.making_count() >= MAKERS_MAX {
+    fn make<M: Units<Unit = U>>(&mut self, memory: &M, id: PartId, record: &Arc<Record>, makers_max: usize) -> Answer {
+        if self.making_count() >= makers_max {
             // It is made when others are done.
             self.owed.insert(id, Some(record.clone()));
             return Answer::Making;
@@ -277,7 +285,7 @@ impl<U: core::fmt::Debug> Keeper<U> {
         let known = self.owed.iter().filter_map(|(id, record)| Some((*id, record.clone()?)));
         let owed: Vec<(PartId, Arc<Record>)> = known.take(count).collect();
         for (id, record) in owed {
-            self.make(memory, id, &record);
+            self.make(memory, id, &record, MAKERS_MAX);
         }
     }
 
@@ -397,7 +405,7 @@ impl<U: core::fmt::Debug> Keeper<U> {
                 Some(_) => self.drop_part(memory, &id),
                 None => {}
             }
-            if self.make(memory, id, record) != Answer::Making {
+            if self.make(memory, id, record, MAKERS_MAX) != Answer::Making {
                 self.owed.insert(id, Some(record.clone()));
             }
         }
@@ -447,11 +455,24 @@ impl<U: core::fmt::Debug> Keeper<U> {
 
     // --- making and reading ----------------------------------------------------------------------------------------
 
-    /// The next unit to fetch from another position; `has` tells whether a position may have parts now.
-    pub fn next_fetch(&mut self, has: impl Fn(u8) -> bool) -> Option<(PartId, Fetch)> {
-        self.unfinished
-            .iter()
-            .find_map(|id| Some((*id, self.parts.get_mut(id)?.maker_mut()?.next_fetch(&has)?)))
+    /// The next unit to fetch from another position; `has` tells whether a position may have parts now. Parts for which
+    /// commands wait come first. `all`: others too.
+    pub fn next_fetch(&mut self, has: impl Fn(u8) -> bool, all: bool) -> Option<(PartId, Fetch)> {
+        let Self { unfinished, parts, .. } = self;
+        let mut next = |is_waited_for| {
+            unfinished.iter().find_map(|id| {
+                let maker = parts.get_mut(id)?.maker_mut()?;
+                let fetch = (maker.is_waited_for == is_waited_for).then(|| maker.next_fetch(&has));
+                Some((*id, fetch.flatten()?))
+            })
+        };
+        next(true).or_else(|| all.then(|| next(false)).flatten())
+    }
+
+    /// Whether it makes or repairs parts for which no command waits, and that are not stuck.
+    pub fn makes_in_background(&self) -> bool {
+        let is_so = |maker: &Maker| !maker.is_waited_for && !maker.is_stuck();
+        self.unfinished().any(|(_, held)| held.maker().is_some_and(is_so))
     }
 
     /// The answer to a fetch for this part: the unit, or `None` if the other holder does not have it. Returns the check

@@ -496,7 +496,7 @@ impl World {
                     self.network.push(Message::Owner(self.term, position, node.tenure, ask));
                 }
             }
-            while let Some((id, fetch)) = node.keeper.next_fetch(|p| there[usize::from(p)]) {
+            while let Some((id, fetch)) = node.keeper.next_fetch(|p| there[usize::from(p)], true) {
                 let tenure = node.tenure;
                 self.network.push(Message::Fetch {
                     from: position,

@@ -117,7 +117,7 @@ impl Nodes {
     /// Answers all fetches.
     fn run(&mut self) {
         for at in 0..self.nodes.len() {
-            while let Some((id, fetch)) = self.nodes[at].keeper.next_fetch(|_| true) {
+            while let Some((id, fetch)) = self.nodes[at].keeper.next_fetch(|_| true, true) {
                 let source = &self.nodes[usize::from(fetch.position)];
                 let name = PartId { x: X, name: fetch.name };
                 let bytes = source.keeper.read(&source.pool, &name, fetch.unit);

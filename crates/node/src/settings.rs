@@ -68,8 +68,8 @@ settings! {
         pub query_max: ByteCount,
         /// Most unread reply bytes of one client [default: 256mb]
         pub reply_max: ByteCount,
-        /// Most bytes held for all clients; above it the clients that hold most are closed, 0 for no limit [default: an
-        /// eighth of the memory]
+        /// Most bytes held for all clients, beside 48 MiB of one; above it the clients that hold most are closed, 0 for
+        /// no limit [default: an eighth of the memory]
         pub clients_memory: ByteCount,
         /// Most bytes a second that this node rebuilds, 0 for no limit [default: adapts to the load of clients]
         pub rebuild_rate: ByteCount,

@@ -19,6 +19,9 @@ pub struct ClientLimits {
     pub reply_bytes_max: usize,
     /// The most bytes for all clients together. Beyond it, the clients that use most are disconnected (P8.3).
     pub bytes_max: usize,
+    /// The client that uses most stays if it uses no more than this, and all others together no more than `bytes_max`:
+    /// one client can always write or read a value of the greatest length.
+    pub alone_bytes: usize,
 }
 
 impl Default for ClientLimits {
@@ -28,6 +31,7 @@ impl Default for ClientLimits {
             query_bytes_max: 64 << 20,
             reply_bytes_max: 256 << 20,
             bytes_max: usize::MAX,
+            alone_bytes: 0,
         }
     }
 }

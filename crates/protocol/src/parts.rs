@@ -108,6 +108,8 @@ pub struct PositionParts {
     known: Vec<Known>,
     fetches: BTreeMap<u64, Fetching>,
     retry_at: Time,
+    /// Until when parts wait that the pace of the node holds back (P6.8).
+    held_until: Option<Time>,
     /// Whether it was whole once in this tenure.
     was_whole: bool,
 }
@@ -156,6 +158,7 @@ impl PositionParts {
             known: vec![Known::default(); usize::from(configuration.data)],
             fetches: BTreeMap::new(),
             retry_at: cx.mono(),
+            held_until: None,
             was_whole: is_born,
         }
     }
@@ -461,9 +464,14 @@ impl PositionParts {
 
     /// Asks for units of parts that are being made.
     fn fetch<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
+        self.held_until = None;
         while self.fetches.len() < FETCHES_MAX {
             let has = |position: u8| configuration.tenure(Position(position)).is_some();
-            let Some((part, fetch)) = self.keeper.next_fetch(has) else {
+            let all = cx.may_rebuild(self.fetches.len());
+            let Some((part, fetch)) = self.keeper.next_fetch(has, all) else {
+                if !all && self.keeper.makes_in_background() {
+                    self.held_until = Some(cx.shared.pace.ask_at(cx.now.mono));
+                }
                 return;
             };
             let Some(from) = configuration.tenure(Position(fetch.position)) else {
@@ -487,6 +495,7 @@ impl PositionParts {
                 until,
             };
             if cx.send(&from, Channel::Bulk, stream, configuration.epoch, &message) {
+                cx.rebuild_begins_with(fetching.fetch.made_bytes as usize);
                 self.fetches.insert(id, fetching);
             } else {
                 self.take_unit(cx, &fetching, None);
@@ -519,6 +528,16 @@ impl PositionParts {
             }
         }
         self.fetch(cx, configuration);
+    }
+
+    /// Whether units are under way, or wait until fewer chunks are under way on the node: it must be asked every turn.
+    pub(crate) fn is_fetching(&self) -> bool {
+        !self.fetches.is_empty() || self.held_until == Some(Time(u64::MAX))
+    }
+
+    /// Units that were asked for.
+    pub(crate) fn fetch_count(&self) -> usize {
+        self.fetches.len()
     }
 
     /// Whether it has nothing to do until a message comes: so in a cluster without large values.
@@ -582,7 +601,7 @@ impl PositionParts {
         let ask_at = asks.map(|x| self.known[x.index()].ask_at).min();
         let fetch_at = self.fetches.values().map(|fetching| fetching.until).min();
         let retry_at = self.keeper.is_busy().then_some(self.retry_at);
-        let times = [ask_at, fetch_at, retry_at];
+        let times = [ask_at, fetch_at, retry_at, self.held_until];
         times.into_iter().flatten().min().unwrap_or(Time(u64::MAX))
     }
 

@@ -32,7 +32,7 @@ use crate::rules::Fault;
 pub use access::{Access, Effect, RandomKey, Stop, WriteRefusal};
 use credit::Credit;
 use hold::Hold;
-pub use large::{LARGE_VALUE_BYTES_MAX, Ticket, body_bytes, class_of};
+pub use large::{LARGE_VALUE_BYTES_MAX, Piece, Ticket, body_bytes, class_of};
 use large::{Large, Made};
 pub use lease::ReadLease;
 use log::StreamLog;
@@ -218,7 +218,12 @@ impl StreamOwner {
     /// Memory of tables beside the chunks, in bytes.
     pub fn table_bytes(&self) -> u64 {
         let tables = self.log.table_bytes() + self.rebuild.reconstructor.table_bytes();
-        self.store.tables_bytes() + (tables + self.large.held_bytes()) as u64
+        self.store.tables_bytes() + tables as u64
+    }
+
+    /// Memory of bodies of large values that are read, in bytes.
+    pub fn bodies_bytes(&self) -> u64 {
+        self.large.held_bytes() as u64
     }
 
     pub(crate) fn term(&self) -> Term {

@@ -1,10 +1,12 @@
 //! Values that lie in parts at the positions of their list (P14).
 
-use crate::support::{Client, Cluster};
+use crate::support::{Client, Cluster, following};
 use paritas_base::ListId;
 use paritas_base::configuration::PositionState;
-use paritas_protocol::{Parameters, Port, Proposal};
-use paritas_wire::peer::kind;
+use paritas_protocol::{Channel, Parameters, Port, Proposal};
+use paritas_wire::peer::{self, Message, kind};
+use std::cell::RefCell;
+use std::rc::Rc;
 
 const KEYS: usize = 12;
 /// Longer than a dead owner's leases.
@@ -14,17 +16,9 @@ fn value(n: usize, round: usize) -> String {
     format!("{n}.{round};").repeat(17_000 + 3_001 * n)
 }
 
-fn ask(cluster: &mut Cluster, client: Client, args: &[&str]) -> String {
-    let mut request = Vec::new();
-    paritas_wire::resp::encode::request(&mut request, args);
-    cluster.feed(client, &request);
-    cluster.pump();
-    String::from_utf8_lossy(&cluster.take(client)).into_owned()
-}
-
 fn set_all(cluster: &mut Cluster, client: Client, round: usize) {
     for n in 0..KEYS {
-        let reply = ask(cluster, client, &["SET", &format!("key{n}"), &value(n, round)]);
+        let reply = cluster.ask_words(client, &["SET", &format!("key{n}"), &value(n, round)]);
         assert_eq!(reply, "+OK\r\n", "key{n}");
     }
 }
@@ -32,7 +26,7 @@ fn set_all(cluster: &mut Cluster, client: Client, round: usize) {
 fn all_there(cluster: &mut Cluster, client: Client, round: usize) {
     for n in 0..KEYS {
         let expected = value(n, round);
-        let reply = ask(cluster, client, &["GET", &format!("key{n}")]);
+        let reply = cluster.ask_words(client, &["GET", &format!("key{n}")]);
         assert!(
             reply == format!("${}\r\n{expected}\r\n", expected.len()),
             "key{n}: {} bytes",
@@ -160,7 +154,7 @@ fn parts_are_freed_when_their_value_is_overwritten_deleted_or_never_finished() {
     let after: Vec<u64> = (0..4).map(|at| part_bytes(&cluster, at)).collect();
     assert_eq!(before, after, "never finished");
     for n in 0..KEYS {
-        assert_eq!(ask(&mut cluster, client, &["DEL", &format!("key{n}")]), ":1\r\n");
+        assert_eq!(cluster.ask_words(client, &["DEL", &format!("key{n}")]), ":1\r\n");
     }
     cluster.advance(1_000);
     let after: Vec<u64> = (0..4).map(|at| part_bytes(&cluster, at)).collect();
@@ -198,11 +192,64 @@ fn an_owner_that_dies_with_a_value_half_sent_leaves_nothing() {
         .clone();
     assert_eq!(configuration.positions.iter().flatten().count(), 4);
     for n in 0..KEYS {
-        let reply = ask(&mut cluster, client, &["GET", &format!("key{n}")]);
+        let reply = cluster.ask_words(client, &["GET", &format!("key{n}")]);
         let is = |round| reply == format!("${}\r\n{}\r\n", value(n, round).len(), value(n, round));
         assert!(is(1) || is(3), "key{n}: {} bytes", reply.len());
     }
     cluster.advance(3_000);
     let after: Vec<u64> = (2..4).map(|at| part_bytes(&cluster, at)).collect();
     assert_eq!(before, after);
+}
+
+/// A part is opened after its holder was told that its group is dead, and the holder says so under an epoch that is
+/// over at the owner: the owner stays the same, so the holder asks for no list.
+#[test]
+fn a_part_that_is_opened_after_its_group_has_died_is_freed_also_under_an_older_epoch() {
+    let (mut cluster, client) = start();
+    let parts = |cluster: &Cluster| {
+        let list = cluster.processes[3].node.replica().list(ListId(0)).unwrap();
+        list.parts
+            .iter()
+            .map(|held| held.keeper().parts().count())
+            .sum::<usize>()
+    };
+    // The holder has compared the lists of both owners.
+    set_all(&mut cluster, client, 1);
+    cluster.advance(3_000);
+    let before = parts(&cluster);
+    let late = Rc::new(RefCell::new(None));
+    let held_back = late.clone();
+    cluster.tamper = Some(Box::new(move |from, to, header, message| {
+        (to == 3 && message.kind() == kind::OPEN_PART).then(|| {
+            let mut frame = Vec::new();
+            peer::encode(&mut frame, header, message);
+            *held_back.borrow_mut() = Some((from, frame));
+            Vec::new()
+        })
+    }));
+    let mut request = Vec::new();
+    paritas_wire::resp::encode::request(&mut request, &["SET", "key0", &value(0, 2)]);
+    cluster.feed(client, &request);
+    // The command is given up, and its groups are dead.
+    cluster.advance(12_000);
+    let reply = String::from_utf8_lossy(&cluster.take(client)).into_owned();
+    assert!(reply.starts_with('-'), "{reply:?}");
+    cluster.advance(1_000);
+    assert_eq!(parts(&cluster), before);
+    let (owner, frame) = late.take().unwrap();
+    cluster.tamper = Some(Box::new(|_, _, _, message| {
+        // Only the owner has the next epoch, until it has heard the holder.
+        matches!(message, Message::Stale { .. } | Message::GetConfiguration).then(Vec::new)
+    }));
+    let link = cluster.link_between(owner, 3, Channel::Bulk).unwrap();
+    cluster.hear(3, link, &frame);
+    assert_eq!(parts(&cluster), before + 1, "the part is open");
+    let next = following(&cluster.configurations[0], |_| {});
+    cluster.configure(owner, &next);
+    cluster.tamper = None;
+    for at in 0..cluster.processes.len() {
+        cluster.configure(at, &next);
+    }
+    cluster.advance(60_000);
+    assert_eq!(parts(&cluster), before, "the part of a dead group stays");
 }

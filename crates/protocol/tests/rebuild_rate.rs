@@ -182,3 +182,81 @@ fn rebuilding_never_waits_for_a_timer_while_answers_come() {
         assert_eq!(began, Some(cluster.now.mono), "position {position}: it paused");
     }
 }
+
+/// Parts of large values are made at the rate too (P14.8).
+#[test]
+fn parts_of_large_values_are_made_no_faster_than_the_rate() {
+    let parameters = Parameters {
+        rebuild_rate: Some(RATE),
+        ..Parameters::default()
+    };
+    let mut cluster = Cluster::coded(2, 1, 1, 1, parameters);
+    let client = cluster.connect(1, Port::Any);
+    let value = "x".repeat(1 << 20);
+    for n in 0..4 {
+        assert_eq!(
+            cluster.ask_words(client, &["SET", &format!("key{n}"), &value]),
+            "+OK\r\n"
+        );
+    }
+    let part_bytes = |cluster: &Cluster, at: usize| cluster.processes[at].node.figures().part_bytes;
+    let whole = part_bytes(&cluster, 2);
+    assert!(whole > RATE, "{whole}");
+    cluster.hand_over(0, 2, 3);
+    for ms in (0..).step_by(10) {
+        let made = part_bytes(&cluster, 3);
+        // One row of each of the fetches under way may be counted before it is here.
+        let allowed = RATE * (ms + 40) / 1_000 + (64 << 10);
+        assert!(made <= allowed, "{made} bytes after {ms} ms");
+        if made == whole {
+            break;
+        }
+        assert!(ms < 20_000, "{made} of {whole} bytes");
+        cluster.advance(10);
+    }
+}
+
+/// A part that is broken while it is written is made at once, whatever the rate is: its command waits.
+#[test]
+fn a_part_for_which_a_command_waits_is_made_without_regard_to_the_rate() {
+    let parameters = Parameters {
+        rebuild_rate: Some(10_000),
+        ..Parameters::default()
+    };
+    let mut cluster = Cluster::coded(2, 2, 1, 1, parameters);
+    let client = cluster.connect(1, Port::Any);
+    let value = "x".repeat(1 << 20);
+    for n in 0..2 {
+        assert_eq!(
+            cluster.ask_words(client, &["SET", &format!("key{n}"), &value]),
+            "+OK\r\n"
+        );
+    }
+    let part_bytes = |cluster: &Cluster, at: usize| cluster.processes[at].node.figures().part_bytes;
+    let whole = part_bytes(&cluster, 2);
+    cluster.hand_over(0, 3, 4);
+    cluster.advance(500);
+    let (mut is_lost, asked) = (false, Rc::new(RefCell::new(0)));
+    let makes = asked.clone();
+    cluster.tamper = Some(Box::new(move |_, to, _, message| {
+        *makes.borrow_mut() += usize::from(to == 4 && matches!(message, Message::MakePart { .. }));
+        let is_first = to == 4 && matches!(message, Message::PutUnit { .. }) && !is_lost;
+        is_lost |= is_first;
+        is_first.then(Vec::new)
+    }));
+    let mut reply = cluster.ask_words(client, &["SET", "another", &value]);
+    for _ in 0..300 {
+        if !reply.is_empty() {
+            break;
+        }
+        cluster.advance(10);
+        reply = String::from_utf8(cluster.take(client)).unwrap();
+    }
+    assert_eq!(reply, "+OK\r\n");
+    assert!(*asked.borrow() > 0, "the part was made");
+    let made = part_bytes(&cluster, 4);
+    assert!(
+        made >= whole / 2 && made < whole,
+        "the others are made at the rate: {made} of {whole}"
+    );
+}

@@ -77,8 +77,6 @@ struct Operation<'a, 'c, O: Out> {
     reply: &'a mut Vec<u8>,
     /// Offset in `reply` at which the reply of this command begins.
     start: usize,
-    /// What the new value was made from, if the command does not have it as an argument.
-    basis: Vec<u8>,
 }
 
 /// Runs one command on keys of one stream. The owner must be in the phase Serve.
@@ -95,7 +93,6 @@ pub(crate) fn execute<O: Out>(
         job,
         reply,
         start,
-        basis: Vec::new(),
     };
     let mut result = operation.run();
     let is_stuck = matches!(
@@ -338,7 +335,6 @@ impl<O: Out> Operation<'_, '_, O> {
             Some(Err(large)) => {
                 let mut bytes = self.access.body(&large.record)?.to_vec();
                 bytes.extend_from_slice(&large.tail);
-                self.basis = [large.record, large.tail].concat();
                 Ok(Some((large.seen, bytes)))
             }
         }
@@ -361,7 +357,7 @@ impl<O: Out> Operation<'_, '_, O> {
     fn put(&mut self, at: usize, value: Value<'_>) -> Result<(), Stop> {
         let (key, hash) = (self.job.args.arg(at), self.hash_of(at));
         if value.bytes.len() > self.access.limits().value_bytes {
-            return Ok(self.access.put_large(self.job.ticket, &self.basis, hash, key, value)?);
+            return Ok(self.access.put_large(self.job.ticket, hash, key, value)?);
         }
         Ok(self.access.put(hash, key, value)?)
     }

@@ -94,6 +94,7 @@ struct Sums {
     live_bytes: u64,
     dead_bytes: u64,
     table_bytes: u64,
+    bodies_bytes: u64,
     ring_bytes: u64,
     owned: u64,
     parities: u64,
@@ -172,7 +173,7 @@ impl Dispatcher {
                 let sums = sums(lists);
                 let arena = &cx.shared.arena;
                 let chunk = arena.chunk_bytes() as u64;
-                let beside = sums.table_bytes + sums.ring_bytes + cx.shared.buffers_bytes;
+                let beside = sums.table_bytes + sums.bodies_bytes + sums.ring_bytes + cx.shared.buffers_bytes;
                 let resident = arena.resident_bytes() + beside;
                 line("used_memory", &(u64::from(arena.used()) * chunk + beside));
                 line("used_memory_rss", &resident);
@@ -183,6 +184,7 @@ impl Dispatcher {
                 line("live_bytes", &sums.live_bytes);
                 line("dead_bytes", &sums.dead_bytes);
                 line("table_bytes", &sums.table_bytes);
+                line("bodies_bytes", &sums.bodies_bytes);
                 line("ring_bytes", &sums.ring_bytes);
             }
             "Persistence" => {
@@ -272,6 +274,7 @@ fn sums(lists: &Lists) -> Sums {
                 sums.live_bytes += gauges.live_bytes;
                 sums.dead_bytes += gauges.dead_bytes;
                 sums.table_bytes += owner.table_bytes();
+                sums.bodies_bytes += owner.bodies_bytes();
                 sums.ring_bytes += owner.ring_bytes();
                 sums.absent += u64::from(gauges.absent_chunks);
             }

@@ -46,6 +46,23 @@ const FRAME_REST_BYTES: usize = 256;
 const SPARE_MAX: usize = 256;
 const SPARE_BYTES_MAX: usize = 4 << 10;
 
+/// While more than this number of bytes waits to be sent to a peer, no long command is: acks, heartbeats and short
+/// commands wait behind one long command at most.
+const LINK_BYTES_SOFT_MAX: usize = 1 << 20;
+/// From this number of bytes on a command is long. That with a value in one object is shorter.
+const LONG_COMMAND_BYTES: usize = 128 << 10;
+/// Time until such a command is tried again.
+pub(crate) const CONGESTED_RETRY: Span = Span::from_ms(1);
+
+/// Whether a command of `bytes` bytes must wait until the link to a peer has sent others.
+pub(crate) fn is_congested<O: Out>(cx: &mut Context<'_, O>, to: NodeId, bytes: usize) -> bool {
+    bytes >= LONG_COMMAND_BYTES
+        && cx
+            .out
+            .peer(to, Channel::Main)
+            .is_some_and(|buffer| buffer.bytes.len() + buffer.waiting > LINK_BYTES_SOFT_MAX)
+}
+
 impl Dispatcher {
     /// Runs a command whose stream belongs to another node: forwards it, or redirects the client on the strict port.
     #[allow(clippy::too_many_arguments)] // One command's whole surroundings.
@@ -98,7 +115,14 @@ impl Dispatcher {
             return self.stall_on(cx, lists, client, turn, spec, stream);
         };
         let n = client.next_n;
-        if self.is_refused(cx, lists, stream) || !send_forward(cx, client, &owner, stream, epoch, n, raw) {
+        if self.is_refused(cx, lists, stream) {
+            return self.stall_on(cx, lists, client, turn, spec, stream);
+        }
+        if is_congested(cx, owner.node, raw.len()) {
+            self.retry_at = self.retry_at.min(cx.mono() + CONGESTED_RETRY);
+            return Ran::Stalled;
+        }
+        if !send_forward(cx, client, &owner, stream, epoch, n, raw) {
             return self.stall_on(cx, lists, client, turn, spec, stream);
         }
         let mut command = self.spare.pop().unwrap_or_default();
@@ -140,6 +164,7 @@ impl Dispatcher {
             !behind
                 && !self.is_refused(cx, lists, stream)
                 && (owner.node, owner.incarnation) != me
+                && !is_congested(cx, owner.node, command.len())
                 && send_forward(cx, client, owner, stream, *epoch, n, &command)
         });
         let mut forwarded = Forwarded {

@@ -1,22 +1,23 @@
 //! Commands that peers forward for their clients.
 
 use super::client::{Caller, Client, Parked};
+use super::forward::CONGESTED_RETRY;
 use super::prefetch::Target;
 use super::{Dispatcher, Ran, Router, Turn};
 use crate::dialect::{Dialect, Refusal};
-use paritas_base::{ConnId, Epoch, Incarnation, NodeId, Span, StreamId};
+use paritas_base::{ConnId, Epoch, Incarnation, NodeId, StreamId};
 use paritas_protocol::{Channel, Context, Lists, Out, Port};
 use paritas_wire::command::flag;
 use paritas_wire::peer::Message;
 use paritas_wire::resp::{self, Decoded, Limits};
 
-/// The most bytes of peers' commands that wait here for a takeover (docs/commands.md).
-const PARKED_BYTES_MAX: usize = 64 << 20;
+/// Commands of peers that wait here, for a takeover or for the parts of a large value, have at most this part (1/8) of
+/// the memory, or this number of bytes if that is more: one command of the greatest length must always fit.
+const PARKED_PART: u64 = 8;
+const PARKED_BYTES_MIN: u64 = 32 << 20;
 /// While more than this number of bytes waits to be sent to a peer, no command that it forwards is started: replies
 /// must not fill the memory, nor delay deltas and acks.
 const PEER_BYTES_SOFT_MAX: usize = 4 << 20;
-/// Time until such a command is tried again.
-const CONGESTED_RETRY: Span = Span::from_ms(1);
 /// Above this number of peers' clients, the idle ones are dropped. Below it they are kept for their buffers.
 const IDLE_MAX: usize = 4096;
 
@@ -62,7 +63,8 @@ impl Router {
             self.note_remote(cx, key, false);
             return;
         }
-        if self.dispatcher.parked_bytes + command.len() > PARKED_BYTES_MAX {
+        let parked_max = PARKED_BYTES_MIN.max(cx.shared.maxmemory_bytes / PARKED_PART);
+        if (self.dispatcher.parked_bytes + command.len()) as u64 > parked_max {
             self.refuse_parked(cx, key, n, dialect, command);
             return;
         }

@@ -1,7 +1,7 @@
 //! Forwarded commands whose owner has changed or no longer answers: they are refused, or sent again.
 
 use super::client::Caller;
-use super::forward::{Loopback, owner_at, stream_now};
+use super::forward::{CONGESTED_RETRY, Loopback, is_congested, owner_at, stream_now};
 use super::replies::earliest;
 use super::stuck::{is_heard, wait_max};
 use super::{Dispatcher, Router, lists_tenure};
@@ -169,6 +169,10 @@ impl Router {
                         command: command.clone(),
                     });
                     true
+                } else if is_congested(cx, owner.node, command.len()) {
+                    blocked.push(stream);
+                    self.dispatcher.check_at = self.dispatcher.check_at.min(now + CONGESTED_RETRY);
+                    continue;
                 } else {
                     let message = Message::Forward {
                         conn,

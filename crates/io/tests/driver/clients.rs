@@ -245,6 +245,47 @@ fn of_clients_that_hold_too_much_together_the_heaviest_goes() {
     modest.expect("PONG\n");
 }
 
+/// P8.3.
+#[test]
+fn one_client_may_hold_more_than_all_may_together_and_a_second_one_goes() {
+    const MOST: usize = 1 << 20;
+    let shard = Running::start(Limits {
+        clients: ClientLimits {
+            bytes_max: MOST,
+            alone_bytes: 24 * MOST,
+            ..ClientLimits::default()
+        },
+        ..Limits::default()
+    });
+    let mut first = shard.client();
+    let is_up = |seen: Seen| match seen {
+        Seen::ClientUp(conn) => Some(conn),
+        _ => None,
+    };
+    shard.seen(is_up);
+    // A part of a command stays in the buffer.
+    first.send(&format!("PING {}", "x".repeat(8 * MOST)));
+    first.send("\n");
+    first.expect("PONG\n");
+    first.send(&format!("PING {}", "x".repeat(8 * MOST)));
+    let mut second = shard.client();
+    let second_conn = shard.seen(is_up);
+    // It may be closed before everything is sent.
+    let _ = second.0.write_all(format!("PING {}", "x".repeat(6 * MOST)).as_bytes());
+    let ended = shard.seen(|seen| match seen {
+        Seen::ClientDown(conn) => Some(conn),
+        _ => None,
+    });
+    // Whichever held most is closed, and the other goes on.
+    if ended == second_conn {
+        first.send("\n");
+        first.expect("PONG\n");
+    } else {
+        second.send("\n");
+        second.expect("PONG\n");
+    }
+}
+
 #[test]
 fn spare_buffers_are_freed_before_a_client_is_disconnected() {
     let shard = Running::start(Limits {

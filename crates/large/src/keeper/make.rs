@@ -13,6 +13,8 @@ pub struct Fetch {
     pub name: PartName,
     /// The unit.
     pub unit: u32,
+    /// How many bytes of the wanted part it brings: several units may be read for one that is made.
+    pub made_bytes: u32,
     request: Request,
     /// The number of the maker that asks.
     maker: u64,
@@ -34,6 +36,10 @@ pub(super) struct Maker {
     at: usize,
     reader: Reader,
     writer: Writer,
+    /// See [`Fetch::made_bytes`].
+    made_bytes: u32,
+    /// A command of a client waits for the part.
+    pub(super) is_waited_for: bool,
     /// Too few sources had what was asked: it waits for [`Self::retry`].
     is_stuck: bool,
     /// Nothing has come since the last [`Self::retry`].
@@ -45,7 +51,10 @@ impl Maker {
         let placement = Placement::at(record.class, record.first, positions, record.logged).ok()?;
         let layout = record.layout(unit_bytes)?;
         let at = placement.parts().position(|other| other == part)?;
+        let units = u64::from(part.content.units(&layout)) * u64::from(unit_bytes);
         Some(Self {
+            made_bytes: units.div_ceil(u64::from(layout.units()).max(1)) as u32,
+            is_waited_for: false,
             record: record.clone(),
             placement,
             number,
@@ -72,6 +81,7 @@ impl Maker {
             position: request.part.position,
             name: self.record.name_of(&request.part),
             unit: request.unit,
+            made_bytes: self.made_bytes,
             request,
             maker: self.number,
         })

@@ -1,7 +1,7 @@
 //! Frames of peers: the handshake, the epoch fence, and messages that are not for one role.
 
 use super::dispatch::{on_member, on_owner, tenure_of};
-use super::large::{on_fenced, on_unfenced};
+use super::large::{on_fenced, on_stale, on_unfenced};
 use super::{FrontMessage, Notice, Replica};
 use crate::context::Context;
 use crate::interface::{Channel, LinkId, Out, Proposal};
@@ -194,6 +194,7 @@ impl Replica {
                 configuration: Box::new(list.configuration.clone()),
             };
             cx.send_to(from.0, from.1, Channel::Main, header.stream, installed, &stale);
+            on_stale(&mut cx, list, from, header, message);
             return;
         }
         if on_fenced(&mut cx, list, from, header, message) {

@@ -134,6 +134,22 @@ pub(super) fn on_fenced<O: Out>(
     true
 }
 
+/// A message of an older epoch. It counts for nothing but this: a holder that speaks of a dead group is told so
+/// (P14.5). Its parts may have come behind the news that the group is dead, and it asks nobody about them.
+pub(super) fn on_stale<O: Out>(
+    cx: &mut Context<'_, O>,
+    list: &mut List,
+    from: (NodeId, Incarnation),
+    header: &Header,
+    message: &Message<'_>,
+) {
+    if let Message::PartState { name, state, .. } = *message
+        && let (Some(name), Some((configuration, owner))) = (from_wire(name), owner_of(list, header.stream))
+    {
+        owner.answer_dead(cx, configuration, from, name, state);
+    }
+}
+
 /// A message that counts under every epoch: what it speaks of never changes, or it names a part that is open.
 pub(super) fn on_unfenced<O: Out>(
     cx: &mut Context<'_, O>,

@@ -38,6 +38,8 @@ pub struct Figures {
     pub ring_bytes: u64,
     /// Bytes of versions, sums and directories.
     pub table_bytes: u64,
+    /// Bytes of bodies of large values that are read.
+    pub bodies_bytes: u64,
     /// Bytes of buffers: of clients, of their commands and replies, and of work in progress.
     pub buffer_bytes: u64,
     /// Bytes of cached chunks of lost positions; they are dropped when memory is needed.
@@ -77,6 +79,7 @@ impl Replica {
                     f.data_bytes += u64::from(gauges.data_chunks) * chunk;
                     f.index_bytes += u64::from(gauges.index_chunks) * chunk;
                     f.table_bytes += owner.table_bytes();
+                    f.bodies_bytes += owner.bodies_bytes();
                     f.ring_bytes += owner.ring_bytes();
                     f.rebuild_todo_bytes += u64::from(owner.store().chunks().absent_count()) * chunk;
                     f.rebuild_done_bytes += u64::from(owner.reconstructor().done) * chunk;
@@ -118,13 +121,14 @@ impl Replica {
             history_bytes,
             ..
         } = self.shared.parameters;
-        let (mut tables, mut rings, mut windows, mut roles) = (0, 0, 0, 0);
+        let (mut tables, mut bodies, mut rings, mut windows, mut roles) = (0, 0, 0, 0, 0);
         for role in self.lists.roles() {
             match role {
                 Role::Halted(_) => {}
                 Role::Owner(owner) => {
                     roles += 1;
                     tables += owner.table_bytes();
+                    bodies += owner.bodies_bytes();
                     rings += owner.ring_bytes();
                     if !owner.members().is_empty() {
                         windows += window_bytes + history_bytes;
@@ -145,7 +149,7 @@ impl Replica {
         let log_max = shared.disk.as_ref().map_or(0, DiskLog::memory_bytes_max);
         let buffers = shared.arena.buffer_bytes() + front_bytes();
         shared.buffers_bytes = buffers + shared.sockets_bytes;
-        let all = shared.arena.resident_bytes() + tables + log + rings + shared.buffers_bytes;
+        let all = shared.arena.resident_bytes() + tables + bodies + log + rings + shared.buffers_bytes;
         shared.memory_peak_bytes = shared.memory_peak_bytes.max(all);
         let rings = rings.max(windows.min(shared.maxmemory_bytes / WINDOWS_PART));
         let buffers = buffers.max(shared.maxmemory_bytes / BUFFERS_PART)
@@ -153,7 +157,7 @@ impl Replica {
         let least = shared.maxmemory_bytes / 4 * 3;
         let left = shared
             .maxmemory_bytes
-            .saturating_sub(tables + log_max.max(log) + rings + buffers)
+            .saturating_sub(tables + bodies + log_max.max(log) + rings + buffers)
             .max(least);
         let slots = (left / u64::from(shared.cluster.chunk_bytes)).min(SLOTS_MAX) as u32;
         // A position that arrives when writers have filled the memory must be able to serve, with a few chunks at a

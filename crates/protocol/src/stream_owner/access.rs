@@ -4,7 +4,7 @@
 //! can be run again from its start. Its changes are in one delta if it reserves space first ([`Access::reserve`]).
 
 use super::space::evict;
-use super::{Admission, LARGE_VALUE_BYTES_MAX, Made, StreamOwner, Ticket, body_bytes};
+use super::{Admission, LARGE_VALUE_BYTES_MAX, Made, Piece, StreamOwner, Ticket, body_bytes};
 use crate::context::Context;
 use crate::interface::Out;
 use crate::mark::Mark;
@@ -326,34 +326,48 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
     }
 
     /// Stores a value that is too long for one object: its body lies in parts at the positions of the list (P14.2).
-    /// `ticket` names the command, which is run again with the same value until the parts are there. `basis`: what the
-    /// command has made the value from. If that is another one than before, the value is sent from its beginning.
+    /// `ticket` names the command, which is run again with the same value until the parts are there.
     ///
     /// # Errors
     /// [`Stop::Wait`] until every holder has its part. A refusal for a key or value that is too long, or if a holder
     /// has no memory for its part, and the errors of `change`.
-    pub fn put_large(
+    pub fn put_large(&mut self, ticket: Ticket, hash: u64, key: &[u8], value: Value<'_>) -> Result<(), Stop> {
+        let pieces = [Piece::Bytes(value.bytes)];
+        self.put_pieces(ticket, &[], hash, key, &[], &pieces, value)
+    }
+
+    /// The same for a value that is made of the body of another one and of other bytes. `record`: that of the object
+    /// with the body, which must be here ([`Self::body`]); empty if no piece is of a body. `basis`: what the command
+    /// has made the value from. If that is another one than before, the value is sent from its beginning. The bytes of
+    /// `like` do not count.
+    ///
+    /// # Errors
+    /// Those of [`Self::put_large`].
+    #[allow(clippy::too_many_arguments)] // What a value is made of.
+    pub fn put_pieces(
         &mut self,
         ticket: Ticket,
         basis: &[u8],
         hash: u64,
         key: &[u8],
-        value: Value<'_>,
+        record: &[u8],
+        pieces: &[Piece<'_>],
+        like: Value<'_>,
     ) -> Result<(), Stop> {
-        self.check_large_limits(key.len(), value.bytes.len())?;
+        let value_bytes = pieces.iter().map(Piece::length).sum();
+        self.check_large_limits(key.len(), value_bytes)?;
         self.admit()?;
         let rules = &self.cx.shared.parameters.class_rules;
         let made = Made {
             basis,
-            class: rules.class_of(key, value.bytes.len() as u64),
+            class: rules.class_of(key, value_bytes as u64),
             same_as: None,
         };
         let sealed = self
             .owner
-            .upload(self.cx, self.configuration, ticket, &made, value.bytes);
-        let sealed = self.sealed(ticket, value.bytes.len(), sealed)?;
-        let tail = value.bytes.get(sealed.body_bytes as usize..).unwrap_or_default();
-        self.put_sealed(ticket, hash, key, &sealed, Value { bytes: tail, ..value })
+            .upload_pieces(self.cx, self.configuration, ticket, &made, record, pieces);
+        let (sealed, tail) = self.sealed(ticket, value_bytes, sealed)?;
+        self.put_sealed(ticket, hash, key, &sealed, Value { bytes: &tail, ..like })
     }
 
     /// Gives the value of an object another class (P14.10). `record` and `tail` are those of the object, in which

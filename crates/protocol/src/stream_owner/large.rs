@@ -16,20 +16,16 @@ use paritas_base::configuration::{Configuration, Tenure};
 use paritas_base::{ConnId, Incarnation, NodeId, Position, Span, Term, Time};
 use paritas_large::{Class, GroupId, Holder, Ledger, NotAlive, PartName, Record};
 use paritas_store::RecordEvent;
-use paritas_wire::peer::{AliveGroups, Groups, Message};
+use paritas_wire::peer::{AliveGroups, Groups, Message, PartState};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-pub use upload::LARGE_VALUE_BYTES_MAX;
 pub(super) use upload::Made;
 use upload::Uploading;
+pub use upload::{LARGE_VALUE_BYTES_MAX, Piece};
 
 /// Time that a value or a body is kept although no command asks for it, in leases. A command that waits is run at least
 /// once a lease.
 const FORGOTTEN_LEASES: u64 = 3;
-/// Groups in one page of the list that holders ask for.
-const PAGE_GROUPS_MAX: usize = 256;
-/// Ids of dead groups in one message.
-const FREED_MAX: usize = 1024;
 
 /// The command of a client that writes a large value. It names the value while the command waits and is run again.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -183,7 +179,7 @@ impl StreamOwner {
             false => self.log.stable(),
         });
         let dead = large.ledger.take_dead();
-        for some in dead.chunks(FREED_MAX) {
+        for some in dead.chunks(Groups::COUNT_MAX) {
             self.send_dead(cx, configuration, some);
         }
     }
@@ -229,7 +225,7 @@ impl StreamOwner {
             return;
         }
         let after = after.and_then(GroupId::from_bits);
-        let Some(page) = self.large.ledger.page(after, PAGE_GROUPS_MAX) else {
+        let Some(page) = self.large.ledger.page(after, AliveGroups::COUNT_MAX) else {
             return;
         };
         let mut bytes = Vec::new();
@@ -250,14 +246,19 @@ impl StreamOwner {
         cx.send(&tenure, Channel::Main, self.stream, configuration.epoch, &message);
     }
 
-    /// A holder speaks of a group that is dead: it is told so again (P14.5).
-    fn answer_dead<O: Out>(
+    /// A holder speaks of a group. If that is dead, the holder is told so again (P14.5).
+    pub(crate) fn answer_dead<O: Out>(
         &self,
         cx: &mut Context<'_, O>,
         configuration: &Configuration,
         from: (NodeId, Incarnation),
         name: PartName,
+        state: PartState,
     ) {
+        // The answers to single units would say the same many times.
+        if matches!(state, PartState::Taken(_)) {
+            return;
+        }
         if name.group.term() != self.term() || self.large.ledger.is_alive(name.group) {
             return;
         }

@@ -602,6 +602,15 @@ impl Cluster {
         String::from_utf8_lossy(&self.take(client)).into_owned()
     }
 
+    /// The same, of a command as a RESP array: an argument may be long.
+    pub(crate) fn ask_words(&mut self, client: Client, words: &[&str]) -> String {
+        let mut request = Vec::new();
+        paritas_wire::resp::encode::request(&mut request, words);
+        self.feed(client, &request);
+        self.pump();
+        String::from_utf8_lossy(&self.take(client)).into_owned()
+    }
+
     /// Bytes of the heap that are this driver's, and not the machines'.
     pub(crate) fn driver_bytes(&self) -> usize {
         let held = |process: &Process| -> usize {

@@ -295,6 +295,9 @@ impl PartName {
 pub struct Groups<'a>(pub(super) &'a [u8]);
 
 impl<'a> Groups<'a> {
+    /// The most ids in one message. A frame with more is refused.
+    pub const COUNT_MAX: usize = 1024;
+
     /// Reads bytes written by [`Self::push`].
     pub fn new(bytes: &'a [u8]) -> Self {
         Self(bytes)
@@ -311,7 +314,7 @@ impl<'a> Groups<'a> {
     }
 
     pub(super) fn check(bytes: &'a [u8]) -> Option<Self> {
-        bytes.len().is_multiple_of(8).then_some(Self(bytes))
+        (bytes.len().is_multiple_of(8) && bytes.len() <= 8 * Self::COUNT_MAX).then_some(Self(bytes))
     }
 }
 
@@ -320,6 +323,9 @@ impl<'a> Groups<'a> {
 pub struct AliveGroups<'a>(pub(super) &'a [u8]);
 
 impl<'a> AliveGroups<'a> {
+    /// The most groups in one page (P14.6). A frame with more is refused.
+    pub const COUNT_MAX: usize = 256;
+
     /// Reads bytes written by [`Self::push`].
     pub fn new(bytes: &'a [u8]) -> Self {
         Self(bytes)
@@ -346,9 +352,12 @@ impl<'a> AliveGroups<'a> {
 
     pub(super) fn check(bytes: &'a [u8]) -> Option<Self> {
         let mut r = Reader(bytes);
-        while !r.0.is_empty() {
+        for _ in 0..Self::COUNT_MAX {
+            if r.0.is_empty() {
+                break;
+            }
             Self::next(&mut r)?;
         }
-        Some(Self(bytes))
+        r.0.is_empty().then_some(Self(bytes))
     }
 }

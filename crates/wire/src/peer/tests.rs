@@ -68,3 +68,30 @@ fn lengths_out_of_bounds_and_unknown_kinds_are_refused() {
     bytes[8] = 200;
     assert_eq!(decode(&bytes), Err(BadFrame::Kind(200)));
 }
+
+#[test]
+fn a_frame_with_more_groups_of_parts_than_its_limit_is_refused() {
+    let (mut dead, mut alive) = (Vec::new(), Vec::new());
+    (0..Groups::COUNT_MAX as u64).for_each(|group| Groups::push(&mut dead, group));
+    (0..AliveGroups::COUNT_MAX as u64).for_each(|group| AliveGroups::push(&mut alive, group, false, b"\x01r"));
+    let decoded = |dead: &[u8], alive: &[u8]| {
+        let mut results = Vec::new();
+        with_each(|message| {
+            let mut message = message.clone();
+            match &mut message {
+                Message::FreeGroups { groups } => *groups = Groups::new(dead),
+                Message::AliveGroups { groups, .. } => *groups = AliveGroups::new(alive),
+                _ => return,
+            }
+            let mut bytes = Vec::new();
+            encode(&mut bytes, &header(), &message);
+            results.push(decode(&bytes).map(|_| ()));
+        });
+        results
+    };
+    assert_eq!(decoded(&dead, &alive), [Ok(()); 2]);
+    Groups::push(&mut dead, 1);
+    AliveGroups::push(&mut alive, 1, false, b"\x01r");
+    let refused = [kind::FREE_GROUPS, kind::ALIVE_GROUPS].map(|kind| Err(BadFrame::Body(kind)));
+    assert_eq!(decoded(&dead, &alive), refused);
+}

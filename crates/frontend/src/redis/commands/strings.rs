@@ -2,7 +2,8 @@
 
 use super::expiry::Unit;
 use super::{LargeValue, Operation, REPLY_BYTES_MAX, Seen, Stop, length_of};
-use paritas_protocol::{Fault, LARGE_VALUE_BYTES_MAX, Out};
+use core::ops::Range;
+use paritas_protocol::{Fault, LARGE_VALUE_BYTES_MAX, Out, Piece};
 use paritas_store::{Object, Value};
 use paritas_wire::resp::{Proto, encode, errors};
 
@@ -16,6 +17,35 @@ struct Options {
     persist: bool,
     /// The unit of the expiry, and the index of the argument with the number.
     expiry: Option<(Unit, usize)>,
+}
+
+/// A string that a command changes.
+#[derive(Default, Debug)]
+struct Old {
+    /// `None`: the key does not exist.
+    seen: Option<Seen>,
+    /// Empty unless it is large.
+    record: Vec<u8>,
+    body_bytes: usize,
+    /// What lies in the object: all of it, or the tail of a large one.
+    rest: Vec<u8>,
+}
+
+impl Old {
+    fn length(&self) -> usize {
+        self.body_bytes + self.rest.len()
+    }
+
+    /// These bytes of it: those in the body, and those behind.
+    fn pieces(&self, range: Range<usize>) -> [Piece<'_>; 2] {
+        let body = self.body_bytes;
+        let rest = range.start.saturating_sub(body)..range.end.saturating_sub(body);
+        let rest = self.rest.get(rest).unwrap_or_default();
+        [
+            Piece::Body(range.start.min(body)..range.end.min(body)),
+            Piece::Bytes(rest),
+        ]
+    }
 }
 
 fn append_value(reply: &mut Vec<u8>, object: &Object<'_>) {
@@ -37,7 +67,7 @@ fn append_value_or_null(reply: &mut Vec<u8>, object: Option<&Object<'_>>, proto:
 }
 
 /// The bytes that GETRANGE returns of a value of `length` bytes. Negative numbers count from the end.
-fn range_of(start: i64, end: i64, length: usize) -> core::ops::Range<usize> {
+fn range_of(start: i64, end: i64, length: usize) -> Range<usize> {
     let length = length as i64;
     let from_end = |index: i64| if index < 0 { (length + index).max(0) } else { index };
     let range = from_end(start)..from_end(end).saturating_add(1).min(length);
@@ -342,46 +372,78 @@ impl<O: Out> Operation<'_, '_, O> {
         Ok(())
     }
 
-    /// Remembers what a new value of `length` bytes is made from, if it is large: it may change before all parts of the
-    /// new value are at their holders.
-    fn keep_basis(&mut self, old: &[u8], length: usize) {
-        if self.basis.is_empty() && length > self.access.limits().value_bytes {
-            self.basis = old.to_vec();
+    /// A string that the command changes, without a copy of its body. The body is here.
+    fn old_string(&mut self, at: usize) -> Result<Old, Stop> {
+        let found = self.look_string(at, |object, _| {
+            let Some(object) = object else {
+                return Ok(Old::default());
+            };
+            let mut rest = Vec::with_capacity(object.len());
+            object.copy_to(&mut rest);
+            Ok(Old {
+                seen: Some(Seen::of(object)),
+                record: object.record().unwrap_or_default().to_vec(),
+                body_bytes: length_of(object) - object.len(),
+                rest,
+            })
+        })?;
+        if !found.record.is_empty() {
+            let body_bytes = self.access.body(&found.record)?.len();
+            return Ok(Old { body_bytes, ..found });
         }
+        Ok(found)
+    }
+
+    /// Stores a string of `length` bytes that is made of these pieces of the old one and others.
+    fn put_changed(&mut self, at: usize, old: &Old, pieces: &[Piece<'_>], length: usize) -> Result<(), Stop> {
+        if old.record.is_empty() && length <= self.access.limits().value_bytes {
+            let mut bytes = Vec::with_capacity(length);
+            for piece in pieces {
+                if let Piece::Bytes(some) = piece {
+                    bytes.extend_from_slice(some);
+                }
+            }
+            return self.put(at, Seen::with(old.seen.as_ref(), &bytes));
+        }
+        let (key, hash) = (self.job.args.arg(at), self.hash_of(at));
+        let like = Seen::with(old.seen.as_ref(), &[]);
+        // The key may change before all parts of the new value are at their holders.
+        let basis = [old.record.as_slice(), &old.rest].concat();
+        let put = self
+            .access
+            .put_pieces(self.job.ticket, &basis, hash, key, &old.record, pieces, like);
+        Ok(put?)
     }
 
     pub(crate) fn append(&mut self) -> Result<(), Stop> {
-        let old = self.string(1)?;
-        let (seen, mut bytes) = old.map_or((None, Vec::new()), |(seen, bytes)| (Some(seen), bytes));
+        let old = self.old_string(1)?;
         let more = self.job.args.arg(2);
-        self.check_length(bytes.len() + more.len())?;
-        self.keep_basis(&bytes, bytes.len() + more.len());
-        bytes.extend_from_slice(more);
-        if seen.is_none() || !more.is_empty() {
-            self.put(1, Seen::with(seen.as_ref(), &bytes))?;
+        let length = old.length() + more.len();
+        self.check_length(length)?;
+        if old.seen.is_none() || !more.is_empty() {
+            let [body, rest] = old.pieces(0..old.length());
+            self.put_changed(1, &old, &[body, rest, Piece::Bytes(more)], length)?;
         }
-        encode::integer(self.reply, bytes.len() as i64);
+        encode::integer(self.reply, length as i64);
         Ok(())
     }
 
     pub(crate) fn setrange(&mut self) -> Result<(), Stop> {
         let offset = usize::try_from(self.integer(2)?).map_err(|_| Stop::Error(errors::OFFSET_OUT_OF_RANGE))?;
-        let old = self.string(1)?;
-        let (seen, mut bytes) = old.map_or((None, Vec::new()), |(seen, bytes)| (Some(seen), bytes));
+        let old = self.old_string(1)?;
         let part = self.job.args.arg(3);
+        let mut length = old.length();
         if !part.is_empty() {
             let end = offset.saturating_add(part.len());
             self.check_length(end)?;
-            self.keep_basis(&bytes, end);
-            if end > bytes.len() {
-                bytes.resize(end, 0);
-            }
-            if let Some(place) = bytes.get_mut(offset..end) {
-                place.copy_from_slice(part);
-            }
-            self.put(1, Seen::with(seen.as_ref(), &bytes))?;
+            let gap = vec![0; offset.saturating_sub(length)];
+            let [body, rest] = old.pieces(0..offset.min(length));
+            let [body_after, rest_after] = old.pieces(end.min(length)..length);
+            length = length.max(end);
+            let (gap, part) = (Piece::Bytes(&gap), Piece::Bytes(part));
+            self.put_changed(1, &old, &[body, rest, gap, part, body_after, rest_after], length)?;
         }
-        encode::integer(self.reply, bytes.len() as i64);
+        encode::integer(self.reply, length as i64);
         Ok(())
     }
 }

@@ -7,6 +7,7 @@ use crate::interface::{Channel, Out};
 use crate::parts::{positions_in_memory, to_wire};
 use crate::rules::Fault;
 use crate::stream_owner::{Stop, WriteRefusal};
+use core::ops::Range;
 use paritas_base::configuration::Configuration;
 use paritas_base::{Incarnation, NodeId, Position, Span, StreamId, Term, Time};
 use paritas_code::Scheme;
@@ -34,6 +35,50 @@ pub(crate) struct Made<'a> {
     pub(crate) same_as: Option<&'a Record>,
 }
 
+/// Bytes of a value.
+#[derive(Clone, Debug)]
+pub enum Piece<'v> {
+    /// These bytes.
+    Bytes(&'v [u8]),
+    /// A range of the body of another value, which is here already.
+    Body(Range<usize>),
+}
+
+impl<'v> Piece<'v> {
+    fn of<'b>(&self, body: &'b [u8]) -> &'b [u8]
+    where
+        'v: 'b,
+    {
+        match self {
+            Self::Bytes(bytes) => bytes,
+            Self::Body(range) => body.get(range.clone()).unwrap_or_default(),
+        }
+    }
+
+    /// Their number.
+    pub fn length(&self) -> usize {
+        match self {
+            Self::Bytes(bytes) => bytes.len(),
+            Self::Body(range) => range.len(),
+        }
+    }
+}
+
+/// What of a value in pieces is at `from`, at most up to `end`: the rest of one piece.
+fn rest_of<'v>(value: &[&'v [u8]], from: usize, end: usize) -> Option<&'v [u8]> {
+    let mut at = 0;
+    for piece in value {
+        let after = at + piece.len();
+        if from < after {
+            return piece
+                .get(from - at..after.min(end) - at)
+                .filter(|rest| !rest.is_empty());
+        }
+        at = after;
+    }
+    None
+}
+
 /// One value.
 #[derive(Debug)]
 pub(super) struct Uploading {
@@ -50,7 +95,7 @@ pub(super) struct Uploading {
 }
 
 impl StreamOwner {
-    /// Sends what may be sent of a value. Returns its record when an object may name it.
+    /// Sends what may be sent of a value, which comes in pieces. Returns its record when an object may name it.
     ///
     /// # Errors
     /// [`Stop::Wait`] until every holder has its part. A refusal if a holder has no memory for it.
@@ -60,7 +105,7 @@ impl StreamOwner {
         configuration: &Configuration,
         ticket: Ticket,
         made: &Made<'_>,
-        value: &[u8],
+        value: &[&[u8]],
     ) -> Result<Arc<Record>, Stop> {
         let now = cx.mono();
         // A key that the value is made from has changed since.
@@ -70,7 +115,8 @@ impl StreamOwner {
             self.end_upload(ticket, false);
         }
         if !self.large.uploads.contains_key(&ticket) {
-            self.begin_upload(cx, configuration, ticket, made, value)?;
+            let value_bytes = value.iter().map(|piece| piece.len() as u64).sum();
+            self.begin_upload(cx, configuration, ticket, made, value_bytes)?;
         }
         let redundancy = cx.shared.cluster.min_redundancy.min(cx.shared.cluster.parity);
         let holders = holders(cx, configuration);
@@ -84,7 +130,7 @@ impl StreamOwner {
         tell(cx, configuration, (stream, term), upload, &holders, false);
         let before = *sent_bytes;
         while upload.may_send()
-            && let Some(rest) = value.get(*sent_bytes..body_bytes).filter(|rest| !rest.is_empty())
+            && let Some(rest) = rest_of(value, *sent_bytes, body_bytes)
         {
             let taken = upload.push(rest, |position, name, unit, bytes| {
                 if let Some(holder) = configuration.tenure(Position(position)) {
@@ -129,11 +175,11 @@ impl StreamOwner {
         configuration: &Configuration,
         ticket: Ticket,
         made: &Made<'_>,
-        value: &[u8],
+        value_bytes: u64,
     ) -> Result<(), Stop> {
         let unit_bytes = cx.shared.arena.chunk_bytes() as u32;
         let positions = positions_in_memory(cx, configuration);
-        let staged = self.stage(cx, configuration, made, value.len() as u64);
+        let staged = self.stage(cx, configuration, made, value_bytes);
         let record = staged.ok_or(Stop::Refused(WriteRefusal::TooLarge))?;
         let keeps_data = self.large.ledger.keeps_data(&record);
         let Ok(upload) = Upload::new(record.clone(), positions, unit_bytes, keeps_data) else {
@@ -205,16 +251,48 @@ impl StreamOwner {
             class: Some(class),
             same_as: Some(&old),
         };
+        let pieces = [Piece::Body(0..old.body_bytes as usize), Piece::Bytes(tail)];
+        self.upload_pieces(cx, configuration, ticket, &made, record, &pieces)
+    }
+
+    /// Sends what may be sent of a value that is made of the body of another one, and of other bytes. `record` is that
+    /// of the other value, whose body must be here ([`Self::body`]), or empty if no piece is of a body. Nothing of the
+    /// body is copied: the command is run many times. Returns the record, and the tail of the value.
+    ///
+    /// # Errors
+    /// Those of [`Self::upload`].
+    pub(crate) fn upload_pieces<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        configuration: &Configuration,
+        ticket: Ticket,
+        made: &Made<'_>,
+        record: &[u8],
+        pieces: &[Piece<'_>],
+    ) -> Result<(Arc<Record>, Vec<u8>), Stop> {
+        let old = match record {
+            [] => None,
+            record => Some(super::decode(record).ok_or(Stop::Wait)?),
+        };
         // Taken for the time of the call: the body is part of the owner, which the upload changes.
-        let mut value = self.take_body(&old).ok_or(Stop::Wait)?;
-        value.extend_from_slice(tail);
-        let sealed = self.upload(cx, configuration, ticket, &made, &value);
+        let body = match &old {
+            Some(old) => self.take_body(old).ok_or(Stop::Wait)?,
+            None => Vec::new(),
+        };
+        let value: Vec<&[u8]> = pieces.iter().map(|piece| piece.of(&body)).collect();
+        let sealed = self.upload(cx, configuration, ticket, made, &value);
         let sealed = sealed.map(|sealed| {
-            let tail = value.get(sealed.body_bytes as usize..).unwrap_or_default().to_vec();
+            let mut tail = Vec::new();
+            let mut at = sealed.body_bytes as usize;
+            while let Some(rest) = rest_of(&value, at, usize::MAX) {
+                tail.extend_from_slice(rest);
+                at += rest.len();
+            }
             (sealed, tail)
         });
-        value.truncate(old.body_bytes as usize);
-        self.give_body(&old, value);
+        if let Some(old) = &old {
+            self.give_body(old, body);
+        }
         sealed
     }
 
@@ -247,10 +325,7 @@ impl StreamOwner {
     ) {
         let of_group = |uploading: &&mut Uploading| uploading.upload.staged().groups().any(|group| group == name.group);
         let Some(uploading) = self.large.uploads.values_mut().find(of_group) else {
-            // The answers to single units would say the same many times.
-            if !matches!(state, peer::PartState::Taken(_)) {
-                self.answer_dead(cx, configuration, from, name);
-            }
+            self.answer_dead(cx, configuration, from, name, state);
             return;
         };
         let position = uploading.upload.position_of(name);
