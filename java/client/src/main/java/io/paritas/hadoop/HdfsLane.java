@@ -52,6 +52,12 @@ final class HdfsLane implements StripeReader.Lane {
         }
     }
 
+    /** The same, but asks the DataNode for these bytes only: a stream is sent more than is read of it. */
+    void readAlone(long offset, byte[] into, int length) throws IOException {
+        stream.readFully(blockOffset + offset, into, 0, length);
+        bytes.addAndGet(length);
+    }
+
     @Override
     public String node() {
         DatanodeInfo node = stream.getCurrentDatanode();
