@@ -126,7 +126,8 @@ class World:
         return bool(select.select([self.reader.process.stdout], [], [], seconds)[0])
 
     def stop(self):
-        for part in (self.reader, self.other, self.hdfs, *self.links.values()):
+        # The links first: their processes have what was open when they began, and a reader ends when nobody has its input.
+        for part in (*self.links.values(), self.reader, self.other, self.hdfs):
             if part is not None:
                 part.stop()
         if self.steward is not None:
