@@ -76,7 +76,7 @@ class World:
     def __init__(self, directory):
         self.directory = directory
         self.hdfs = Hdfs(directory / "hdfs", DATANODES)
-        self.cluster = self.steward = self.reader = self.other = None
+        self.cluster = self.steward = self.reader = self.second = None
         self.links = {}
 
     def start(self):
@@ -87,9 +87,14 @@ class World:
         self.hdfs.start()
         for part, port in (("steward", self.steward.port), ("cache", self.cluster.port)):
             self.links[part] = Link(port)
-        self.other = Reader(self.hdfs, {"vanilla": []})
         self.reader = Reader(self.hdfs, self.modes(), ["dfs.client.socket-timeout=20000"])
         return self
+
+    @property
+    def other(self):
+        """A second client, for what happens during a read."""
+        self.second = self.second or Reader(self.hdfs, {"vanilla": []})
+        return self.second
 
     def modes(self):
         ours = [CLASS, "fs.paritas.read.policy=whole-file", f"fs.paritas.namespace={NAMESPACE}",
@@ -127,7 +132,7 @@ class World:
 
     def stop(self):
         # The links first: their processes have what was open when they began, and a reader ends when nobody has its input.
-        for part in (*self.links.values(), self.reader, self.other, self.hdfs):
+        for part in (*self.links.values(), self.reader, self.second, self.hdfs):
             if part is not None:
                 part.stop()
         if self.steward is not None:
@@ -353,9 +358,10 @@ def test_damaged_parity_is_not_used_and_made_again(world):
 
 def test_a_file_replaced_while_it_is_read(world):
     world.written_with_parity("/replaced")
+    other = world.other
     world.reader.send("slow", "ours", "/replaced", SEED, MIB, 50)
-    world.other.ok("delete", "/replaced")
-    world.other.ok("write", "/replaced", LENGTH, BLOCK, OTHER_SEED)
+    other.ok("delete", "/replaced")
+    other.ok("write", "/replaced", LENGTH, BLOCK, OTHER_SEED)
     answer = world.reader.answer()
     assert answer.startswith(("ok", "error")), answer
     for _ in range(2):
@@ -364,8 +370,9 @@ def test_a_file_replaced_while_it_is_read(world):
 
 def test_a_file_appended_to_while_it_is_read(world):
     world.written_with_parity("/appended")
+    other = world.other
     world.reader.send("slow", "ours", "/appended", SEED, MIB, 50)
-    world.other.ok("append", "/appended", 2 * BLOCK, SEED)
+    other.ok("append", "/appended", 2 * BLOCK, SEED)
     assert world.reader.answer().startswith("ok"), "the bytes that the file had"
     world.with_parity("/appended")
     world.hdfs.signal(2, signal.SIGSTOP)
