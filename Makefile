@@ -26,7 +26,7 @@ run:
 	$(TARGET)/release/paritas dev $(ARGS)
 
 # Everything that has to pass before a change lands.
-test: tools verify unit-test java-test simulator-test mutant-test black-box-test storm-test
+test: tools verify unit-test java-test simulator-test mutant-test black-box-test files-smoke storm-test
 
 tools:
 	$(say)
@@ -112,11 +112,12 @@ lab: tools
 # Reads of a real HDFS through the Java client: some minutes.
 files-test: java-test release
 	$(say)
-	PARITAS_BIN=$(abspath $(TARGET))/release/paritas $(PYTHON) -m pytest tests/test_hdfs_reads.py $(ARGS)
+	$(call hdfs-tests,$(ARGS))
 
 # The shortest of them: a file with an erasure-coding policy and a hedged read, each with a DataNode that stands still.
-files-smoke:
-	$(MAKE) files-test ARGS="-k 'erasure or position_is_hedged'"
+files-smoke: java-test release
+	$(say)
+	$(call hdfs-tests,-k "erasure or position_is_hedged")
 
 # POCache's experiment 1 on a real HDFS whose links are shaped, into docs/lab: about fifteen minutes. Needs root.
 files-lab: tools java-test
@@ -169,6 +170,10 @@ simulator:
 # Lets rustfmt and clippy mend what they can.
 fix:
 	cargo xtask fix
+
+define hdfs-tests
+PARITAS_BIN=$(abspath $(TARGET))/release/paritas $(PYTHON) -m pytest tests/test_hdfs_reads.py $(1)
+endef
 
 define storm
 PARITAS_BIN=$(abspath $(TARGET))/release/paritas $(PYTHON) tests/storm/main.py $(1)

@@ -103,7 +103,7 @@ class Hdfs:
         prefix, _ = self.places[0]
         done = subprocess.run(
             [*prefix, *SERVER, "-cp", self.class_path, f"{server}.namenode.NameNode", "-format", "-force", "-nonInteractive"],
-            capture_output=True, text=True, check=False, timeout=TIMEOUT_S)
+            capture_output=True, text=True, check=False, timeout=3 * TIMEOUT_S)
         assert done.returncode == 0, done.stderr
         self.spawn("namenode", prefix, "256m", f"{server}.namenode.NameNode")
         for i in range(self.count):
