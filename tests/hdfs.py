@@ -102,7 +102,8 @@ class Hdfs:
         server = "org.apache.hadoop.hdfs.server"
         prefix, _ = self.places[0]
         done = subprocess.run(
-            [*prefix, *SERVER, "-cp", self.class_path, f"{server}.namenode.NameNode", "-format", "-force", "-nonInteractive"],
+            [*prefix, *SERVER, "-cp", self.class_path, f"{server}.namenode.NameNode", "-format", "-force",
+             "-nonInteractive"],
             capture_output=True, text=True, check=False, timeout=3 * TIMEOUT_S)
         assert done.returncode == 0, done.stderr
         self.spawn("namenode", prefix, "256m", f"{server}.namenode.NameNode")

@@ -101,10 +101,10 @@ class World:
                 f"fs.paritas.steward={self.steward.address}", f"fs.paritas.cache=127.0.0.1:{self.cluster.port}"]
         # A client of its own, so that no earlier test has used its budget.
         hedged = [*ours, f"fs.paritas.hedge.budget={HEDGE_SHARE}"]
-        far = [*ours, f"fs.paritas.steward={self.links['steward'].address}", f"fs.paritas.cache={self.links['cache'].address}",
-               f"fs.paritas.timeout.ms={PATIENCE_S}000"]
-        return {"vanilla": [], "ours": ours, "hedged": hedged, "stormed": [*hedged, "fs.paritas.timeout.ms=2002"], "far": far,
-                "off": [*ours, "fs.paritas.enabled=false"],
+        far = [*ours, f"fs.paritas.steward={self.links['steward'].address}",
+               f"fs.paritas.cache={self.links['cache'].address}", f"fs.paritas.timeout.ms={PATIENCE_S}000"]
+        return {"vanilla": [], "ours": ours, "hedged": hedged, "far": far,
+                "stormed": [*hedged, "fs.paritas.timeout.ms=2002"], "off": [*ours, "fs.paritas.enabled=false"],
                 "adaptive": [*ours, "fs.paritas.read.policy=adaptive", "fs.paritas.timeout.ms=2001"],
                 "alone": [CLASS, "fs.paritas.read.policy=whole-file"]}
 

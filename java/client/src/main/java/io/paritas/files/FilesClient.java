@@ -76,8 +76,8 @@ public final class FilesClient {
                     + parityBytes + " delivered_bytes=" + deliveredBytes + " decoded_bytes=" + decodedBytes
                     + " parity_subblocks_written="
                     + paritySubblocksWritten + " commits=" + commits + " lost_reads=" + lostReads + " damaged_parity="
-                    + damagedParity + " missing_parity=" + missingParity + " hedges=" + hedges + " hedge_wins=" + hedgeWins + " hedge_bytes=" + hedgeBytes
-                    + " hedges_declined=" + hedgesDeclined;
+                    + damagedParity + " missing_parity=" + missingParity + " hedges=" + hedges + " hedge_wins="
+                    + hedgeWins + " hedge_bytes=" + hedgeBytes + " hedges_declined=" + hedgesDeclined;
         }
     }
 

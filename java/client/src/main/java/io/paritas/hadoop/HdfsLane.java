@@ -66,8 +66,8 @@ final class HdfsLane implements StripeReader.Lane {
     }
 
     /**
-     * Where a token has expired, Hadoop's stream asks for the block at this offset again, by path. If the file has been replaced,
-     * that is a block of the new one, and decoding with it would give bytes of neither.
+     * Where a token has expired, Hadoop's stream asks for the block at this offset again, by path. If the file has been
+     * replaced, that is a block of the new one, and decoding with it would give bytes of neither.
      */
     private void check(ExtendedBlock served) throws IOException {
         if (!map.located.get(block).getBlock().equals(served)) {
