@@ -17,7 +17,7 @@ SIMULATOR = $(TARGET)/release/simulator
 PROGRAMS = --package paritas --package paritas-simulator
 say = @printf '== %s, %s\n' '$@' "$$(date +%T)"
 
-.PHONY: run test tools java-test files-test files-lab release release-mutants verify unit-test simulator-test mutant-test mutants black-box-test storm-test soak storm-mutant versus-valkey lab simulate digest bench fix simulator fuzz asan-test asan-soak
+.PHONY: run test tools java-test files-test files-smoke files-lab release release-mutants verify unit-test simulator-test mutant-test mutants black-box-test storm-test soak storm-mutant versus-valkey lab simulate digest bench fix simulator fuzz asan-test asan-soak
 .NOTPARALLEL:
 
 # A whole cluster on this machine: make run ARGS="--nodes 7 --scheme 4+2"
@@ -26,7 +26,7 @@ run:
 	$(TARGET)/release/paritas dev $(ARGS)
 
 # Everything that has to pass before a change lands.
-test: tools verify unit-test java-test simulator-test mutant-test black-box-test storm-test
+test: tools verify unit-test java-test simulator-test mutant-test black-box-test files-smoke storm-test
 
 tools:
 	$(say)
@@ -112,7 +112,12 @@ lab: tools
 # Reads of a real HDFS through the Java client: some minutes.
 files-test: java-test release
 	$(say)
-	PARITAS_BIN=$(abspath $(TARGET))/release/paritas $(PYTHON) -m pytest tests/test_hdfs_reads.py $(ARGS)
+	$(call hdfs-tests,$(ARGS))
+
+# The shortest of them: a file with an erasure-coding policy and a hedged read, each with a DataNode that stands still.
+files-smoke: java-test release
+	$(say)
+	$(call hdfs-tests,-k "erasure or position_is_hedged")
 
 # POCache's experiment 1 on a real HDFS whose links are shaped, into docs/lab: about fifteen minutes. Needs root.
 files-lab: tools java-test
@@ -165,6 +170,10 @@ simulator:
 # Lets rustfmt and clippy mend what they can.
 fix:
 	cargo xtask fix
+
+define hdfs-tests
+PARITAS_BIN=$(abspath $(TARGET))/release/paritas $(PYTHON) -m pytest tests/test_hdfs_reads.py $(1)
+endef
 
 define storm
 PARITAS_BIN=$(abspath $(TARGET))/release/paritas $(PYTHON) tests/storm/main.py $(1)

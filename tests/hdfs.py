@@ -1,15 +1,15 @@
-"""A real HDFS for tests: a NameNode and DataNodes, each a JVM, from the jars in `target/hdfs/lib` (scripts/install-hdfs)."""
+"""A real HDFS for tests: a NameNode and DataNodes, each a JVM, from the jars in `target/hdfs/lib` (scripts/build-java)."""
 
+import json
 import os
 import pathlib
+import random
 import shutil
 import signal
-import socket
 import subprocess
 import urllib.request
-import json
 
-from conftest import TIMEOUT_S, until
+from conftest import TIMEOUT_S, is_free, until
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 LIBRARIES = ROOT / "target/hdfs/lib"
@@ -22,6 +22,8 @@ JAVA = [
     "-Djava.net.preferIPv4Stack=true",
     *(f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in ("java.lang", "java.nio", "sun.nio.ch")),
 ]
+# They live for minutes: the second compiler costs them more than it gives.
+SERVER = [*JAVA, "-XX:TieredStopAtLevel=1"]
 LOGGING = """log4j.rootLogger=WARN,console
 log4j.appender.console=org.apache.log4j.ConsoleAppender
 log4j.appender.console.target=System.err
@@ -48,19 +50,19 @@ def missing():
     if shutil.which("java") is None:
         return "no Java on this machine: install a JDK 11 or newer, for example default-jdk-headless"
     if not LIBRARIES.is_dir() or not all(jar.exists() for jar in CLIENT_JARS):
-        return "no HDFS and client jars: run `make java`, which needs Maven"
+        return "no HDFS and client jars: run `make java-test`, which needs Maven"
     return None
 
 
 def free_ports(count):
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()
+    """All are below those that the system gives to clients: a connection of an earlier process must not take one before
+    its server starts. And above those of `conftest.free_base`."""
+    ports = set()
+    while len(ports) < count:
+        port = random.SystemRandom().randrange(13_000, 20_000)
+        if is_free(port):
+            ports.add(port)
+    return list(ports)
 
 
 def write_site(path, values):
@@ -86,6 +88,8 @@ class Hdfs:
         self.rpc, self.http = next(self.ports), next(self.ports)
         self.uri = f"hdfs://{self.host}:{self.rpc}"
         (self.directory / "conf/log4j.properties").write_text(LOGGING, encoding="utf-8")
+        # Counters that are asked for are at most a second old.
+        (self.directory / "conf/hadoop-metrics2.properties").write_text("*.period=1\n", encoding="utf-8")
         write_site(self.directory / "conf/core-site.xml",
                    {"fs.defaultFS": self.uri, "hadoop.tmp.dir": self.directory / "data/tmp"})
         site = {**SITE, "dfs.namenode.name.dir": f"file://{self.directory}/data/nn",
@@ -98,14 +102,24 @@ class Hdfs:
         server = "org.apache.hadoop.hdfs.server"
         prefix, _ = self.places[0]
         done = subprocess.run(
-            [*prefix, *JAVA, "-cp", self.class_path, f"{server}.namenode.NameNode", "-format", "-force", "-nonInteractive"],
-            capture_output=True, text=True, check=False, timeout=TIMEOUT_S)
+            [*prefix, *SERVER, "-cp", self.class_path, f"{server}.namenode.NameNode", "-format", "-force",
+             "-nonInteractive"],
+            capture_output=True, text=True, check=False, timeout=3 * TIMEOUT_S)
         assert done.returncode == 0, done.stderr
         self.spawn("namenode", prefix, "256m", f"{server}.namenode.NameNode")
         for i in range(self.count):
             self.start_datanode(i)
-        until(lambda: self.live() == self.count, f"{self.count} DataNodes", 3 * TIMEOUT_S)
+        until(lambda: self.has_ended() or self.live() == self.count, f"{self.count} DataNodes", 3 * TIMEOUT_S)
+        ended = self.has_ended()
+        assert not ended, f"{ended} has ended:\n{self.log(ended)[-3000:]}"
         return self
+
+    def has_ended(self):
+        """The name of a server that does not run any more; None if all do."""
+        return next((name for name, process in self.processes.items() if process.poll() is not None), None)
+
+    def log(self, name):
+        return (self.directory / f"logs/{name}.log").read_text(encoding="utf-8")
 
     def start_datanode(self, i):
         prefix, host = self.places[i + 1]
@@ -120,20 +134,44 @@ class Hdfs:
     def spawn(self, name, prefix, heap, main, *arguments):
         with open(self.directory / f"logs/{name}.log", "w", encoding="utf-8") as log:
             self.processes[name] = subprocess.Popen(
-                [*prefix, *JAVA, f"-Xmx{heap}", f"-Dhadoop.log.dir={self.directory}/logs", "-cp", self.class_path, main,
+                [*prefix, *SERVER, f"-Xmx{heap}", f"-Dhadoop.log.dir={self.directory}/logs", "-cp", self.class_path, main,
                  *arguments], stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
 
     def live(self):
-        prefix, _ = self.places[0]
-        url = f"http://{self.host}:{self.http}/jmx?qry=Hadoop:service=NameNode,name=FSNamesystemState"
+        beans = self.beans(0, self.http, "Hadoop:service=NameNode,name=FSNamesystemState")
+        return beans[0]["NumLiveDataNodes"] if beans else 0
+
+    def beans(self, place, port, query):
+        """What a server tells by JMX; an empty list if it does not answer."""
+        prefix, host = self.places[place]
+        url = f"http://{host}:{port}/jmx?qry={query}"
         try:
             if prefix:
                 text = subprocess.run([*prefix, "curl", "-s", url], capture_output=True, check=False).stdout
             else:
                 text = urllib.request.urlopen(url, timeout=5).read()
-            return json.loads(text)["beans"][0]["NumLiveDataNodes"]
+            return json.loads(text)["beans"]
         except (OSError, ValueError, LookupError):
-            return 0
+            return []
+
+    def is_serving(self, i):
+        """Whether the DataNode is registered, so that it has its blocks."""
+        beans = self.beans(i + 1, self.nodes[i][1], "Hadoop:service=DataNode,name=DataNodeInfo")
+        return bool(beans) and '"RUNNING"' in beans[0].get("BPServiceActorInfo", "")
+
+    def bytes_read(self):
+        """What all DataNodes have sent of their blocks, as they count it."""
+        total = 0
+        for i in range(self.count):
+            beans = until(lambda i=i: self.beans(i + 1, self.nodes[i][1], "Hadoop:service=DataNode,name=DataNodeActivity*"),
+                          f"DataNode {i} tells its counters")
+            total += beans[0]["BytesRead"]
+        return total
+
+    def kill(self, i):
+        process = self.processes[f"datanode{i}"]
+        process.kill()
+        process.wait()
 
     def node(self, i):
         """The DataNode's transfer address, as HDFS names it."""

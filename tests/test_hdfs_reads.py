@@ -6,8 +6,9 @@ import signal
 
 import pytest
 
-from conftest import Cluster, until
+from conftest import Background, Cluster, until
 from hdfs import Hdfs, Reader, free_ports, missing
+from slow_link import SlowLink
 from steward import NAMESPACE, Steward
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.skipif(missing() is not None, reason=str(missing()))]
@@ -23,7 +24,50 @@ PARITY = 2 * BLOCK
 # How long a DataNode stands still. What waits for it takes longer, what does not is done in a fraction of it.
 STOPPED_S = 8
 SEED, OTHER_SEED = 7, 8
+# How long a reader waits for steward or cache where they hang: no read takes as long.
+PATIENCE_S = 10
+HANGS_S = 3600
+# What the store may send more because it is hedged: a share of what is read, and what the bucket begins with.
+HEDGE_SHARE, HEDGE_FIRST = 0.2, 16 * MIB
 CLASS = "fs.hdfs.impl=io.paritas.hadoop.ParitasHdfs"
+
+
+class Link:
+    """A way to a server that may hang or be closed."""
+
+    def __init__(self, port):
+        self.target, self.port = ("127.0.0.1", port), free_ports(1)[0]
+        self.address = f"127.0.0.1:{self.port}"
+        self.relay = None
+        self.open()
+
+    def open(self):
+        self.relay = self.relay or SlowLink(("127.0.0.1", self.port), self.target)
+        self.relay.slow_by(0)
+
+    def hang(self):
+        self.relay.slow_by(HANGS_S)
+
+    def stop(self):
+        if self.relay:
+            self.relay.close()
+            self.relay = None
+
+
+class SlowStore(Background):
+    """All DataNodes stand still nine tenths of the time."""
+
+    def __init__(self, hdfs):
+        super().__init__()
+        self.hdfs = hdfs
+
+    def work(self):
+        while not self.ending.is_set():
+            for number, pause_s in ((signal.SIGSTOP, 0.18), (signal.SIGCONT, 0.02)):
+                for i in range(DATANODES):
+                    self.hdfs.signal(i, number)
+                # No wait for something: this is the speed.
+                self.ending.wait(pause_s)
 
 
 class World:
@@ -32,7 +76,8 @@ class World:
     def __init__(self, directory):
         self.directory = directory
         self.hdfs = Hdfs(directory / "hdfs", DATANODES)
-        self.cluster = self.steward = self.reader = None
+        self.cluster = self.steward = self.reader = self.second = None
+        self.links = {}
 
     def start(self):
         (self.directory / "cache").mkdir()
@@ -40,15 +85,26 @@ class World:
         self.cluster = Cluster(self.directory / "cache", memory="192mb")
         self.steward = Steward(self.directory / "steward", f"127.0.0.1:{self.cluster.port}", free_ports(1)[0]).start()
         self.hdfs.start()
+        for part, port in (("steward", self.steward.port), ("cache", self.cluster.port)):
+            self.links[part] = Link(port)
         self.reader = Reader(self.hdfs, self.modes(), ["dfs.client.socket-timeout=20000"])
         return self
+
+    @property
+    def other(self):
+        """A second client, for what happens during a read."""
+        self.second = self.second or Reader(self.hdfs, {"vanilla": []})
+        return self.second
 
     def modes(self):
         ours = [CLASS, "fs.paritas.read.policy=whole-file", f"fs.paritas.namespace={NAMESPACE}",
                 f"fs.paritas.steward={self.steward.address}", f"fs.paritas.cache=127.0.0.1:{self.cluster.port}"]
         # A client of its own, so that no earlier test has used its budget.
-        hedged = [*ours, "fs.paritas.hedge.budget=0.2"]
-        return {"vanilla": [], "ours": ours, "hedged": hedged, "off": [*ours, "fs.paritas.enabled=false"],
+        hedged = [*ours, f"fs.paritas.hedge.budget={HEDGE_SHARE}"]
+        far = [*ours, f"fs.paritas.steward={self.links['steward'].address}",
+               f"fs.paritas.cache={self.links['cache'].address}", f"fs.paritas.timeout.ms={PATIENCE_S}000"]
+        return {"vanilla": [], "ours": ours, "hedged": hedged, "far": far,
+                "stormed": [*hedged, "fs.paritas.timeout.ms=2002"], "off": [*ours, "fs.paritas.enabled=false"],
                 "adaptive": [*ours, "fs.paritas.read.policy=adaptive", "fs.paritas.timeout.ms=2001"],
                 "alone": [CLASS, "fs.paritas.read.policy=whole-file"]}
 
@@ -61,13 +117,13 @@ class World:
         self.write(path)
         self.with_parity(path)
 
-    def with_parity(self, path):
-        before = self.reader.counters("ours")["commits"]
+    def with_parity(self, path, mode="ours"):
+        before = self.reader.counters(mode)["commits"]
 
         def is_committed():
             # A read whose parity can't be written in time drops it; the next one writes it.
-            self.reader.ok("read", "ours", path, SEED)
-            return self.reader.counters("ours")["commits"] > before
+            self.reader.ok("read", mode, path, SEED)
+            return self.reader.counters(mode)["commits"] > before
 
         until(is_committed, "the parity is committed")
 
@@ -75,7 +131,8 @@ class World:
         return bool(select.select([self.reader.process.stdout], [], [], seconds)[0])
 
     def stop(self):
-        for part in (self.reader, self.hdfs):
+        # The links first: their processes have what was open when they began, and a reader ends when nobody has its input.
+        for part in (*self.links.values(), self.reader, self.second, self.hdfs):
             if part is not None:
                 part.stop()
         if self.steward is not None:
@@ -93,11 +150,21 @@ def start_world(tmp_path_factory):
         world.stop()
 
 
+def heal_datanodes(world):
+    for i in range(DATANODES):
+        if world.hdfs.processes[f"datanode{i}"].poll() is None:
+            world.hdfs.signal(i, signal.SIGCONT)
+        else:
+            world.hdfs.start_datanode(i)
+            until(lambda i=i: world.hdfs.is_serving(i), f"DataNode {i} is back")
+
+
 @pytest.fixture(autouse=True)
 def heal(world):
     yield
-    for i in range(DATANODES):
-        world.hdfs.signal(i, signal.SIGCONT)
+    heal_datanodes(world)
+    for link in world.links.values():
+        link.open()
     if world.steward.process.poll() is not None:
         world.steward.start()
 
@@ -176,6 +243,24 @@ def test_a_file_with_an_erasure_coding_policy(world):
     world.reader.ok("part", "ours", "/striped/file", SEED, 2 * MIB + 1, 3 * MIB)
 
 
+def test_a_dead_datanode(world):
+    world.written_with_parity("/dead")
+    world.reader.ok("policy", "/striped", "RS-3-2-1024k")
+    world.reader.ok("write", "/striped/dead", 6 * BLOCK, BLOCK, SEED)
+    world.with_parity("/striped/dead")
+    # One that has data of the striped file too, not only HDFS' own parity.
+    data = [name for group in world.reader.ok("locations", "/striped/dead").split() for name in group.split(",")[:3]]
+    dead = next(i for i in range(DATANODES) if world.hdfs.node(i) in data)
+    world.hdfs.kill(dead)
+    for path in ("/dead", "/striped/dead"):
+        before = world.reader.counters("ours")
+        world.reader.send("read", "ours", path, SEED)
+        assert world.answers_within(STOPPED_S), f"{path} waits for a dead DataNode"
+        assert world.reader.answer().startswith("ok")
+        after = grown(before, world.reader.counters("ours"))
+        assert after["decoded_bytes"] >= BLOCK and after["lost_reads"] == 0, after
+
+
 def test_two_stopped_datanodes_are_waited_for(world):
     world.written_with_parity("/two")
     world.hdfs.signal(1, signal.SIGSTOP)
@@ -196,19 +281,106 @@ def test_a_read_by_position_is_hedged(world):
     assert after["hedge_bytes"] == 3 * MIB + 2 * MIB
 
 
+def test_reads_by_position_of_one_stream_while_a_datanode_stands_still(world):
+    world.written_with_parity("/positions")
+    before = world.reader.counters("hedged")
+    world.hdfs.signal(3, signal.SIGSTOP)
+    world.reader.send("preads", "hedged", "/positions", SEED, MIB // 2, 4 * MIB)
+    assert world.answers_within(STOPPED_S)
+    assert world.reader.answer().startswith("ok")
+    assert grown(before, world.reader.counters("hedged"))["hedge_wins"] >= 2, "two reads in the block of DataNode 3"
+    world.hdfs.signal(3, signal.SIGCONT)
+    world.reader.ok("preads", "hedged", "/positions", SEED, 1000, MIB)
+
+
+def test_hedges_of_a_slow_store_stay_within_their_budget(world):
+    world.written_with_parity("/storm")
+    world.reader.ok("preads", "stormed", "/storm", SEED, MIB, MIB)
+    before, sent = world.reader.counters("stormed"), world.hdfs.bytes_read()
+    slow = SlowStore(world.hdfs)
+    slow.start()
+    try:
+        read = int(world.reader.ok("preads", "stormed", "/storm", SEED, MIB, MIB).split()[1])
+    finally:
+        slow.stop()
+        heal_datanodes(world)
+    after = grown(before, world.reader.counters("stormed"))
+    most = HEDGE_FIRST + HEDGE_SHARE * 2 * read
+    assert after["hedges"] > 0 and after["hedges_declined"] > 0, after
+    assert after["hedge_bytes"] <= most, after
+    # What was really asked for, of DataNodes and cache: not more than was promised.
+    assert after["data_bytes"] + after["parity_bytes"] <= after["hedge_bytes"], after
+    assert world.hdfs.bytes_read() - sent <= read + most, "as the DataNodes count it"
+
+
+def test_steward_and_cache_that_hang_or_are_away(world):
+    world.written_with_parity("/alone")
+    for part in ("steward", "cache"):
+        for trouble in (Link.hang, Link.stop):
+            trouble(world.links[part])
+            for _ in range(2):
+                seconds = world.reader.seconds("read", "far", "/alone", SEED)
+                assert seconds < PATIENCE_S, f"{part} is waited for"
+            world.links[part].open()
+
+    def uses_parity_again():
+        before = world.reader.counters("far")
+        world.reader.ok("read", "far", "/alone", SEED)
+        return grown(before, world.reader.counters("far"))["parity_bytes"] > 0
+
+    until(uses_parity_again, "steward and cache are used when they are back")
+
+
+def test_damaged_parity_is_not_used_and_made_again(world):
+    world.written_with_parity("/damaged")
+    client = world.cluster.client(decode_responses=False)
+    keys = set(client.scan_iter(f"fp:{NAMESPACE}:{world.reader.ok('id', '/damaged')}:*", count=1000))
+    assert len(keys) == PARITY // MIB
+    for key in keys:
+        value = bytearray(client.get(key))
+        value[len(value) // 2] ^= 1
+        client.set(key, bytes(value))
+    world.hdfs.signal(2, signal.SIGSTOP)
+    before = world.reader.counters("ours")
+    world.reader.send("read", "ours", "/damaged", SEED)
+    assert not world.answers_within(2), "without parity the stopped DataNode is waited for"
+    world.hdfs.signal(2, signal.SIGCONT)
+    assert world.reader.answer().startswith("ok")
+    after = grown(before, world.reader.counters("ours"))
+    assert after["damaged_parity"] > 0 and after["decoded_bytes"] == 0, after
+
+    world.with_parity("/damaged")
+    world.hdfs.signal(2, signal.SIGSTOP)
+    world.reader.send("read", "ours", "/damaged", SEED)
+    assert world.answers_within(STOPPED_S), "the parity has been made again"
+    assert world.reader.answer().startswith("ok")
+
+
 def test_a_file_replaced_while_it_is_read(world):
     world.written_with_parity("/replaced")
-    other = Reader(world.hdfs, {"vanilla": []})
-    try:
-        world.reader.send("slow", "ours", "/replaced", SEED, MIB, 50)
-        other.ok("delete", "/replaced")
-        other.ok("write", "/replaced", LENGTH, BLOCK, OTHER_SEED)
-        answer = world.reader.answer()
-        assert answer.startswith(("ok", "error")), answer
-        for _ in range(2):
-            world.reader.ok("read", "ours", "/replaced", OTHER_SEED)
-    finally:
-        other.stop()
+    other = world.other
+    world.reader.send("slow", "ours", "/replaced", SEED, MIB, 50)
+    other.ok("delete", "/replaced")
+    other.ok("write", "/replaced", LENGTH, BLOCK, OTHER_SEED)
+    answer = world.reader.answer()
+    assert answer.startswith(("ok", "error")), answer
+    for _ in range(2):
+        world.reader.ok("read", "ours", "/replaced", OTHER_SEED)
+
+
+def test_a_file_appended_to_while_it_is_read(world):
+    world.written_with_parity("/appended")
+    other = world.other
+    world.reader.send("slow", "ours", "/appended", SEED, MIB, 50)
+    other.ok("append", "/appended", 2 * BLOCK, SEED)
+    assert world.reader.answer().startswith("ok"), "the bytes that the file had"
+    world.with_parity("/appended")
+    world.hdfs.signal(2, signal.SIGSTOP)
+    before = world.reader.counters("ours")
+    world.reader.send("read", "ours", "/appended", SEED)
+    assert world.answers_within(STOPPED_S), "the file as it is now has parity of its own"
+    assert world.reader.answer().split()[0::2] == ["ok", str(LENGTH + 2 * BLOCK)]
+    assert grown(before, world.reader.counters("ours"))["decoded_bytes"] >= BLOCK
 
 
 def test_the_steward_dies_during_a_read(world):

@@ -42,6 +42,8 @@ public final class FileParity {
     private boolean closed;
     private boolean failed;
     private boolean isDone;
+    /** Parity that the steward believes to be there is absent or damaged. */
+    private boolean isBad;
     private long writing;
     /** Stripes whose memory is still in use: they may yet have parity to write. */
     private int stripesOpen;
@@ -103,16 +105,27 @@ public final class FileParity {
             return false;
         }
         byte[] header = new byte[ParityValue.HEADER_BYTES];
-        int count = client.get(key(stripe, sub), header, into);
-        if (count < 0) {
+        int count;
+        try {
+            count = client.get(key(stripe, sub), header, into);
+        } catch (IOException e) {
+            // The cache is away. It may have the parity when it is back.
             return false;
         }
-        client.counters.parityBytes.addAndGet(count);
+        if (count >= 0) {
+            client.counters.parityBytes.addAndGet(count);
+        }
         if (count < length || !ParityValue.isOf(file.version, header, into, count)) {
-            client.counters.damagedParity.incrementAndGet();
+            (count < 0 ? client.counters.missingParity : client.counters.damagedParity).incrementAndGet();
+            onBadParity();
             return false;
         }
         return true;
+    }
+
+    /** The steward is told when the reader has gone, so that the parity is made again. */
+    private synchronized void onBadParity() {
+        isBad = true;
     }
 
     public synchronized void onStripe() {
@@ -237,7 +250,7 @@ public final class FileParity {
             if (!isCached && subblocks == wantedSubblocks && !failed) {
                 how = "commit";
             } else if (closed && writing == 0 && stripesOpen == 0) {
-                how = isCached ? "close" : "drop";
+                how = isCached && !isBad ? "close" : "drop";
             } else {
                 return;
             }

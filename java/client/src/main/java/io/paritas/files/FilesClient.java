@@ -64,6 +64,7 @@ public final class FilesClient {
         public final AtomicLong commits = new AtomicLong();
         public final AtomicLong lostReads = new AtomicLong();
         public final AtomicLong damagedParity = new AtomicLong();
+        public final AtomicLong missingParity = new AtomicLong();
         public final AtomicLong hedges = new AtomicLong();
         public final AtomicLong hedgeWins = new AtomicLong();
         public final AtomicLong hedgeBytes = new AtomicLong();
@@ -75,8 +76,8 @@ public final class FilesClient {
                     + parityBytes + " delivered_bytes=" + deliveredBytes + " decoded_bytes=" + decodedBytes
                     + " parity_subblocks_written="
                     + paritySubblocksWritten + " commits=" + commits + " lost_reads=" + lostReads + " damaged_parity="
-                    + damagedParity + " hedges=" + hedges + " hedge_wins=" + hedgeWins + " hedge_bytes=" + hedgeBytes
-                    + " hedges_declined=" + hedgesDeclined;
+                    + damagedParity + " missing_parity=" + missingParity + " hedges=" + hedges + " hedge_wins="
+                    + hedgeWins + " hedge_bytes=" + hedgeBytes + " hedges_declined=" + hedgesDeclined;
         }
     }
 
@@ -153,13 +154,9 @@ public final class FilesClient {
         return slow.contains(node) && System.nanoTime() - slowAtNs < SLOW_NS;
     }
 
-    /** Gets a value in two pieces. Returns the payload's length, -1 if it is absent or the cache is away. */
-    int get(String key, byte[] header, byte[] payload) {
-        try {
-            return cache.use(spread(key), connection -> connection.get(key, header, payload));
-        } catch (IOException e) {
-            return -1;
-        }
+    /** Gets a value in two pieces. Returns the payload's length, -1 if it is absent. */
+    int get(String key, byte[] header, byte[] payload) throws IOException {
+        return cache.use(spread(key), connection -> connection.get(key, header, payload));
     }
 
     void set(String key, byte[] header, byte[] payload, int length, int seconds) throws IOException {

@@ -3,6 +3,7 @@ package io.paritas.files;
 /**
  * One read that is smaller than a stripe. It asks the node that has the bytes. If that takes too long, and budget and store
  * allow it, the bytes are reconstructed from the parity and the other blocks of the stripe as well, and the first one wins.
+ * If they do not allow it, they are asked again later, for as long as the read lasts: others fill the budget meanwhile.
  *
  * <p>Pure, as {@link StripeRead}. The budget bounds what a slow store can be burdened with.
  */
@@ -35,7 +36,7 @@ public final class Hedge {
         /** The read is over, with the node's error. */
         void failed();
 
-        /** It would have been hedged, but for the budget or for a slow store. */
+        /** It would have been hedged by now, but for the budget or for a slow store. Called once. */
         void declined();
     }
 
@@ -47,7 +48,7 @@ public final class Hedge {
 
     private final long costBytes;
     private final boolean isKnownSlow;
-    private final long delayNs;
+    private long delayNs;
     private final ByteBudget budget;
     private final NodeRates rates;
     private long deadlineNs = NEVER;
@@ -55,6 +56,7 @@ public final class Hedge {
     private boolean hasFailed;
     private boolean reconstructing;
     private boolean wasHedged;
+    private boolean wasDeclined;
     private boolean over;
 
     /** `costBytes` is what a reconstruction reads; `medianNs` is the usual time of such a read, 0 if unknown. */
@@ -83,14 +85,14 @@ public final class Hedge {
                 asked = true;
                 out.ask();
                 if (isKnownSlow) {
-                    hedge(out);
+                    hedge(nowNs, out);
                 } else {
                     deadlineNs = nowNs + delayNs;
                 }
                 break;
             case TICK:
                 if (nowNs >= deadlineNs) {
-                    hedge(out);
+                    hedge(nowNs, out);
                 }
                 break;
             case ARRIVED:
@@ -104,7 +106,7 @@ public final class Hedge {
                 asked = false;
                 hasFailed = true;
                 if (!wasHedged) {
-                    hedge(out);
+                    hedge(nowNs, out);
                 }
                 failIfHopeless(out);
                 break;
@@ -124,13 +126,18 @@ public final class Hedge {
         }
     }
 
-    private void hedge(Out out) {
-        deadlineNs = NEVER;
-        wasHedged = true;
-        if (rates.isStoreSlow() || !budget.take(costBytes)) {
-            out.declined();
+    private void hedge(long nowNs, Out out) {
+        if (rates.isStoreSlow(nowNs) || !budget.take(costBytes)) {
+            if (!wasDeclined) {
+                wasDeclined = true;
+                out.declined();
+            }
+            deadlineNs = nowNs + delayNs;
+            delayNs *= 2;
             return;
         }
+        deadlineNs = NEVER;
+        wasHedged = true;
         reconstructing = true;
         out.reconstruct();
     }

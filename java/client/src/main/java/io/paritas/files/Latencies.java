@@ -25,7 +25,7 @@ public final class Latencies {
         return sorted[known / 2];
     }
 
-    private static int size(long bytes) {
+    static int size(long bytes) {
         return Long.SIZE - 1 - Long.numberOfLeadingZeros(Math.max(1, bytes));
     }
 }

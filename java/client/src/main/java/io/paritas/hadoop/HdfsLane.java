@@ -10,6 +10,7 @@ import org.apache.hadoop.hdfs.DFSClient;
 import org.apache.hadoop.hdfs.DFSInputStream;
 import org.apache.hadoop.hdfs.DFSUtilClient;
 import org.apache.hadoop.hdfs.protocol.DatanodeInfo;
+import org.apache.hadoop.hdfs.protocol.ExtendedBlock;
 import org.apache.hadoop.hdfs.protocol.LocatedBlock;
 import org.apache.hadoop.hdfs.protocol.LocatedBlocks;
 
@@ -22,12 +23,16 @@ final class HdfsLane implements StripeReader.Lane {
     private static final Constructor<DFSInputStream> CONSTRUCTOR = constructor();
 
     private final DFSInputStream stream;
+    private final BlockMap map;
+    private final int block;
     private final long blockOffset;
     private final boolean interruptible;
     /** Counts what comes from DataNodes, of use or not. */
     private final AtomicLong bytes;
 
     HdfsLane(DFSClient client, BlockMap map, int block, AtomicLong bytes) throws IOException {
+        this.map = map;
+        this.block = block;
         this.bytes = bytes;
         LocatedBlock located = map.located.get(block);
         blockOffset = located.getStartOffset();
@@ -49,6 +54,24 @@ final class HdfsLane implements StripeReader.Lane {
             }
             done += count;
             bytes.addAndGet(count);
+        }
+        check(stream.getCurrentBlock());
+    }
+
+    /** The same, but asks the DataNode for these bytes only: a stream is sent more than is read of it. */
+    void readAlone(long offset, byte[] into, int length) throws IOException {
+        stream.readFully(blockOffset + offset, into, 0, length);
+        bytes.addAndGet(length);
+        check(stream.getAllBlocks().get(block).getBlock());
+    }
+
+    /**
+     * Where a token has expired, Hadoop's stream asks for the block at this offset again, by path. If the file has been
+     * replaced, that is a block of the new one, and decoding with it would give bytes of neither.
+     */
+    private void check(ExtendedBlock served) throws IOException {
+        if (!map.located.get(block).getBlock().equals(served)) {
+            throw new IOException(map.file.path + " has been replaced since it was opened");
         }
     }
 

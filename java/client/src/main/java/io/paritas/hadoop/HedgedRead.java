@@ -246,7 +246,7 @@ final class HedgedRead implements Hedge.Out {
         byte[] bytes = new byte[(int) Math.max(0, Math.min(length, there))];
         if (bytes.length > 0) {
             try (HdfsLane lane = new HdfsLane(dfs, map, other, client.counters.dataBytes)) {
-                lane.read(offset, bytes, bytes.length);
+                lane.readAlone(offset, bytes, bytes.length);
             }
         }
         return bytes;

@@ -64,6 +64,8 @@ final class ParitasStream extends FSInputStream
     private HdfsStripe ahead;
     private long declinedStripe = NONE;
     private long triedAhead = NONE;
+    /** A lane was lost: its token may have expired, or its block have been moved. */
+    private boolean isMapOld;
 
     ParitasStream(
             DFSInputStream store, DFSClient dfs, Configuration conf, String path, ParitasHdfs.ReadSettings settings,
@@ -303,6 +305,7 @@ final class ParitasStream extends FSInputStream
         }
         // The parity can't stand for this lane: Hadoop's stream gives the bytes or its error.
         client.counters.lostReads.incrementAndGet();
+        isMapOld = true;
         return readStore(into, at, (int) Math.min(count, map.laneEnd(position) - position));
     }
 
@@ -330,6 +333,10 @@ final class ParitasStream extends FSInputStream
         long stripeBytes = map.stripeBytes();
         long stripe = position / stripeBytes;
         if (stripe != declinedStripe && wantsStripe(position % stripeBytes)) {
+            if (isMapOld) {
+                isMapOld = false;
+                locateAgain();
+            }
             current = HdfsStripe.start(dfs, conf, client, map, parity, stripe);
             if (current == null) {
                 declinedStripe = stripe;
@@ -380,6 +387,19 @@ final class ParitasStream extends FSInputStream
                 parity = new FileParity(client, found.file);
                 map = found;
             }
+        }
+    }
+
+    /** The lanes of the next stripe go where the blocks are now, with new tokens. */
+    private void locateAgain() {
+        try {
+            LocatedBlock first = map.located.get(0);
+            BlockMap found = BlockMap.of(dfs, path, length, first, settings.k, settings.shared.subBytes);
+            if (found != null && found.file.version == map.file.version) {
+                map = found;
+            }
+        } catch (IOException e) {
+            // The old one may still do.
         }
     }
 

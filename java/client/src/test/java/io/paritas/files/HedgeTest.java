@@ -13,7 +13,7 @@ public class HedgeTest {
     private static final long NEVER = Long.MAX_VALUE;
 
     /** A node and a reconstruction that take their seeded times, or fail after them. */
-    private static final class World implements Hedge.Out {
+    private static class World implements Hedge.Out {
         final Hedge hedge;
         long now;
         long nodeAt = NEVER;
@@ -172,17 +172,68 @@ public class HedgeTest {
                 rates.onSample(i * 1000 * MS, "n" + node, 1000, 10);
             }
         }
-        assertFalse(rates.isStoreSlow());
+        assertFalse(rates.isStoreSlow(54_000 * MS));
         for (int node = 0; node < 2; node++) {
             slow(rates, node);
         }
-        assertFalse("two of five", rates.isStoreSlow());
+        assertFalse("two of five", rates.isStoreSlow(54_000 * MS));
         slow(rates, 2);
-        assertTrue("three of five", rates.isStoreSlow());
+        assertTrue("three of five", rates.isStoreSlow(54_000 * MS));
         World world = world(plenty(), rates, true, 500, 1);
         world.run();
         assertEquals("arrived", world.end);
         assertEquals(0, world.reconstructions);
+        assertEquals(1, world.declined);
+    }
+
+    @Test
+    public void smallRequestsDoNotMakeAStoreSlow() {
+        NodeRates rates = new NodeRates();
+        for (int i = 0; i < 50; i++) {
+            for (int node = 0; node < 5; node++) {
+                rates.onSample(i * 1000 * MS, "n" + node, 4 << 20, 40 * MS);
+                if (i >= 46) {
+                    rates.onSample(i * 1000 * MS, "n" + node, 100, MS);
+                }
+            }
+        }
+        assertFalse(rates.isStoreSlow(50_000 * MS));
+    }
+
+    @Test
+    public void whatWasSlowIsForgotten() {
+        NodeRates rates = new NodeRates();
+        for (int i = 0; i < 54; i++) {
+            for (int node = 0; node < 5; node++) {
+                rates.onSample(i * 1000 * MS, "n" + node, 1000, i < 50 ? 10 : 100);
+            }
+        }
+        assertTrue(rates.isStoreSlow(60_000 * MS));
+        assertFalse(rates.isStoreSlow(120_000 * MS));
+        // So a read that is still waiting is hedged then.
+        World world = world(plenty(), rates, false, 600_000, 1);
+        world.now = 60_000 * MS;
+        world.run();
+        assertEquals("reconstructed", world.end);
+        assertEquals(1, world.declined);
+    }
+
+    @Test
+    public void aReadThatWasDeclinedIsHedgedWhenTheBudgetIsFilled() {
+        ByteBudget budget = new ByteBudget(0.1, 1000);
+        assertTrue(budget.take(250));
+        World world = new World(new Hedge(100, false, 5 * MS, budget, new NodeRates())) {
+            @Override
+            public void declined() {
+                super.declined();
+                budget.onRead(2000);
+            }
+        };
+        world.nodeMs = NEVER;
+        world.spareMs = 7;
+        world.run();
+        assertEquals("reconstructed", world.end);
+        assertEquals(67 * MS, world.now);
         assertEquals(1, world.declined);
     }
 

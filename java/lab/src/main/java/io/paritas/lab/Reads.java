@@ -24,11 +24,14 @@ import org.apache.hadoop.hdfs.DistributedFileSystem;
  * read MODE PATH SEED                   reads the whole file and compares it with the seed's bytes
  * part MODE PATH SEED FROM COUNT        seeks, reads that many bytes, compares, closes
  * pread MODE PATH SEED FROM COUNT       the same by position
+ * preads MODE PATH SEED COUNT STEP      reads COUNT bytes by position at 0, STEP, 2 STEP and so on, of one stream
  * buffer MODE PATH SEED                 reads the whole file into direct ByteBuffers
  * slow MODE PATH SEED BYTES MS          reads the whole file, and waits MS after each so many BYTES
  * policy PATH NAME                      makes a directory whose files have this erasure-coding policy
+ * append PATH BYTES SEED                the bytes that the seed has after the file's end
  * delete PATH
- * locations PATH                        the DataNode of each block
+ * locations PATH                        the DataNodes of each block, those of one block joined by commas
+ * id PATH                               the number of its inode
  * counters MODE
  * </pre>
  *
@@ -112,6 +115,18 @@ public final class Reads {
                 hdfs.enableErasureCodingPolicy(words[2]);
                 hdfs.setErasureCodingPolicy(new Path(words[1]), words[2]);
                 return "ok";
+            case "preads":
+                return preads(words);
+            case "append":
+                Path appended = new Path(words[1]);
+                long end = any().getFileStatus(appended).getLen();
+                try (FSDataOutputStream out = any().append(appended)) {
+                    fill(out, Long.parseLong(words[3]), end, end + Long.parseLong(words[2]));
+                }
+                return "ok";
+            case "id":
+                DistributedFileSystem ids = (DistributedFileSystem) any();
+                return "ok " + ids.getClient().getFileInfo(words[1]).getFileId();
             case "delete":
                 return "ok " + any().delete(new Path(words[1]), false);
             case "locations":
@@ -236,6 +251,25 @@ public final class Reads {
         return compare(all, done, Long.parseLong(words[3]), from) ? "ok " + ns + ' ' + done : "wrong bytes, or too few: " + done;
     }
 
+    private String preads(String[] words) throws IOException {
+        FileSystem fs = mode(words[1]);
+        Path path = new Path(words[2]);
+        long length = fs.getFileStatus(path).getLen();
+        byte[] part = new byte[Integer.parseInt(words[4])];
+        long start = System.nanoTime();
+        long done = 0;
+        try (FSDataInputStream in = fs.open(path)) {
+            for (long from = 0; from + part.length <= length; from += Long.parseLong(words[5])) {
+                in.readFully(from, part);
+                done += part.length;
+                if (!compare(part, part.length, Long.parseLong(words[3]), from)) {
+                    return "wrong bytes at " + from;
+                }
+            }
+        }
+        return "ok " + (System.nanoTime() - start) + ' ' + done;
+    }
+
     private String slow(String[] words) throws IOException {
         FileSystem fs = mode(words[1]);
         Path path = new Path(words[2]);
@@ -288,7 +322,7 @@ public final class Reads {
         FileSystem fs = any();
         for (org.apache.hadoop.fs.BlockLocation each :
                 fs.getFileBlockLocations(new Path(path), 0, Long.MAX_VALUE)) {
-            text.append(' ').append(each.getNames()[0]);
+            text.append(' ').append(String.join(",", each.getNames()));
         }
         return text.toString();
     }
