@@ -367,3 +367,21 @@ def test_a_client_that_goes_leaves_nothing(start_cluster):
     until(lambda: client.delete("whole") == 0 and parts_bytes(cluster) == SENTINEL_PARTS, "no other part", timeout_s=20)
     client.delete("sentinel")
     until_parts_are(cluster, 0)
+
+
+@pytest.mark.parametrize("size", [50_000, 4 << 20])
+def test_clients_that_read_through_another_node_leave_no_buffers_at_the_owner(start_cluster, size):
+    cluster = start_cluster(memory="256mb")
+    bytes_of(cluster, 0).set("key", bytes(size))
+
+    def buffers_bytes():
+        return until(lambda: cluster.status(0), "a status")["memory"]["by_kind"].get("buffers", 0)
+
+    before = buffers_bytes()
+    count = 120 if size < SMALL_MAX else 24
+    for n in range(count):
+        with bytes_of(cluster, n % 6) as client:
+            assert len(client.get("key")) == size
+    # The gauges are those that the nodes have sent last.
+    until_only_the_sentinel_has_parts(cluster) if size < SMALL_MAX else until(lambda: bytes_of(cluster, 0).delete("key"), "DEL")
+    until(lambda: buffers_bytes() - before < count * size // 10, "the buffers to be free")

@@ -225,7 +225,7 @@ impl Router {
                     deadline: None,
                 };
                 self.dispatcher.release_head(cx, lists, client, &mut turn);
-                client.remote.replies = bytes;
+                client.remote.keep(bytes);
                 client.held = false;
                 let stalled = client.stalled;
                 self.dispatcher.note(client, stalled, cx.mono());

@@ -84,6 +84,17 @@ pub(crate) struct Remote {
     pub(crate) parked: VecDeque<Parked>,
 }
 
+impl Remote {
+    /// A longer buffer is given back once its replies are sent: there is one for each client of each peer.
+    const KEPT_BYTES_MAX: usize = 1024;
+
+    /// Keeps replies that wait, or an empty buffer for the next ones.
+    pub(crate) fn keep(&mut self, replies: Vec<u8>) {
+        let is_spare = replies.is_empty() && replies.capacity() > Self::KEPT_BYTES_MAX;
+        self.replies = if is_spare { Vec::new() } else { replies };
+    }
+}
+
 impl Client {
     pub(crate) fn new(caller: Caller, port: Port, id: u64, since: Time) -> Self {
         Self {

@@ -159,7 +159,7 @@ impl Router {
                 .dispatcher
                 .reply_refusal(cx, lists, client, &mut turn, Refusal::Malformed),
         };
-        client.remote.replies = bytes;
+        client.remote.keep(bytes);
         self.dispatcher.part_args = args;
         if ran != Ran::Stalled {
             // If the next command stalls too, its timeout starts anew.
