@@ -1,5 +1,6 @@
 """Slots move from one stream to another while clients of both ports write. No write is lost, doubled or refused."""
 
+import itertools
 import json
 import subprocess
 import time
@@ -7,10 +8,12 @@ import time
 import redis
 from redis.backoff import NoBackoff
 from redis.cluster import RedisCluster
+from redis.crc import key_slot
 from redis.retry import Retry
 
 from conftest import BINARY, TIMEOUT_S, Background, until
 from test_kill import Writer, compare, load
+from test_large_values import ROOMY, until_only_the_sentinel_has_parts
 
 SLOTS = 16_384
 
@@ -217,3 +220,75 @@ def test_what_cannot_be_moved_is_said(start_cluster):
     ]:
         refused = move(cluster, *words)
         assert refused.returncode != 0 and why in refused.stderr, (words, refused)
+
+
+class LargeWriter(Background):
+    """Writes one large key again and again, of which each value has another length."""
+
+    def __init__(self, cluster, node, key, pause_s):
+        super().__init__()
+        self.cluster, self.node, self.key, self.pause_s = cluster, node, key, pause_s
+        self.possible, self.acknowledged = [None], 0
+
+    def value(self, n):
+        return f"{n};".encode() * (400_000 + 1_000 * (n % 50))
+
+    def work(self):
+        client = self.cluster.client(self.node, decode_responses=False)
+        while not self.ending.wait(self.pause_s):
+            value = self.value(self.acknowledged + 1)
+            self.possible.append(value)
+            client.set(self.key, value)
+            self.acknowledged += 1
+            self.possible = [value]
+            assert client.get(self.key) == value
+
+
+def test_large_values_move_to_a_new_node_with_their_slots(start_cluster, rng):
+    cluster = start_cluster(spares=1, memory=ROOMY)
+    client = cluster.client(decode_responses=False)
+    # Slots 0 to 1999 have a few of them, with classes and expiry times of all kinds.
+    names = (f"{{{n}}}" for n in itertools.count())
+    tags = list(itertools.islice((name for name in names if key_slot(name.encode()) < 2_000), 14))
+    values, classes = {}, itertools.cycle(["ec:4,2", "rep:3", "eor:3,4", "ec:2,2"])
+    for n, tag in enumerate(tags):
+        key = f"{tag}:large"
+        values[key] = rng.randbytes((1 << 20) + n * 12_345)
+        client.set(key, values[key], ex=10_000 if n % 2 else None)
+        client.execute_command("PARITAS.REDUNDANCY", key, next(classes))
+        values[f"{tag}:small"] = rng.randbytes(100)
+        client.set(f"{tag}:small", values[f"{tag}:small"])
+    client.copy(f"{tags[0]}:large", f"{tags[0]}:copy")
+    values[f"{tags[0]}:copy"] = values[f"{tags[0]}:large"]
+    kinds = {key: client.execute_command("PARITAS.REDUNDANCY", key) for key in values if not key.endswith("small")}
+    # The new node gets the positions of another one, and then slots of the others.
+    drained = subprocess.run([BINARY, "drain", "2", "--port", str(cluster.port)], capture_output=True, text=True, timeout=2 * TIMEOUT_S, check=False)
+    assert drained.returncode == 0, drained.stderr
+    until(cluster.is_whole, "all positions live")
+    writer = LargeWriter(cluster, 3, f"{tags[1]}:written", 0.2)
+    writer.start()
+    until(lambda: writer.acknowledged > 3 or writer.broken, "a writer that writes")
+    for to in ["n6", "n4", "n6"]:
+        began = time.monotonic()
+        done = move(cluster, "0-1999", "--to", to, "--json", asked=1)
+        assert done.returncode == 0, done.stdout.splitlines()[-1:] + [done.stderr]
+        last = json.loads(done.stdout.splitlines()[-1])
+        assert (last["state"], last["moved_slots"]) == ("done", 2_000), last
+        print(f"2000 slots with {len(kinds)} large values to {to} in {time.monotonic() - began:.2f} s")
+        for node in (0, 6):
+            there = cluster.client(node, decode_responses=False)
+            for key, value in values.items():
+                assert there.get(key) == value, key
+    writer.stop()
+    assert client.get(writer.key) in writer.possible and writer.acknowledged > 10
+    for key, class_ in kinds.items():
+        assert client.execute_command("PARITAS.REDUNDANCY", key) == class_
+    for n, tag in enumerate(tags):
+        assert (9_000 < client.ttl(f"{tag}:large") <= 10_000) if n % 2 else client.ttl(f"{tag}:large") == -1
+    # The old parts are gone, and the new ones bear two losses.
+    dead = cluster.kill(0, 6)
+    for key, value in values.items():
+        assert cluster.client(1, decode_responses=False).get(key) == value, key
+    cluster.until_replaced(dead)
+    cluster.client(1).delete(*values, writer.key)
+    until_only_the_sentinel_has_parts(cluster, 1)

@@ -543,6 +543,7 @@ impl Lies<'_, '_> {
             let object = ObjectRecord {
                 key: key.as_bytes(),
                 value: self.script.bytes(40),
+                record: self.script.bytes(3),
                 expiry_ms: self.script.flag().then(|| self.script.u64()),
                 flags: self.script.flag().then(|| self.script.u64() as u32),
                 hash_kind: self.script.below(8) == 0,

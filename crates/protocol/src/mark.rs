@@ -41,6 +41,9 @@ pub enum Mark {
     SlotsHandedOff,
     HandOffResumed,
     SlotsThawed,
+    LargeValueImported,
+    BodySentFrozen,
+    BodiesChanged,
     ImportRefused,
     ImportWithoutMemory,
     AckHeldBack,
@@ -54,7 +57,7 @@ pub enum Mark {
 
 impl Mark {
     /// All marks, in the order of the enumeration, each with its description.
-    pub const ALL: [(Self, &'static str); 46] = [
+    pub const ALL: [(Self, &'static str); 49] = [
         (Self::MembersDiffer, "5.3 cut where the members' logs differ"),
         (Self::OneSurvivor, "5.3 cut from the only member left"),
         (Self::FillingMemberNewest, "5.3 cut from a Filling member's log"),
@@ -98,6 +101,18 @@ impl Mark {
         (Self::SlotsHandedOff, "10.8 slots handed off"),
         (Self::HandOffResumed, "10.8 slots handed off by the source's successor"),
         (Self::SlotsThawed, "10.8 an attempt given up, its slots served again"),
+        (
+            Self::LargeValueImported,
+            "10.8 a large value taken in with its hash slot",
+        ),
+        (
+            Self::BodySentFrozen,
+            "10.8 a large value changed before its slot was frozen, and sent again",
+        ),
+        (
+            Self::BodiesChanged,
+            "10.8 large values changed too much before their slots were frozen",
+        ),
         (Self::ImportRefused, "10.8 a late import refused"),
         (Self::ImportWithoutMemory, "10.8 an import without memory"),
         (Self::AckHeldBack, "11.2 an ack held back while the disk is behind"),

@@ -63,6 +63,9 @@ pub enum Fault {
     HeadroomWritten,
     /// P10.8: commands wait while their slots are frozen for a hand-off. They are served.
     FrozenSlotsServed,
+    /// P10.8: a body that was sent before the slots are frozen is used for an object with the same record. It is used
+    /// for any object of the same key.
+    BodyOfAnyRecord,
     /// P14.2: an object names a large value when every holder has its part. It does when all units were sent.
     PutBeforeKept,
     /// P14.3: a group is alive until the delta that removed its last object is stable. It dies with the delta.
@@ -170,7 +173,7 @@ impl Rules {
 }
 
 #[cfg(feature = "mutants")]
-const NAMES: [(&str, Mutant); 61] = [
+const NAMES: [(&str, Mutant); 62] = [
     ("owner-judges-who-is-alive", Mutant::OwnerJudgesWhoIsAlive),
     ("no-epoch-fence", Mutant::NoEpochFence),
     ("serve-before-push", Mutant::Does(Fault::ServeBeforePush)),
@@ -239,6 +242,7 @@ const NAMES: [(&str, Mutant); 61] = [
     ("put-before-kept", Mutant::Does(Fault::PutBeforeKept)),
     ("freed-before-stable", Mutant::Does(Fault::FreedBeforeStable)),
     ("swap-without-compare", Mutant::Does(Fault::SwapWithoutCompare)),
+    ("body-of-any-record", Mutant::Does(Fault::BodyOfAnyRecord)),
     ("listed-before-learnt", Mutant::Does(Fault::ListedBeforeLearnt)),
     ("live-without-parts", Mutant::Does(Fault::LiveWithoutParts)),
 ];

@@ -2,7 +2,7 @@
 //! removal of all crashed incarnations). Within these rules it behaves as badly as possible: late detection, false
 //! suspicion, unusual successors.
 
-use crate::client::{CROWD, FILLER};
+use crate::client::{CROWD, FILLER, LARGE};
 use crate::events::SimEvent;
 use crate::marks::Seen;
 use crate::world::World;
@@ -326,6 +326,9 @@ impl World {
             0..2 => format!("{{g{}}}", self.random.below(2)),
             2..4 => format!("{FILLER}{}", self.random.below(40)),
             _ if self.swarm.crowds > 0 && self.random.chance(300_000) => CROWD.into(),
+            _ if self.swarm.larges > 0 && self.random.chance(500_000) => {
+                format!("{LARGE}{}", self.random.below(self.swarm.larges))
+            }
             _ => format!("k{}", self.random.below(self.swarm.keys)),
         };
         let slot = command::slot(key.as_bytes());

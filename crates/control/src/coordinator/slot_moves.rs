@@ -263,7 +263,9 @@ impl<S: Store> Coordinator<S> {
             (true, Some(_), None) => return,
             (true, Some(_), Some(offer)) => {
                 if offer.last.is_none() {
-                    slots.give_up("the destination has no free memory for their keys, or is too slow");
+                    slots.give_up(
+                        "no free memory at the destination, or it is too slow, or large values change too often",
+                    );
                 }
                 offer.last.filter(|last| what.contains(*last))
             }

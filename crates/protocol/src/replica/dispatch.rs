@@ -69,6 +69,17 @@ pub(super) fn on_owner<O: Out>(
             n,
             objects,
         } => return owner.on_import(cx, configuration, from, version, term, round, n, objects),
+        Message::ImportBody {
+            version,
+            term,
+            round,
+            n,
+            record,
+            offset,
+            bytes,
+        } => {
+            return owner.on_import_body(cx, configuration, from, version, term, round, n, record, offset, bytes);
+        }
         _ => {}
     }
     let Some(member) = tenure_of(configuration, from.0, from.1) else {

@@ -640,6 +640,8 @@ pub(crate) enum Refused {
     Wait,
     /// No memory is left.
     NoRoom,
+    /// The body of a large value is not here: the source must begin another attempt.
+    Unknown,
 }
 
 impl From<Stop> for Refused {

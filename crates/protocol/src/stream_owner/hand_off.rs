@@ -3,9 +3,10 @@
 //!
 //! The source controls the hand-off:
 //! 1. It adds up the bytes of each slot, and takes as many slots as fit in one step.
-//! 2. It asks the destination to get ready.
+//! 2. It asks the destination to get ready, and sends it the bodies of large values.
 //! 3. It *freezes* the slots: commands for them wait. It waits until the writes that had begun are acknowledged.
-//! 4. It sends the objects in batches. Each batch is answered when it is safe at the destination.
+//! 4. It sends the objects in batches, and bodies that have changed since. Each batch is answered when it is safe at
+//!    the destination.
 //! 5. It proposes the change of the slot map.
 //!
 //! Before the proposal it may *thaw* the slots at any time and serve them again. Another attempt has another `round`,
@@ -13,29 +14,27 @@
 //! stream holds the slots. The coordinator accepts the proposal only from this tenure, for this hand-off, and for the
 //! tenure that received the objects. So no message from before a crash, on either side, has an effect after it.
 
+mod copy;
+
 use super::access::give_up;
 use super::import::Import;
 use super::{Phase, StreamOwner};
 use crate::context::Context;
-use crate::interface::{Channel, Out, Proposal};
+use crate::interface::{Out, Proposal};
 use crate::mark::Mark;
+use copy::WALK_KEYS;
 use paritas_base::configuration::{Configuration, Tenure};
 use paritas_base::hash_slots::HandOff;
 use paritas_base::{Epoch, Time};
 use paritas_store::Blocked;
 use paritas_wire::command::slot;
-use paritas_wire::peer::{ImportStatus, Message, ObjectRecord, Objects};
+use paritas_wire::peer::ImportStatus;
+use std::collections::BTreeMap;
 
-/// Keys visited in one turn, about.
-const WALK_KEYS: usize = 1024;
-/// Bytes of objects in a batch, about.
-const BATCH_BYTES: usize = 128 << 10;
-/// Most bytes of objects of all slots that are frozen together. A single slot may have more.
+/// Most bytes of objects, bodies included, of all slots that are frozen together. A single slot may have more.
 const STEP_BYTES: u64 = 4 << 20;
 /// The most attempts in a row without progress. Then the hand-off is given up.
 const FAILURES_MAX: u32 = 8;
-/// Bytes that an object counts for in `STEP_BYTES`, beside its key and value.
-const OBJECT_BYTES: usize = 16;
 
 /// The state of an owner's hash slots.
 #[derive(Debug, Default)]
@@ -66,6 +65,8 @@ enum Stage {
     Weigh,
     /// Waits until the destination is ready.
     Prepare,
+    /// Sends the bodies of large values.
+    Bodies,
     /// Frozen: waits for the acks of writes that had begun.
     Drain,
     /// Frozen: sends the objects.
@@ -90,6 +91,16 @@ struct Outgoing {
     walked: bool,
     /// Keys that the walk has found and that are not in a batch yet.
     keys: Vec<Vec<u8>>,
+    /// Some of the objects are large values.
+    has_large: bool,
+    /// Records of the large values whose bodies the destination has, by key.
+    bodies: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// The body that is being sent: the record of its object, and the number of bytes that the destination has.
+    body: Option<(Vec<u8>, usize)>,
+    /// The batch is a piece of that body.
+    is_piece: bool,
+    /// Units of bodies that were sent while the slots are frozen.
+    frozen_units: u64,
     sent_keys: u64,
     n: u32,
     batch: Vec<u8>,
@@ -112,6 +123,11 @@ impl Outgoing {
             cursor: 0,
             walked: false,
             keys: Vec::new(),
+            has_large: false,
+            bodies: BTreeMap::new(),
+            body: None,
+            is_piece: false,
+            frozen_units: 0,
             sent_keys: 0,
             n: 0,
             batch: Vec::new(),
@@ -127,8 +143,43 @@ impl Outgoing {
         matches!(self.stage, Stage::Drain | Stage::Copy | Stage::Propose)
     }
 
+    /// From now on commands for the slots wait. `newest` is the newest delta of the stream.
+    fn freeze(&mut self, newest: u64) {
+        self.stage = Stage::Drain;
+        self.drain = newest;
+    }
+
+    /// The destination has the batch. `is_kept`: it has the whole body of which the batch is a piece.
+    fn on_done(&mut self, is_kept: bool) {
+        self.in_flight = false;
+        if core::mem::take(&mut self.is_piece)
+            && let Some((record, sent_bytes)) = self.body.take()
+        {
+            if !is_kept {
+                self.body = Some((record, sent_bytes + self.batch.len()));
+            } else if let Some(key) = self.keys.last() {
+                self.bodies.insert(key.clone(), record);
+            }
+        }
+        self.batch.clear();
+    }
+
     fn contains(&self, slot: u16) -> bool {
         (self.hand_off.first..=self.last).contains(&slot)
+    }
+}
+
+impl HandOffs {
+    /// What it waited for may be here.
+    pub(super) fn hurry(&mut self, now: Time) {
+        let waits =
+            |source: &&mut Box<Outgoing>| !source.in_flight && matches!(source.stage, Stage::Bodies | Stage::Copy);
+        if let Some(source) = self.source.as_mut().filter(waits) {
+            source.wake_at = source.wake_at.min(now);
+        }
+        if let Some(import) = self.import.as_mut().filter(|import| import.is_taking()) {
+            import.wake_at = import.wake_at.min(now);
+        }
     }
 }
 
@@ -142,6 +193,7 @@ impl StreamOwner {
         let held: Vec<(u16, u16)> = own.map(|range| (range.first, range.last)).collect();
         let slots = &configuration.slots;
         let now = slots.hand_off;
+        let mut import_is_over = false;
         let of = &mut self.hand_offs;
         if of.since == Epoch(0) {
             // An earlier tenure may have left keys of other slots here, unless no slot of the list ever moved.
@@ -176,6 +228,7 @@ impl StreamOwner {
                     // The hand-off was given up: the keys that were copied must be removed.
                     of.dirty = true;
                 }
+                import_is_over = true;
             }
             if lost {
                 of.dirty = true;
@@ -189,6 +242,9 @@ impl StreamOwner {
             of.since = configuration.epoch;
         }
         of.held = held;
+        if import_is_over {
+            self.end_imports();
+        }
     }
 
     /// Whether the stream holds a slot.
@@ -232,7 +288,8 @@ impl StreamOwner {
     pub(super) fn hand_off_bytes(&self) -> usize {
         let source = self.hand_offs.source.as_ref().map_or(0, |s| {
             let keys = s.keys.iter().map(|key| key.capacity() + size_of::<Vec<u8>>());
-            s.batch.capacity() + s.weights.capacity() * size_of::<u64>() + keys.sum::<usize>()
+            let bodies = s.bodies.iter().map(|(key, record)| key.capacity() + record.capacity());
+            s.batch.capacity() + bodies.sum::<usize>() + s.weights.capacity() * size_of::<u64>() + keys.sum::<usize>()
         });
         source + self.hand_offs.import.as_ref().map_or(0, |i| i.held_bytes())
     }
@@ -260,7 +317,7 @@ impl StreamOwner {
         }
         if let Some(hand_off) = configuration.slots.hand_off.filter(|h| h.from == self.stream) {
             let before = self.frozen();
-            self.drive(cx, hand_off, to);
+            self.drive(cx, configuration, hand_off, to);
             if before != self.frozen() {
                 cx.shared.slots.is_stale();
                 self.wake.progress = true;
@@ -336,7 +393,13 @@ impl StreamOwner {
 
     // --- the source ----------------------------------------------------------------------------------------------
 
-    fn drive<O: Out>(&mut self, cx: &mut Context<'_, O>, hand_off: HandOff, to: Option<(Tenure, Epoch)>) {
+    fn drive<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        configuration: &Configuration,
+        hand_off: HandOff,
+        to: Option<(Tenure, Epoch)>,
+    ) {
         let now = cx.mono();
         let Some(mut source) = self.hand_offs.source.take() else {
             // While the stream is rebuilt, every step would wait for chunks.
@@ -369,7 +432,7 @@ impl StreamOwner {
         if let Some((to, epoch)) = to
             && (now >= source.wake_at || source.stage == Stage::Drain)
         {
-            self.go_on(cx, &mut source, to, epoch);
+            self.go_on(cx, configuration, &mut source, to, epoch);
         } else if to.is_none() {
             source.wake_at = cx.after(cx.shared.parameters.resend);
         }
@@ -395,7 +458,14 @@ impl StreamOwner {
         self.hand_offs.source = Some(Box::new(Outgoing::new(hand_off, to, self.hand_offs.round, now)));
     }
 
-    fn go_on<O: Out>(&mut self, cx: &mut Context<'_, O>, source: &mut Outgoing, to: Tenure, epoch: Epoch) {
+    fn go_on<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        configuration: &Configuration,
+        source: &mut Outgoing,
+        to: Tenure,
+        epoch: Epoch,
+    ) {
         let now = cx.mono();
         match source.stage {
             Stage::Weigh => {
@@ -406,134 +476,23 @@ impl StreamOwner {
                 }
             }
             Stage::Prepare => self.send_batch(cx, source, to, epoch),
+            Stage::Bodies if source.in_flight => self.send_batch(cx, source, to, epoch),
+            Stage::Bodies => self.send_bodies(cx, configuration, source, to, epoch),
             Stage::Drain => {
                 if self.log.acked() >= source.drain {
                     source.stage = Stage::Copy;
                     (source.cursor, source.walked) = (0, false);
-                    self.copy(cx, source, to, epoch);
+                    self.copy(cx, configuration, source, to, epoch);
                 } else {
                     source.wake_at = source.give_up_at;
                 }
             }
             Stage::Copy if source.in_flight => self.send_batch(cx, source, to, epoch),
-            Stage::Copy => self.copy(cx, source, to, epoch),
+            Stage::Copy => self.copy(cx, configuration, source, to, epoch),
             Stage::Propose | Stage::Refused => {
                 source.wake_at = source.resend_at.max(now);
             }
         }
-    }
-
-    /// Adds up the bytes of each slot, and sets the last slot of this attempt. False: the walk is not complete yet.
-    fn weigh<O: Out>(&mut self, cx: &mut Context<'_, O>, source: &mut Outgoing) -> bool {
-        let (first, weights) = (source.hand_off.first, &mut source.weights);
-        let next = self.store.scan(&cx.shared.arena, source.cursor, WALK_KEYS, |object| {
-            let at = slot(object.key()).checked_sub(first).map(usize::from);
-            if let Some(weight) = at.and_then(|at| weights.get_mut(at)) {
-                *weight += (object.key().len() + object.len() + OBJECT_BYTES) as u64;
-            }
-        });
-        match next {
-            Err(blocked) => {
-                self.want(cx, blocked);
-                source.wake_at = cx.after(cx.shared.parameters.retry);
-                return false;
-            }
-            Ok(next) => source.cursor = next,
-        }
-        if source.cursor != 0 {
-            return false;
-        }
-        let mut sum = 0;
-        let fits = source.weights.iter().skip(1).take_while(|weight| {
-            sum += **weight;
-            sum + source.weights[0] <= STEP_BYTES
-        });
-        source.last = source.hand_off.first + fits.count() as u16;
-        source.weights = Vec::new();
-        true
-    }
-
-    /// Fills the next batch and sends it. When nothing is left to send, moves on to the proposal.
-    fn copy<O: Out>(&mut self, cx: &mut Context<'_, O>, source: &mut Outgoing, to: Tenure, epoch: Epoch) {
-        if source.keys.is_empty() && !source.walked {
-            let (mut keys, now_ms) = (core::mem::take(&mut source.keys), cx.now.wall_ms);
-            let next = self.store.scan(&cx.shared.arena, source.cursor, WALK_KEYS, |object| {
-                // A client may have seen that an expired key is gone, so it must not appear at the destination.
-                let over = object.expiry_ms().is_some_and(|at| at <= now_ms);
-                if !over && source.contains(slot(object.key())) {
-                    keys.push(object.key().to_vec());
-                }
-            });
-            source.keys = keys;
-            match next {
-                Err(blocked) => {
-                    self.want(cx, blocked);
-                    source.wake_at = cx.after(cx.shared.parameters.retry);
-                    return;
-                }
-                Ok(next) => (source.cursor, source.walked) = (next, next == 0),
-            }
-            source.give_up_at = cx.mono() + cx.shared.parameters.hand_off_timeout;
-        }
-        let mut value = Vec::new();
-        while source.batch.len() < BATCH_BYTES {
-            let Some(key) = source.keys.last() else { break };
-            match self.store.find(&cx.shared.arena, self.store.hash(key), key) {
-                Err(blocked) => {
-                    self.want(cx, blocked);
-                    source.wake_at = cx.after(cx.shared.parameters.retry);
-                    return;
-                }
-                // Evicted or expired since the walk found it.
-                Ok(None) => {}
-                // The parts of a large value do not move with its slot: the move is refused.
-                Ok(Some(object)) if object.record().is_some() => {
-                    source.stage = Stage::Refused;
-                    source.resend_at = cx.mono();
-                    source.give_up_at = Time(u64::MAX);
-                    self.wake.progress = true;
-                    return;
-                }
-                Ok(Some(object)) => {
-                    value.clear();
-                    object.copy_to(&mut value);
-                    let object = ObjectRecord {
-                        key,
-                        value: &value,
-                        expiry_ms: object.expiry_ms(),
-                        flags: object.flags(),
-                        hash_kind: object.is_hash(),
-                    };
-                    Objects::push(&mut source.batch, &object);
-                    source.sent_keys += 1;
-                }
-            }
-            source.keys.pop();
-        }
-        if source.walked && source.keys.is_empty() && source.batch.is_empty() {
-            source.stage = Stage::Propose;
-            source.resend_at = cx.mono();
-        } else if source.batch.len() >= BATCH_BYTES || source.walked {
-            source.n += 1;
-            source.in_flight = true;
-            self.send_batch(cx, source, to, epoch);
-        }
-    }
-
-    fn send_batch<O: Out>(&mut self, cx: &mut Context<'_, O>, source: &mut Outgoing, to: Tenure, epoch: Epoch) {
-        // `n` = 0 asks whether the destination is ready. It is dropped if it arrives before the configuration that
-        // names the hand-off, so it is repeated sooner.
-        let p = &cx.shared.parameters;
-        let timeout = if source.n == 0 { p.retry } else { p.resend };
-        source.wake_at = cx.after(timeout).min(source.give_up_at);
-        let message = Message::Import {
-            version: source.hand_off.version,
-            term: self.tenure.term(),
-            round: source.round,
-            n: source.n,
-            objects: Objects::new(&source.batch),
-        };
-        cx.send(&to, Channel::Main, source.hand_off.to, epoch, &message);
     }
 
     /// Handles the destination's answer to a batch, or to the question whether it is ready.
@@ -561,12 +520,13 @@ impl StreamOwner {
         source.wake_at = now;
         source.give_up_at = now + cx.shared.parameters.hand_off_timeout;
         match status {
-            ImportStatus::Done => {
-                source.in_flight = false;
-                source.batch.clear();
-                if source.stage == Stage::Prepare {
-                    source.stage = Stage::Drain;
-                    source.drain = newest;
+            ImportStatus::Done | ImportStatus::Kept => {
+                source.on_done(status == ImportStatus::Kept);
+                if source.stage == Stage::Prepare && source.has_large {
+                    source.stage = Stage::Bodies;
+                    (source.cursor, source.walked) = (0, false);
+                } else if source.stage == Stage::Prepare {
+                    source.freeze(newest);
                     cx.shared.slots.is_stale();
                 }
             }

@@ -5,6 +5,7 @@
 //! attempt of its newest owner, and its batches only in order. So a frame that arrives late has no effect.
 
 use super::access::{Refused, take_in};
+use super::large::{Imported, Taken};
 use super::{Phase, StreamOwner};
 use crate::context::Context;
 use crate::interface::{Channel, Out};
@@ -31,6 +32,12 @@ pub(super) struct Import {
     /// The bytes of the current batch, and the number of them that are stored.
     batch: Vec<u8>,
     taken: usize,
+    /// The batch is a piece of a body: the record of its object at the source, and the piece's offset.
+    body: Option<(Box<[u8]>, u64)>,
+    /// The answer to the batch, once it is stored.
+    status: ImportStatus,
+    /// Large values of which pieces have come.
+    imported: Imported,
     /// The delta that must be acknowledged before the batch is answered; `None` while the batch is being stored.
     seq: Option<u64>,
     /// Whether the source has sent the batch, or sent it again, since the last answer.
@@ -41,8 +48,13 @@ pub(super) struct Import {
 }
 
 impl Import {
+    /// Whether the current batch is not stored yet.
+    pub(super) fn is_taking(&self) -> bool {
+        self.seq.is_none()
+    }
+
     pub(super) fn held_bytes(&self) -> usize {
-        self.batch.capacity()
+        self.batch.capacity() + self.imported.held_bytes()
     }
 }
 
@@ -59,6 +71,46 @@ impl StreamOwner {
         round: u32,
         n: u32,
         objects: Objects<'_>,
+    ) {
+        self.on_import_batch(
+            cx,
+            configuration,
+            from,
+            (version, term, round, n),
+            None,
+            objects.bytes(),
+        );
+    }
+
+    /// Handles a piece of the body of a large value. `record`: that of its object at the source.
+    #[allow(clippy::too_many_arguments)] // The fields of one frame.
+    pub(crate) fn on_import_body<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        configuration: &Configuration,
+        from: (NodeId, Incarnation),
+        version: u64,
+        term: Term,
+        round: u32,
+        n: u32,
+        record: &[u8],
+        offset: u64,
+        bytes: &[u8],
+    ) {
+        if n > 0 {
+            let body = Some((record, offset));
+            self.on_import_batch(cx, configuration, from, (version, term, round, n), body, bytes);
+        }
+    }
+
+    fn on_import_batch<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        configuration: &Configuration,
+        from: (NodeId, Incarnation),
+        (version, term, round, n): (u64, Term, u32, u32),
+        body: Option<(&[u8], u64)>,
+        bytes: &[u8],
     ) {
         let named = configuration.slots.hand_off.filter(|h| h.to == self.stream);
         if self.phase != Phase::Serve || !self.store.chunks().directory_known() {
@@ -87,6 +139,11 @@ impl StreamOwner {
             // The keys of an earlier attempt may be outdated, so they are removed first.
             self.hand_offs.dirty |= cx.rules().removes_leftovers(known.is_some());
             self.purge_again();
+            let mut imported = Imported::default();
+            if let Some(import) = self.hand_offs.import.take().filter(|i| i.version == version) {
+                imported = import.imported;
+                self.keep_imported(&mut imported, import.round);
+            }
             self.hand_offs.import = Some(Box::new(Import {
                 version,
                 term,
@@ -96,6 +153,9 @@ impl StreamOwner {
                 n: 0,
                 batch: Vec::new(),
                 taken: 0,
+                body: None,
+                status: ImportStatus::Done,
+                imported,
                 seq: None,
                 asked: true,
                 keys: 0,
@@ -112,7 +172,9 @@ impl StreamOwner {
         } else if n == import.n + 1 && import.seq.is_some() && !import.asked {
             import.n = n;
             import.batch.clear();
-            import.batch.extend_from_slice(objects.bytes());
+            import.batch.extend_from_slice(bytes);
+            import.body = body.map(|(record, offset)| (record.into(), offset));
+            import.status = ImportStatus::Done;
             (import.taken, import.seq, import.asked) = (0, None, true);
         }
         import.wake_at = cx.mono();
@@ -147,6 +209,8 @@ impl StreamOwner {
                 // No old key of these slots may be left here.
                 let done = !self.hand_offs.dirty || self.purge(cx, configuration);
                 if done { Ok(true) } else { Err(Refused::Wait) }
+            } else if import.body.is_some() {
+                self.take_in_piece(cx, configuration, &mut import)
             } else {
                 self.take_in_batch(cx, configuration, &mut import)
             };
@@ -154,10 +218,16 @@ impl StreamOwner {
                 Ok(true) => import.seq = Some(self.log.newest_seq()),
                 Ok(false) => {}
                 Err(Refused::Wait) => import.wake_at = cx.after(cx.shared.parameters.retry),
-                Err(Refused::NoRoom) => {
+                Err(refused) => {
                     let this = (import.version, import.term, import.round, import.n);
-                    self.answer_import(cx, import.from, import.stream, this, ImportStatus::NoRoom);
-                    cx.out.mark(Mark::ImportWithoutMemory);
+                    let status = match refused {
+                        Refused::Unknown => ImportStatus::Unknown,
+                        _ => ImportStatus::NoRoom,
+                    };
+                    if status == ImportStatus::NoRoom {
+                        cx.out.mark(Mark::ImportWithoutMemory);
+                    }
+                    self.answer_import(cx, import.from, import.stream, this, status);
                     import.wake_at = cx.after(cx.shared.parameters.resend);
                 }
             }
@@ -165,12 +235,31 @@ impl StreamOwner {
         if import.seq.is_some_and(|seq| self.log.acked() >= seq) && import.asked {
             import.asked = false;
             let this = (import.version, import.term, import.round, import.n);
-            self.answer_import(cx, import.from, import.stream, this, ImportStatus::Done);
+            self.answer_import(cx, import.from, import.stream, this, import.status);
         }
         if import.seq.is_some() {
             import.wake_at = Time(u64::MAX);
         }
         self.hand_offs.import = Some(import);
+    }
+
+    /// Takes more of a piece of a body. True if all of it is taken.
+    fn take_in_piece<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        configuration: &Configuration,
+        import: &mut Import,
+    ) -> Result<bool, Refused> {
+        let Some((record, offset)) = &import.body else {
+            return Err(Refused::Unknown);
+        };
+        let piece = (*offset, import.batch.as_slice());
+        let taken = self.take_in_body(cx, configuration, &mut import.imported, import.round, record, piece)?;
+        import.status = match taken {
+            Taken::Piece => ImportStatus::Done,
+            Taken::Whole => ImportStatus::Kept,
+        };
+        Ok(true)
     }
 
     /// Stores objects of the current batch, up to the limit of a turn. True if the whole batch is stored.
@@ -184,15 +273,24 @@ impl StreamOwner {
         let rest = import.batch.get(import.taken..).unwrap_or_default();
         let mut rest = Objects::new(rest);
         while let Some((object, after)) = rest.split_first() {
+            let mut record = Vec::new();
+            if !object.record.is_empty() {
+                let own = self.imported_record(cx, configuration, &mut import.imported, object.record)?;
+                own.encode(&mut record);
+            }
             let value = Value {
                 bytes: object.value,
                 expiry_ms: object.expiry_ms,
                 flags: object.flags,
                 hash_kind: object.hash_kind,
-                record: &[],
+                record: record.get(1..).unwrap_or_default(),
             };
             let before = self.store.count().unwrap_or(0);
             take_in(cx, configuration, self, object.key, value)?;
+            if !object.record.is_empty() {
+                self.on_imported_named(&mut import.imported, object.record);
+                cx.out.mark(Mark::LargeValueImported);
+            }
             let new = self.store.count().unwrap_or(0).saturating_sub(before);
             self.hand_offs.foreign += new;
             import.keys += new;

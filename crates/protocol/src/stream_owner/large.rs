@@ -2,6 +2,7 @@
 //! their way to readers.
 
 mod body;
+mod import;
 mod losses;
 mod upload;
 
@@ -11,6 +12,7 @@ use crate::interface::{Channel, Out};
 use crate::parts::{positions_in_memory, record_of};
 use crate::rules::Fault;
 use body::Bodies;
+pub(super) use import::{Imported, Taken};
 use losses::Losses;
 use paritas_base::configuration::{Configuration, Tenure};
 use paritas_base::{ConnId, Incarnation, NodeId, Position, Span, Term, Time};
@@ -40,11 +42,22 @@ pub struct Ticket {
     pub n: u64,
 }
 
+/// What writes a value.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Origin {
+    /// A client's command.
+    Command(Ticket),
+    /// A hand-off of hash slots to this stream (P10.8); the number tells its values apart.
+    Import(u64),
+}
+
 /// What an owner knows of large values.
 #[derive(Debug)]
 pub(super) struct Large {
     ledger: Ledger,
-    uploads: BTreeMap<Ticket, Uploading>,
+    uploads: BTreeMap<Origin, Uploading>,
+    /// Number of the newest value that a hand-off has brought.
+    import: u64,
     bodies: Bodies,
     losses: Losses,
     /// Staged values whose object is in the store by now. Their staging ends when the ledger knows that.
@@ -60,6 +73,7 @@ impl Large {
         Self {
             ledger: Ledger::new(term, is_born),
             uploads: BTreeMap::new(),
+            import: 0,
             bodies: Bodies::default(),
             losses: Losses::default(),
             named: Vec::new(),

@@ -179,6 +179,18 @@ impl<'a> Message<'a> {
                 n: r.u32()?,
                 objects: Objects::check(r.rest())?,
             },
+            kind::IMPORT_BODY => Self::ImportBody {
+                version: r.u64()?,
+                term: r.u32()?,
+                round: r.u32()?,
+                n: r.u32()?,
+                record: {
+                    let length = usize::from(r.u8()?);
+                    r.bytes(length)?
+                },
+                offset: r.u64()?,
+                bytes: r.rest(),
+            },
             kind::IMPORTED => Self::Imported {
                 version: r.u64()?,
                 term: r.u32()?,
@@ -188,6 +200,7 @@ impl<'a> Message<'a> {
                     0 => ImportStatus::Done,
                     1 => ImportStatus::NoRoom,
                     2 => ImportStatus::Unknown,
+                    3 => ImportStatus::Kept,
                     _ => return None,
                 },
             },

@@ -195,6 +195,24 @@ impl Message<'_> {
                 to.u32(*n);
                 to.extend_from_slice(objects.0);
             }
+            Self::ImportBody {
+                version,
+                term,
+                round,
+                n,
+                record,
+                offset,
+                bytes,
+            } => {
+                to.u64(*version);
+                to.u32(*term);
+                to.u32(*round);
+                to.u32(*n);
+                to.u8(record.len() as u8);
+                to.extend_from_slice(record);
+                to.u64(*offset);
+                to.extend_from_slice(bytes);
+            }
             Self::Imported {
                 version,
                 term,
@@ -210,6 +228,7 @@ impl Message<'_> {
                     ImportStatus::Done => 0,
                     ImportStatus::NoRoom => 1,
                     ImportStatus::Unknown => 2,
+                    ImportStatus::Kept => 3,
                 });
             }
             Self::OpenPart {

@@ -40,7 +40,8 @@ pub const READ_UNIT: u8 = 44;
 pub const UNIT_VALUE: u8 = 45;
 pub const FIND_PARTS: u8 = 46;
 pub const FOUND_PARTS: u8 = 47;
+pub const IMPORT_BODY: u8 = 48;
 
 pub(super) fn is_known(kind: u8) -> bool {
-    kind == HELLO || (DELTA..=FOUND_PARTS).contains(&kind)
+    kind == HELLO || (DELTA..=IMPORT_BODY).contains(&kind)
 }

@@ -47,8 +47,10 @@ pub enum ImportStatus {
     Done,
     /// The receiver has no memory for it.
     NoRoom,
-    /// The receiver does not know this attempt: the sender must begin another.
+    /// The receiver does not know this attempt, or not a value of it: the sender must begin another.
     Unknown,
+    /// The whole body is there already.
+    Kept,
 }
 
 /// How far a part of a large value is at its holder.
@@ -237,6 +239,17 @@ pub enum Message<'a> {
         n: u32,
         objects: Objects<'a>,
     },
+    /// As import `n` of that attempt, a piece of the body of a large value, which begins at `offset`. `record` is that
+    /// of its object at the sender, without the length byte.
+    ImportBody {
+        version: u64,
+        term: Term,
+        round: u32,
+        n: u32,
+        record: &'a [u8],
+        offset: u64,
+        bytes: &'a [u8],
+    },
     /// The result of import `n` of that attempt. It does not depend on the epoch of a list: it stays valid.
     Imported {
         version: u64,
@@ -356,6 +369,7 @@ impl Message<'_> {
             Self::UnitValue { .. } => kind::UNIT_VALUE,
             Self::FindParts { .. } => kind::FIND_PARTS,
             Self::FoundParts { .. } => kind::FOUND_PARTS,
+            Self::ImportBody { .. } => kind::IMPORT_BODY,
         }
     }
 }

@@ -180,8 +180,10 @@ impl LeaseRecord {
 pub struct ObjectRecord<'a> {
     /// Its key.
     pub key: &'a [u8],
-    /// Its value.
+    /// Its value; the tail of a large value.
     pub value: &'a [u8],
+    /// The record of a large value at the sender, without the length byte; empty if it has none.
+    pub record: &'a [u8],
     /// Expiry in ms since 1970.
     pub expiry_ms: Option<u64>,
     /// Flags of memcached's protocol.
@@ -190,8 +192,9 @@ pub struct ObjectRecord<'a> {
     pub hash_kind: bool,
 }
 
-/// A sequence of whole objects, each `u16 key length, u32 value length, u8 form, [u64 expiry], [u32 flags], key,
-/// value`. In `form`, bit 0 means that there is an expiry, bit 1 that there are flags, bit 2 that the value is a hash.
+/// A sequence of whole objects, each `u16 key length, u32 value length, u8 form, [u64 expiry], [u32 flags],
+/// [u8 record length, record], key, value`. In `form`, bit 0 means that there is an expiry, bit 1 that there are flags,
+/// bit 2 that the value is a hash, bit 3 that there is a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Objects<'a>(pub(super) &'a [u8]);
 
@@ -214,9 +217,17 @@ impl<'a> Objects<'a> {
         to.u16(object.key.len() as u16);
         to.u32(object.value.len() as u32);
         let (expires, flagged) = (object.expiry_ms.is_some(), object.flags.is_some());
-        to.u8(u8::from(expires) | u8::from(flagged) << 1 | u8::from(object.hash_kind) << 2);
+        let (hash, large) = (
+            u8::from(object.hash_kind) << 2,
+            u8::from(!object.record.is_empty()) << 3,
+        );
+        to.u8(u8::from(expires) | u8::from(flagged) << 1 | hash | large);
         object.expiry_ms.iter().for_each(|at| to.u64(*at));
         object.flags.iter().for_each(|flags| to.u32(*flags));
+        if !object.record.is_empty() {
+            to.u8(object.record.len() as u8);
+            to.extend_from_slice(object.record);
+        }
         to.extend_from_slice(object.key);
         to.extend_from_slice(object.value);
     }
@@ -225,14 +236,22 @@ impl<'a> Objects<'a> {
     pub fn split_first(&self) -> Option<(ObjectRecord<'a>, Self)> {
         let mut r = Reader(self.0);
         let (key, value, form) = (usize::from(r.u16()?), r.u32()? as usize, r.u8()?);
-        if form > 0b111 {
+        if form > 0b1111 {
             return None;
         }
         let expiry_ms = if form & 1 != 0 { Some(r.u64()?) } else { None };
         let flags = if form & 2 != 0 { Some(r.u32()?) } else { None };
+        let record = match form & 8 {
+            0 => &[],
+            _ => {
+                let length = Some(r.u8()?).filter(|length| *length > 0)?;
+                r.bytes(usize::from(length))?
+            }
+        };
         let object = ObjectRecord {
             key: r.bytes(key)?,
             value: r.bytes(value)?,
+            record,
             expiry_ms,
             flags,
             hash_kind: form & 4 != 0,

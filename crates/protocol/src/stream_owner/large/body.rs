@@ -245,6 +245,7 @@ impl StreamOwner {
         while reader.take(|some| bytes.extend_from_slice(some)) {}
         if reader.is_done() {
             self.wake.progress = true;
+            self.hand_offs.hurry(cx.now.mono);
         } else {
             self.ask_units(cx, configuration, requested.group);
         }

@@ -1,7 +1,7 @@
 //! A large value on its way to its holders (P14.2). The bytes stay with the client's command: each time it is run
 //! again, it sends what may be sent.
 
-use super::{StreamOwner, Ticket, holders, number_of};
+use super::{Origin, StreamOwner, Ticket, holders, number_of};
 use crate::context::Context;
 use crate::interface::{Channel, Out};
 use crate::parts::{positions_in_memory, to_wire};
@@ -81,12 +81,12 @@ fn rest_of<'v>(value: &[&'v [u8]], from: usize, end: usize) -> Option<&'v [u8]> 
 
 /// One value.
 #[derive(Debug)]
-pub(super) struct Uploading {
-    upload: Upload,
+pub(in crate::stream_owner) struct Uploading {
+    pub(super) upload: Upload,
     /// What the command has made the value from.
     basis: Box<[u8]>,
     /// Bytes of the body that were sent.
-    sent_bytes: usize,
+    pub(super) sent_bytes: usize,
     /// When its command ran last, and when units were sent or taken last. A value that is begun again and again does
     /// not move.
     wanted_at: Time,
@@ -107,30 +107,49 @@ impl StreamOwner {
         made: &Made<'_>,
         value: &[&[u8]],
     ) -> Result<Arc<Record>, Stop> {
-        let now = cx.mono();
+        let of = Origin::Command(ticket);
         // A key that the value is made from has changed since.
-        let uploading = self.large.uploads.get(&ticket);
+        let uploading = self.large.uploads.get(&of);
         let is_of_another = uploading.is_some_and(|uploading| *uploading.basis != *made.basis);
         if is_of_another && !cx.rules().fault(Fault::SwapWithoutCompare) {
-            self.end_upload(ticket, false);
+            self.end_upload_of(of, false);
         }
-        if !self.large.uploads.contains_key(&ticket) {
+        if !self.large.uploads.contains_key(&of) {
             let value_bytes = value.iter().map(|piece| piece.len() as u64).sum();
-            self.begin_upload(cx, configuration, ticket, made, value_bytes)?;
+            let staged = self.stage(cx, configuration, made, value_bytes);
+            let record = staged.ok_or(Stop::Refused(WriteRefusal::TooLarge))?;
+            self.begin_upload(cx, configuration, of, made.basis, record)?;
         }
+        self.send_value(cx, configuration, of, 0, value)
+    }
+
+    /// Sends what may be sent of a value that has begun. `bytes` are those from `offset` on, or some of them, in pieces.
+    ///
+    /// # Errors
+    /// Those of [`Self::upload`].
+    pub(super) fn send_value<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        configuration: &Configuration,
+        of: Origin,
+        offset: usize,
+        bytes: &[&[u8]],
+    ) -> Result<Arc<Record>, Stop> {
+        let now = cx.mono();
         let redundancy = cx.shared.cluster.min_redundancy.min(cx.shared.cluster.parity);
         let holders = holders(cx, configuration);
         let (stream, term) = (self.stream, self.tenure.term());
-        let Some(uploading) = self.large.uploads.get_mut(&ticket) else {
+        let Some(uploading) = self.large.uploads.get_mut(&of) else {
             return Err(Stop::Wait);
         };
         uploading.wanted_at = now;
         let Uploading { upload, sent_bytes, .. } = uploading;
-        let body_bytes = upload.staged().body_bytes as usize;
+        let body_bytes = (upload.staged().body_bytes as usize).saturating_sub(offset);
         tell(cx, configuration, (stream, term), upload, &holders, false);
         let before = *sent_bytes;
         while upload.may_send()
-            && let Some(rest) = rest_of(value, *sent_bytes, body_bytes)
+            && let Some(at) = sent_bytes.checked_sub(offset)
+            && let Some(rest) = rest_of(bytes, at, body_bytes)
         {
             let taken = upload.push(rest, |position, name, unit, bytes| {
                 if let Some(holder) = configuration.tenure(Position(position)) {
@@ -161,7 +180,7 @@ impl StreamOwner {
             (None, Ok(false)) => return Err(Stop::Wait),
             (Some(failed), _) | (None, Err(failed)) => failed,
         };
-        self.end_upload(ticket, false);
+        self.end_upload_of(of, false);
         match failed {
             UploadFailed::NoRoom => Err(Stop::Refused(WriteRefusal::NoMemory)),
             // It is begun again when the command runs next.
@@ -169,18 +188,17 @@ impl StreamOwner {
         }
     }
 
-    fn begin_upload<O: Out>(
+    /// Begins to send a value whose groups are staged.
+    pub(super) fn begin_upload<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,
         configuration: &Configuration,
-        ticket: Ticket,
-        made: &Made<'_>,
-        value_bytes: u64,
+        of: Origin,
+        basis: &[u8],
+        record: Arc<Record>,
     ) -> Result<(), Stop> {
         let unit_bytes = cx.shared.arena.chunk_bytes() as u32;
         let positions = positions_in_memory(cx, configuration);
-        let staged = self.stage(cx, configuration, made, value_bytes);
-        let record = staged.ok_or(Stop::Refused(WriteRefusal::TooLarge))?;
         let keeps_data = self.large.ledger.keeps_data(&record);
         let Ok(upload) = Upload::new(record.clone(), positions, unit_bytes, keeps_data) else {
             self.large.ledger.end_staging(&record);
@@ -189,14 +207,14 @@ impl StreamOwner {
         let now = cx.mono();
         let uploading = Uploading {
             upload,
-            basis: made.basis.into(),
+            basis: basis.into(),
             sent_bytes: 0,
             wanted_at: now,
             moved_at: None,
             failed: None,
         };
         self.begin_work(cx);
-        self.large.uploads.insert(ticket, uploading);
+        self.large.uploads.insert(of, uploading);
         Ok(())
     }
 
@@ -298,12 +316,17 @@ impl StreamOwner {
 
     /// When something of a value was sent or answered last.
     pub(crate) fn upload_moved_at(&self, ticket: Ticket) -> Option<Time> {
-        self.large.uploads.get(&ticket).and_then(|uploading| uploading.moved_at)
+        let uploading = self.large.uploads.get(&Origin::Command(ticket));
+        uploading.and_then(|uploading| uploading.moved_at)
     }
 
     /// The object of a value was put into the store (`is_named`), or the value is given up.
     pub(crate) fn end_upload(&mut self, ticket: Ticket, is_named: bool) {
-        if let Some(uploading) = self.large.uploads.remove(&ticket) {
+        self.end_upload_of(Origin::Command(ticket), is_named);
+    }
+
+    pub(super) fn end_upload_of(&mut self, of: Origin, is_named: bool) {
+        if let Some(uploading) = self.large.uploads.remove(&of) {
             let staged = uploading.upload.staged();
             if is_named {
                 self.large.named.push(staged.clone());
@@ -323,8 +346,9 @@ impl StreamOwner {
         question: u32,
         state: peer::PartState,
     ) {
-        let of_group = |uploading: &&mut Uploading| uploading.upload.staged().groups().any(|group| group == name.group);
-        let Some(uploading) = self.large.uploads.values_mut().find(of_group) else {
+        let has_group = |upload: &Upload| upload.staged().groups().any(|group| group == name.group);
+        let mut uploads = self.large.uploads.iter_mut();
+        let Some((of, uploading)) = uploads.find(|(_, uploading)| has_group(&uploading.upload)) else {
             self.answer_dead(cx, configuration, from, name, state);
             return;
         };
@@ -358,7 +382,12 @@ impl StreamOwner {
             uploading.failed = Some(failed);
         }
         // The command need not run for each unit.
-        self.wake.progress |= !matches!(state, peer::PartState::Taken(units) if units % TAKEN_PER_RUN != 0);
+        let must_run = !matches!(state, peer::PartState::Taken(units) if units % TAKEN_PER_RUN != 0);
+        match of {
+            Origin::Command(_) => self.wake.progress |= must_run,
+            Origin::Import(_) if must_run => self.hand_offs.hurry(cx.now.mono),
+            Origin::Import(_) => {}
+        }
     }
 
     /// Asks holders again, and gives up values whose client has gone.
@@ -370,10 +399,15 @@ impl StreamOwner {
     ) {
         let now = cx.mono();
         let uploads = self.large.uploads.iter();
-        let over = uploads.filter(|(_, uploading)| now > uploading.wanted_at + forgotten);
-        let over: Vec<Ticket> = over.map(|(ticket, _)| *ticket).collect();
-        for ticket in over {
-            self.end_upload(ticket, false);
+        // Values of a hand-off end with it.
+        let is_over = |of: &Origin, uploading: &Uploading| {
+            matches!(of, Origin::Command(_)) && now > uploading.wanted_at + forgotten
+        };
+        let over: Vec<Origin> = uploads
+            .filter_map(|(of, uploading)| is_over(of, uploading).then_some(*of))
+            .collect();
+        for of in over {
+            self.end_upload_of(of, false);
         }
         let holders = holders(cx, configuration);
         let from = (self.stream, self.tenure.term());

@@ -88,6 +88,7 @@ pub(super) fn with_each(mut check: impl FnMut(&Message<'_>)) {
     let plain = ObjectRecord {
         key: b"k",
         value: b"vv",
+        record: &[],
         expiry_ms: None,
         flags: None,
         hash_kind: false,
@@ -100,6 +101,8 @@ pub(super) fn with_each(mut check: impl FnMut(&Message<'_>)) {
         ..plain
     };
     Objects::push(&mut objects, &with_all);
+    let large = ObjectRecord { record: b"rr", ..plain };
+    Objects::push(&mut objects, &large);
     let configuration = Configuration {
         list: ListId(n16(1)),
         epoch: Epoch(n32(2)),
@@ -288,6 +291,15 @@ pub(super) fn with_each(mut check: impl FnMut(&Message<'_>)) {
             round: n32(3),
             n: n32(4),
             objects: Objects::new(&objects),
+        },
+        Message::ImportBody {
+            version: n(1),
+            term: n32(2),
+            round: n32(3),
+            n: n32(4),
+            record: b"rr",
+            offset: n(5),
+            bytes: b"body",
         },
         Message::Imported {
             version: n(1),
