@@ -286,13 +286,19 @@ impl<O: Out> Context<'_, O> {
     }
 
     pub(crate) fn rebuild_begins(&mut self) {
-        self.rebuild_begins_with(self.shared.arena.chunk_bytes());
+        let Shared {
+            pace,
+            parameters,
+            arena,
+            ..
+        } = self.shared;
+        pace.begins(parameters, self.now.mono, arena.chunk_bytes());
     }
 
-    /// The same, for a fetch that rebuilds so many bytes.
-    pub(crate) fn rebuild_begins_with(&mut self, bytes: usize) {
+    /// A unit has come that rebuilds so many bytes of a part.
+    pub(crate) fn unit_came(&mut self, bytes: usize) {
         let Shared { pace, parameters, .. } = self.shared;
-        pace.begins(parameters, self.now.mono, bytes);
+        pace.charges(parameters, self.now.mono, bytes);
     }
 
     pub(crate) fn next_request_id(&mut self) -> u64 {

@@ -68,9 +68,6 @@ impl List {
             });
         }
         for parts in &self.parts {
-            if parts.is_fetching() {
-                return None;
-            }
             until = until.min(parts.rests_until(&self.configuration));
         }
         Some(until)

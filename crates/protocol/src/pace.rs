@@ -68,11 +68,22 @@ impl Pace {
         // together, and answered together, cost fewer writes and wakes.
         self.is_full |= self.under_way >= parameters.fetch_max;
         self.resume_at = parameters.fetch_max / 2;
+        self.charges(parameters, now, chunk_bytes);
+    }
+
+    /// So many bytes count for the configured rate.
+    pub(crate) fn charges(&mut self, parameters: &Parameters, now: Time, bytes: usize) {
         if let Some(rate) = parameters.rebuild_rate {
             let earliest = Time(now.0.saturating_sub(BURST.0));
-            let cost = chunk_bytes as u64 * 1_000_000_000 / rate.max(1);
+            let cost = bytes as u64 * 1_000_000_000 / rate.max(1);
             self.next_at = self.next_at.max(earliest) + Span(cost);
         }
+    }
+
+    /// Whether a unit of a part may be asked for in the background (P14.8). Units are no chunks under way: parts that
+    /// cannot be made must not keep chunks from being rebuilt.
+    pub(crate) fn allows_unit(&self, now: Time) -> bool {
+        !self.gives_way && now >= self.next_at
     }
 
     /// The configured rate has changed: the next chunk does not wait by the former one.

@@ -415,6 +415,9 @@ impl PositionParts {
         let chunk_bytes = cx.shared.arena.chunk_bytes();
         let bytes = unit.filter(|(sum, bytes)| is_sound(chunk_bytes, *sum, bytes));
         let bytes = bytes.map(|(_, bytes)| bytes.to_vec());
+        if bytes.is_some() {
+            cx.unit_came(fetching.fetch.made_bytes as usize);
+        }
         if let Some(check) = self.take_unit(cx, &fetching, bytes)
             && let Some(owner) = configuration.tenure(fetching.part.x)
         {
@@ -467,7 +470,7 @@ impl PositionParts {
         self.held_until = None;
         while self.fetches.len() < FETCHES_MAX {
             let has = |position: u8| configuration.tenure(Position(position)).is_some();
-            let all = cx.may_rebuild(self.fetches.len());
+            let all = cx.shared.pace.allows_unit(cx.now.mono);
             let Some((part, fetch)) = self.keeper.next_fetch(has, all) else {
                 if !all && self.keeper.makes_in_background() {
                     self.held_until = Some(cx.shared.pace.ask_at(cx.now.mono));
@@ -495,7 +498,6 @@ impl PositionParts {
                 until,
             };
             if cx.send(&from, Channel::Bulk, stream, configuration.epoch, &message) {
-                cx.rebuild_begins_with(fetching.fetch.made_bytes as usize);
                 self.fetches.insert(id, fetching);
             } else {
                 self.take_unit(cx, &fetching, None);
@@ -528,16 +530,6 @@ impl PositionParts {
             }
         }
         self.fetch(cx, configuration);
-    }
-
-    /// Whether units are under way, or wait until fewer chunks are under way on the node: it must be asked every turn.
-    pub(crate) fn is_fetching(&self) -> bool {
-        !self.fetches.is_empty() || self.held_until == Some(Time(u64::MAX))
-    }
-
-    /// Units that were asked for.
-    pub(crate) fn fetch_count(&self) -> usize {
-        self.fetches.len()
     }
 
     /// Whether it has nothing to do until a message comes: so in a cluster without large values.

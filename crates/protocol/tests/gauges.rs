@@ -103,6 +103,7 @@ fn gauges_sum_to_what_the_allocators_say() {
     let bodies: u64 = cluster.processes.iter().map(|p| p.node.figures().bodies_bytes).sum();
     assert!(bodies > 4_000_000, "{bodies}");
     assert_eq!(cluster.ask(client, "DEL large"), ":1\r\n");
+    drop(large);
     cluster.advance(3000);
     write(&mut cluster, client, 100_000, 50);
     check(&cluster, before, "flushed and written again");

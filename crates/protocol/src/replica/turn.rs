@@ -5,7 +5,6 @@ use crate::context::Context;
 use crate::interface::Out;
 use crate::lists::{List, Role};
 use crate::parameters::Reads;
-use crate::parts::PositionParts;
 use crate::rules::Fault;
 use crate::stream_owner::{Phase, StreamOwner};
 use paritas_base::configuration::Configuration;
@@ -22,8 +21,6 @@ impl Replica {
         let (mut under_way, mut absent, mut unfilled, mut unfilled_on_disk) = (0, 0u32, 0, 0);
         // A list with chunks to rebuild does not rest.
         let mut learns = false;
-        let parts = self.lists.awake(now.mono).flat_map(|list| &list.parts);
-        under_way += parts.map(PositionParts::fetch_count).sum::<usize>();
         let awake = self.lists.awake(now.mono);
         for (list, role) in awake.flat_map(|list| list.roles.iter().map(move |role| (list, role))) {
             match role {

@@ -1,0 +1,95 @@
+"""Times of small GETs through another node than the owner, alone and beside SETs of 16 MiB by the same way.
+
+python3 scripts/bench/beside_large.py [--writers 8] [--seconds 15]; PARITAS_BIN names the binary."""
+
+import argparse
+import multiprocessing
+import os
+import pathlib
+import socket
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "tests"))
+from conftest import Cluster, until  # noqa: E402
+from test_large_values import owner_of  # noqa: E402
+
+VALUE = 16 << 20
+
+
+def request(*words):
+    return b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in words)
+
+
+def ask(stream, command, reply):
+    stream.sendall(command)
+    got = b""
+    while len(got) < len(reply) and not got.startswith(b"-"):
+        part = stream.recv(1 << 16)
+        if not part:
+            raise ConnectionError
+        got += part
+    return got == reply
+
+
+def write(port, key, until_at, counts):
+    command = request(b"SET", key, bytes(VALUE))
+    done = failed = 0
+    stream = socket.create_connection(("127.0.0.1", port))
+    while time.monotonic() < until_at:
+        try:
+            good = ask(stream, command, b"+OK\r\n")
+        except OSError:
+            good = False
+            stream = socket.create_connection(("127.0.0.1", port))
+        done, failed = done + good, failed + (not good)
+    counts.put((done, failed))
+
+
+def read(port, seconds):
+    command, reply, times = request(b"GET", b"{of}:small"), b"$5\r\nvalue\r\n", []
+    refused = 0
+    with socket.create_connection(("127.0.0.1", port)) as stream:
+        until_at = time.monotonic() + seconds
+        while time.monotonic() < until_at:
+            began = time.monotonic()
+            refused += not ask(stream, command, reply)
+            times.append(1e3 * (time.monotonic() - began))
+            time.sleep(0.002)
+    times.sort()
+    at = lambda part: times[min(len(times) - 1, int(len(times) * part))]
+    return f"{len(times)} GETs, {refused} refused, p50 {at(0.5):.2f} ms, p99 {at(0.99):.1f} ms, longest {times[-1]:.0f} ms"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--writers", type=int, default=8)
+    parser.add_argument("--seconds", type=int, default=15)
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory() as directory:
+        binary = os.environ["PARITAS_BIN"]
+        cluster = Cluster(pathlib.Path(directory), memory="1gb", binary=binary)
+        try:
+            until(cluster.is_whole, "a whole cluster")
+            owner = owner_of(cluster, "{of}:small")
+            port = cluster.port + (owner + 1) % 6
+            cluster.client(owner).set("{of}:small", "value")
+            print("alone:", read(port, asked.seconds / 3))
+            counts, until_at = multiprocessing.Queue(), time.monotonic() + asked.seconds + 2
+            keys = [b"{of}:%d" % n for n in range(asked.writers)]
+            writers = [multiprocessing.Process(target=write, args=(port, key, until_at, counts)) for key in keys]
+            for writer in writers:
+                writer.start()
+            time.sleep(1)
+            result = read(port, asked.seconds)
+            done, failed = map(sum, zip(*(counts.get() for _ in writers)))
+            print(f"beside {asked.writers} writers:", result, f"({done} SETs, {failed} refused)")
+            for writer in writers:
+                writer.join()
+        finally:
+            cluster.stop()
+
+
+if __name__ == "__main__":
+    main()
