@@ -26,7 +26,7 @@ run:
 	$(TARGET)/release/paritas dev $(ARGS)
 
 # Everything that has to pass before a change lands.
-test: tools verify unit-test java-test simulator-test mutant-test black-box-test files-smoke storm-test
+test: tools verify unit-test java-test simulator-test mutant-test black-box-test storm-test
 
 tools:
 	$(say)

@@ -123,7 +123,7 @@ impl StreamOwner {
         self.send_value(cx, configuration, of, 0, value)
     }
 
-    /// Sends what may be sent of a value that has begun. `bytes` are those from `offset` on, or some of them, in pieces.
+    /// Sends what may be sent of a value that has begun. `bytes`, in pieces, are those from `offset` on, or some.
     ///
     /// # Errors
     /// Those of [`Self::upload`].
