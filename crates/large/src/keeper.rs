@@ -38,6 +38,8 @@ pub trait Units {
     fn store(&mut self, bytes: &[u8]) -> Option<Self::Unit>;
     /// The bytes of a unit, `length` of them.
     fn bytes<'a>(&'a self, unit: &'a Self::Unit, length: u32) -> &'a [u8];
+    /// Replaces the bytes of a unit by as many others.
+    fn overwrite(&mut self, unit: &mut Self::Unit, bytes: &[u8]);
     /// Gives the memory of a unit back.
     fn free(&mut self, unit: Self::Unit);
 }
@@ -396,7 +398,8 @@ impl<U: core::fmt::Debug> Keeper<U> {
                 Some(State::Wrong(repair)) => {
                     self.owed.remove(&id);
                     if !repair.maker.is_of(record) {
-                        self.repair(memory.unit_bytes(), id, record);
+                        let wrong = repair.wrong;
+                        self.repair(memory.unit_bytes(), id, record, wrong);
                     }
                     continue;
                 }

@@ -42,6 +42,9 @@ impl Units for Pool {
     fn bytes<'a>(&'a self, unit: &'a Vec<u8>, length: u32) -> &'a [u8] {
         &unit[..length as usize]
     }
+    fn overwrite(&mut self, unit: &mut Vec<u8>, bytes: &[u8]) {
+        unit[..bytes.len()].copy_from_slice(bytes);
+    }
     fn free(&mut self, _: Vec<u8>) {
         self.room += 1;
     }

@@ -29,6 +29,9 @@ impl Units for Pool {
     fn bytes<'a>(&'a self, unit: &'a usize, length: u32) -> &'a [u8] {
         &self.units[*unit][..length as usize]
     }
+    fn overwrite(&mut self, unit: &mut usize, bytes: &[u8]) {
+        self.units[*unit][..bytes.len()].copy_from_slice(bytes);
+    }
     fn free(&mut self, _: usize) {}
 }
 
@@ -116,8 +119,17 @@ impl Nodes {
 
     /// Answers all fetches.
     fn run(&mut self) {
+        self.run_some(usize::MAX);
+    }
+
+    /// Answers at most this number of fetches of each position.
+    fn run_some(&mut self, fetches_max: usize) {
         for at in 0..self.nodes.len() {
-            while let Some((id, fetch)) = self.nodes[at].keeper.next_fetch(|_| true, true) {
+            let mut left = fetches_max;
+            while let Some(rest) = left.checked_sub(1)
+                && let Some((id, fetch)) = self.nodes[at].keeper.next_fetch(|_| true, true)
+            {
+                left = rest;
                 let source = &self.nodes[usize::from(fetch.position)];
                 let name = PartId { x: X, name: fetch.name };
                 let bytes = source.keeper.read(&source.pool, &name, fetch.unit);
@@ -182,4 +194,19 @@ fn a_part_with_a_wrong_unit_gives_its_other_units_and_says_when_it_cannot_be_rep
     for (id, unit) in keeper.kept_units() {
         assert_eq!(keeper.read(pool, &id, unit).is_some(), unit != wrong, "unit {unit}");
     }
+}
+
+#[test]
+fn a_part_is_right_again_as_soon_as_its_last_wrong_unit_is_replaced() {
+    let mut nodes = Nodes::with_value(Class::Rep { copies: 2 }, &[7; 700]);
+    let Node { keeper, pool } = &mut nodes.nodes[0];
+    let (id, unit) = keeper.kept_units().next().expect("a copy");
+    pool.units[*keeper.stored(UNIT, &id, unit).expect("it is kept").0][0] ^= 1;
+    nodes.scrub();
+    nodes.run_some(2);
+    let Node { keeper, .. } = &mut nodes.nodes[0];
+    assert_eq!(keeper.repaired(), 1);
+    // The other copy is lost now.
+    assert_eq!(keeper.next_fetch(|_| false, true), None);
+    assert!(keeper.is_sound(&id));
 }

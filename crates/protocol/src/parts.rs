@@ -59,6 +59,12 @@ impl Units for PartMemory<'_> {
         bytes.get(..length as usize).unwrap_or(bytes)
     }
 
+    fn overwrite(&mut self, unit: &mut ChunkRef, bytes: &[u8]) {
+        if let Some(place) = self.arena.bytes_mut(*unit).get_mut(..bytes.len()) {
+            place.copy_from_slice(bytes);
+        }
+    }
+
     fn free(&mut self, unit: ChunkRef) {
         self.arena.give(unit, Part::Free);
     }

@@ -14,6 +14,8 @@ pub(super) struct Repair {
     pub(super) maker: Maker,
     /// The next unit that the maker gives.
     next: u32,
+    /// The last unit that is known to be wrong. Behind it nothing is to be repaired.
+    pub(super) wrong: u32,
 }
 
 /// The unit that is checked next.
@@ -49,17 +51,17 @@ impl<U: core::fmt::Debug> Keeper<U> {
         let is_right = sum_of(memory.bytes(stored, length), unit_bytes) == sum;
         if !is_right {
             let record = held.record.clone();
-            self.repair(unit_bytes, id, &record);
+            self.repair(unit_bytes, id, &record, unit);
         }
         is_right
     }
 
-    /// Begins the repair of a part, from the parts that this record names.
-    pub(super) fn repair(&mut self, unit_bytes: u32, id: PartId, record: &Arc<Record>) {
+    /// Begins the repair of a part up to this unit, from the parts that this record names.
+    pub(super) fn repair(&mut self, unit_bytes: u32, id: PartId, record: &Arc<Record>, wrong: u32) {
         let Some(held) = self.parts.get_mut(&id) else { return };
         self.makers += 1;
         if let Some(maker) = Maker::new(record, held.part, self.positions, unit_bytes, self.makers) {
-            held.state = State::Wrong(Box::new(Repair { maker, next: 0 }));
+            held.state = State::Wrong(Box::new(Repair { maker, next: 0, wrong }));
             self.unfinished.insert(id);
         }
     }
@@ -75,7 +77,7 @@ impl<U: core::fmt::Debug> Keeper<U> {
         let Some(held) = self.parts.get_mut(&id) else { return };
         let Held { units, sums, state, .. } = held;
         let State::Wrong(repair) = state else { return };
-        let Repair { maker, next } = &mut **repair;
+        let Repair { maker, next, wrong } = &mut **repair;
         let (unit_bytes, mut replaced) = (memory.unit_bytes(), 0);
         maker.on_fetched(fetch, bytes, |made| {
             let at = *next as usize;
@@ -84,16 +86,13 @@ impl<U: core::fmt::Debug> Keeper<U> {
                 return;
             };
             let is_wrong = sum_of(memory.bytes(unit, made.len() as u32), unit_bytes) != *sum;
-            // A source with wrong bytes is not believed: the next scrub finds the unit again.
-            if is_wrong
-                && sum_of(made, unit_bytes) == *sum
-                && let Some(stored) = memory.store(made)
-            {
-                memory.free(core::mem::replace(unit, stored));
+            // Bytes with another sum are not believed: the next scrub finds the unit again.
+            if is_wrong && sum_of(made, unit_bytes) == *sum {
+                memory.overwrite(unit, made);
                 replaced += 1;
             }
         });
-        if *next as usize >= units.len() {
+        if *next > *wrong {
             *state = State::Kept;
             self.unfinished.remove(&id);
             self.begin_owed(memory);
