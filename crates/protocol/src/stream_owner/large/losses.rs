@@ -47,8 +47,8 @@ pub(super) struct Losses {
     sure_of: Vec<Option<Tenure>>,
     /// When it goes on.
     at: Time,
-    /// When all values of such classes are suspect again: a position is not Live, perhaps since it waits for a part that
-    /// was lost in the meantime.
+    /// When all values of such classes are suspect again: a position is not Live, and may wait for a part that was lost
+    /// in the meantime.
     again_at: Option<Time>,
 }
 
