@@ -153,7 +153,7 @@ impl StreamOwner {
         while upload.may_send()
             && !upload.is_sent()
             && let Some(at) = sent_bytes.checked_sub(offset)
-            && let Some(rest) = rest_of(bytes, at, body_bytes).or(is_all(*sent_bytes))
+            && let Some(rest) = rest_of(bytes, at, body_bytes).or_else(|| is_all(*sent_bytes))
         {
             let taken = upload.push(rest, |position, name, unit, bytes| {
                 if let Some(holder) = configuration.tenure(Position(position)) {
