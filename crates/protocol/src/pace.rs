@@ -71,7 +71,7 @@ impl Pace {
         self.charges(parameters, now, chunk_bytes);
     }
 
-    /// So many bytes count for the configured rate.
+    /// Counts these bytes for the configured rate.
     pub(crate) fn charges(&mut self, parameters: &Parameters, now: Time, bytes: usize) {
         if let Some(rate) = parameters.rebuild_rate {
             let earliest = Time(now.0.saturating_sub(BURST.0));
