@@ -295,7 +295,7 @@ impl<O: Out> Context<'_, O> {
         pace.begins(parameters, self.now.mono, arena.chunk_bytes());
     }
 
-    /// A unit has come that rebuilds so many bytes of a part.
+    /// A unit has come. `bytes`: the bytes of a part that it rebuilds.
     pub(crate) fn unit_came(&mut self, bytes: usize) {
         let Shared { pace, parameters, .. } = self.shared;
         pace.charges(parameters, self.now.mono, bytes);

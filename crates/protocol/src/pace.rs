@@ -61,7 +61,7 @@ impl Pace {
         !self.gives_way && !self.is_full && self.under_way < parameters.fetch_max && now >= self.next_at
     }
 
-    /// A chunk of so many bytes begins.
+    /// The rebuild of a chunk of this length begins.
     pub(crate) fn begins(&mut self, parameters: &Parameters, now: Time, chunk_bytes: usize) {
         self.under_way += 1;
         // Chunks begin in groups of half the limit, while the other half is under way. Questions that are sent

@@ -38,7 +38,7 @@ pub(crate) struct Made<'a> {
 /// Bytes of a value.
 #[derive(Clone, Debug)]
 pub enum Piece<'v> {
-    /// These bytes.
+    /// Bytes that the caller gives.
     Bytes(&'v [u8]),
     /// A range of the body of another value, which is here already.
     Body(Range<usize>),
@@ -55,7 +55,7 @@ impl<'v> Piece<'v> {
         }
     }
 
-    /// Their number.
+    /// Number of bytes.
     pub fn length(&self) -> usize {
         match self {
             Self::Bytes(bytes) => bytes.len(),
