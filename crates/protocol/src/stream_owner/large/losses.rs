@@ -8,7 +8,7 @@ use crate::interface::{Channel, Out};
 use crate::parts::{positions_in_memory, to_wire};
 use crate::stream_owner::{Admission, Phase};
 use paritas_base::configuration::{Configuration, Tenure};
-use paritas_base::{Epoch, Position, Time};
+use paritas_base::{Epoch, Position, Span, Time};
 use paritas_large::{GroupId, Placement, Record, WHOLE_PART};
 use paritas_store::{Blocked, Object};
 use paritas_wire::peer::Message;
@@ -17,6 +17,8 @@ use std::sync::Arc;
 
 /// Values whose holders are asked at a time.
 const ASKED_MAX: usize = 64;
+/// Time until the holders are asked again while a position is not Live, in resends.
+const AGAIN_RESENDS: u64 = 10;
 /// Keys that one step of the search for objects looks at.
 const SEARCHED_KEYS: usize = 256;
 
@@ -45,12 +47,15 @@ pub(super) struct Losses {
     sure_of: Vec<Option<Tenure>>,
     /// When it goes on.
     at: Time,
+    /// When all values of such classes are suspect again: a position is not Live, and may wait for a part that was lost
+    /// in the meantime.
+    again_at: Option<Time>,
 }
 
 impl Losses {
     pub(super) fn next_at(&self) -> Option<Time> {
         let is_busy = !self.suspects.is_empty() || !self.lost.is_empty();
-        is_busy.then_some(self.at)
+        is_busy.then_some(self.at).or(self.again_at)
     }
 
     pub(super) fn suspect(&mut self, record: &Arc<Record>, now: Time) {
@@ -82,13 +87,16 @@ impl StreamOwner {
     fn look_for_losses<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
         let (now, losses) = (cx.mono(), &mut self.large.losses);
         let is_new = losses.looked_at != Some(configuration.epoch);
+        let is_busy = !losses.suspects.is_empty() || !losses.lost.is_empty();
+        let is_due = !is_busy && losses.again_at.is_some_and(|at| at <= now);
         if is_new {
             losses.suspects.clear();
             losses.asked.clear();
+            losses.again_at = None;
         }
         // Before that, objects may name further values.
         let knows_all = self.store.knows_records() && self.large.ledger.has_learnt();
-        if !is_new || self.lost || !knows_all {
+        if !(is_new || is_due) || self.lost || !knows_all {
             return;
         }
         losses.looked_at = Some(configuration.epoch);
@@ -96,9 +104,14 @@ impl StreamOwner {
         let is_sure = |position: u8| {
             let held = configuration.at(Position(position)).filter(|held| held.state.is_live());
             let tenure = held.map(|held| held.tenure);
-            tenure.is_some() && losses.sure_of.get(usize::from(position)) == Some(&tenure)
+            !is_due && tenure.is_some() && losses.sure_of.get(usize::from(position)) == Some(&tenure)
         };
         let mut suspects = Vec::new();
+        let is_any = self.large.ledger.weaker_than(configuration.parity).next().is_some();
+        let mut held = configuration.positions.iter().take(usize::from(positions));
+        let is_whole = held.all(|held| held.is_some_and(|held| held.state.is_live()));
+        let again_at = cx.after(Span(cx.shared.parameters.resend.0 * AGAIN_RESENDS));
+        losses.again_at = (is_any && !is_whole).then_some(again_at);
         for record in self.large.ledger.weaker_than(configuration.parity) {
             let placement = record.placement(positions);
             if placement.is_ok_and(|placement| !placement.is_readable(|part| is_sure(part.position))) {

@@ -144,12 +144,16 @@ impl StreamOwner {
         };
         uploading.wanted_at = now;
         let Uploading { upload, sent_bytes, .. } = uploading;
-        let body_bytes = (upload.staged().body_bytes as usize).saturating_sub(offset);
+        let upload_bytes = upload.staged().body_bytes;
+        let body_bytes = (upload_bytes as usize).saturating_sub(offset);
         tell(cx, configuration, (stream, term), upload, &holders, false);
         let before = *sent_bytes;
+        // Of a short last row, units may be left behind the last byte.
+        let is_all = |sent: usize| (sent as u64 == upload_bytes).then_some(&[][..]);
         while upload.may_send()
+            && !upload.is_sent()
             && let Some(at) = sent_bytes.checked_sub(offset)
-            && let Some(rest) = rest_of(bytes, at, body_bytes)
+            && let Some(rest) = rest_of(bytes, at, body_bytes).or_else(|| is_all(*sent_bytes))
         {
             let taken = upload.push(rest, |position, name, unit, bytes| {
                 if let Some(holder) = configuration.tenure(Position(position)) {
