@@ -6,6 +6,7 @@ use paritas_wire::resp::{Args, Decoded, Limits, ReplyDecoder, argument, decode, 
 /// Low limits, so that short inputs exceed them.
 const LIMITS: Limits = Limits {
     bulk_bytes_max: 4 << 10,
+    whole_bytes_max: 2 << 10,
     args_max: 512,
     inline_bytes_max: 1 << 10,
     request_bytes_max: 16 << 10,
@@ -37,6 +38,11 @@ pub(crate) fn requests(bytes: &[u8]) {
             Ok(Decoded::Complete { consumed }) => consumed,
             Ok(Decoded::Incomplete { .. }) => {
                 assert!(matches!(slow, Ok(Decoded::Incomplete { .. })), "{slow:?}");
+                return;
+            }
+            Ok(long @ Decoded::Long { line, start, bytes }) => {
+                assert_eq!(slow, Ok(long), "pieces give another result");
+                assert!(line < start && start <= rest.len() && bytes > limits.whole_bytes_max);
                 return;
             }
             Err(error) => {

@@ -21,6 +21,8 @@ pub(crate) enum Refusal {
     NoOwner,
     /// To a forwarding peer: this node no longer owns the stream, and has done nothing.
     NotOwner,
+    /// A long value came so slowly that it was given up.
+    ValueTooSlow,
     /// A write may or may not have happened: its owner was lost before it was acknowledged.
     Uncertain,
     /// The coordinator or the process has not answered within 10 s.
@@ -72,7 +74,7 @@ impl Dialect {
 
     /// The dialect with this byte in a frame between nodes. The decoder of frames refuses other bytes.
     pub(crate) fn from_byte(byte: u8) -> Self {
-        if byte == dialect::RESP3 {
+        if byte & !dialect::STAGED == dialect::RESP3 {
             Self::Resp3
         } else {
             Self::Resp2

@@ -59,7 +59,7 @@ impl Node {
         match event {
             Event::ClientUp { conn, port, ends } => return router.on_client_up(&mut cx, conn, port, ends),
             Event::Client { conn, bytes } => return router.on_client(&mut cx, lists, conn, bytes),
-            Event::ClientDown { conn } => return router.on_client_down(conn),
+            Event::ClientDown { conn } => return router.on_client_down(&mut cx, lists, conn),
             Event::Answer { conn, n, answer } => return router.on_answer(&mut cx, conn, n, answer),
             Event::Nodes(nodes) => router.on_nodes(&mut cx, lists, nodes),
             _ => {}
@@ -79,6 +79,23 @@ impl Node {
                 epoch,
             } => router.on_forward(&mut cx, lists, from, conn, n, dialect, command, stream, epoch),
             FrontMessage::Reply { from, conn, n, bytes } => router.on_reply(&mut cx, lists, from, conn, n, bytes),
+            FrontMessage::Staged {
+                from,
+                conn,
+                n,
+                taken,
+                state,
+            } => router.on_staged(&mut cx, from, conn, n, taken, state),
+            FrontMessage::LongReply { from, conn, n, bytes } => {
+                router.on_long_reply(&mut cx, lists, from, conn, n, bytes);
+            }
+            FrontMessage::ReplyBytes {
+                from,
+                conn,
+                n,
+                at,
+                bytes,
+            } => router.on_reply_bytes(from, conn, n, at, bytes),
         }
     }
 

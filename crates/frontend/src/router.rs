@@ -9,10 +9,12 @@ pub(crate) mod client;
 mod forward;
 pub(crate) mod gather;
 mod intake;
+mod long;
 mod prefetch;
 mod remote;
 mod replies;
 mod resend;
+mod staging;
 mod stuck;
 
 use crate::dialect::Refusal;
@@ -21,6 +23,7 @@ use crate::redis::info::Counters;
 use crate::redis::refusals::is_error;
 use crate::turn::Limits;
 use client::{Caller, Client, Wait};
+use long::Long;
 use paritas_base::configuration::{NodeRecord, Tenure};
 use paritas_base::{ConnId, ListId, Map, NodeId, Span, StreamId, Term, Time};
 use paritas_protocol::{Answer, Context, Effect, Ends, Fault, Lists, Out, Phase, Port};
@@ -59,6 +62,10 @@ pub(crate) struct Dispatcher {
     pub(crate) stalled: Vec<Caller>,
     /// Streams that do not serve.
     stuck: Stuck,
+    /// Clients whose next command has a value that is too long to be held.
+    staging: Vec<ConnId>,
+    /// Clients with replies that are one long value.
+    long: Vec<ConnId>,
     /// Clients that have used up their share of this turn.
     throttled: Vec<ConnId>,
     /// Bytes of peers' commands that have not started.
@@ -120,8 +127,11 @@ impl Router {
         self.dispatcher.client_count = self.clients.len();
     }
 
-    pub(crate) fn on_client_down(&mut self, conn: ConnId) {
-        self.clients.remove(&conn);
+    pub(crate) fn on_client_down<O: Out>(&mut self, cx: &mut Context<'_, O>, lists: &mut Lists, conn: ConnId) {
+        if let Some(mut client) = self.clients.remove(&conn) {
+            self.dispatcher.give_up_staging(cx, lists, &mut client);
+            Self::drop_long(cx, lists, conn, &client);
+        }
         self.dispatcher.client_count = self.clients.len();
         self.dispatcher.held.retain(|c| *c != Caller::Local(conn));
         self.dispatcher.stalled.retain(|c| *c != Caller::Local(conn));
@@ -167,6 +177,7 @@ impl Router {
         let due = now >= self.dispatcher.check_at;
         if due {
             self.dispatcher.check_at = now + cx.shared.parameters.lease_renewal;
+            self.tend_staging(cx, lists);
         }
         let mut releasable = core::mem::take(&mut self.dispatcher.releasable) || due;
         let mut late_progress = core::mem::take(&mut self.dispatcher.wake);
@@ -182,6 +193,7 @@ impl Router {
                 self.release_caller(cx, lists, caller);
             }
         }
+        self.go_on_long(cx, lists);
         self.run_loopback(cx, lists);
         if due {
             self.dispatcher.look_at_stuck(cx, lists);
@@ -281,7 +293,8 @@ impl Router {
 
     pub(crate) fn next_deadline(&self) -> Option<Time> {
         let retry = (!self.dispatcher.stalled.is_empty()).then_some(self.dispatcher.retry_at);
-        let checks = !self.dispatcher.held.is_empty() || !self.dispatcher.stuck.is_empty();
+        let any_long = !self.dispatcher.staging.is_empty() || !self.dispatcher.long.is_empty();
+        let checks = any_long || !self.dispatcher.held.is_empty() || !self.dispatcher.stuck.is_empty();
         let check = checks.then_some(self.dispatcher.check_at);
         let dispatcher = &self.dispatcher;
         let again =
@@ -357,7 +370,8 @@ impl Dispatcher {
         args: ArgList<'_>,
         raw: &[u8],
     ) -> Ran {
-        if client.segments.len() >= SEGMENTS_MAX || client.forwarded_bytes >= FORWARDED_BYTES_MAX {
+        let is_full = client.segments.len() >= SEGMENTS_MAX || client.forwarded_bytes >= FORWARDED_BYTES_MAX;
+        if is_full || client.has_many_long_replies() {
             client.full = true;
             client.stalled_since = None;
             return Ran::Stalled;
@@ -390,6 +404,7 @@ impl Dispatcher {
             dialect: client.dialect,
             hash: None,
             ticket: client.ticket(cx),
+            is_staged: client.is_staged(),
         };
         let ran = match ahead.place {
             Target::Keyless => self.run_keyless(cx, lists, client, turn, spec, args),
@@ -449,6 +464,19 @@ impl Dispatcher {
                 // A large value that moves has no timeout.
                 client.stalled_since = client.stalled_since.map(|since| moved_at.unwrap_or(since).max(since));
                 self.stall(cx, lists, client, turn, job.spec)
+            }
+            Executed::Long(effect, bytes) => {
+                let (tenure, n) = (owner.tenure(), job.ticket.n);
+                let first = Wait::of(effect, stream, tenure.term(), cx.mono());
+                match client.caller {
+                    Caller::Local(_) => {
+                        let long = Long::here(cx, n, stream, tenure, first, bytes);
+                        self.push(cx, lists, client, turn, start, Wait::Long(long));
+                        self.note_long(client);
+                    }
+                    Caller::Remote(..) => self.push_segment(cx, lists, client, turn, start, first, Some(bytes)),
+                }
+                Ran::Done
             }
             Executed::Replied(effect) => {
                 let wait = Wait::of(effect, stream, owner.tenure().term(), cx.mono());

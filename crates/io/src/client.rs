@@ -97,6 +97,7 @@ impl Client {
                 Err(_) => return false,
             }
         }
+        self.reply.waiting = self.backlog.len();
         let owes = self.reply.owes || self.reply.stalled;
         let answered = self.reply.bytes.is_empty() && !owes && !self.hungry;
         let done = self.reply.close || (self.ended_at.is_some() && answered);

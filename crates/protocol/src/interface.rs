@@ -276,6 +276,8 @@ pub struct ReplyBuf {
     /// The next command cannot start yet, or this client has had its share of the turn. The driver reads no more from
     /// it and sends no [`Event::Client`] until the machine clears it; then it sends one at once if any input is left.
     pub stalled: bool,
+    /// Released bytes that the connection has not taken yet, beside `bytes`. The driver sets it for the node to read.
+    pub waiting: usize,
     /// Commands of the client are still without a complete reply, even if `bytes` is empty.
     pub owes: bool,
     /// Close the connection once the released bytes are written.

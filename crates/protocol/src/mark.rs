@@ -43,6 +43,14 @@ pub enum Mark {
     SlotsThawed,
     LargeValueImported,
     BodySentFrozen,
+    /// A long value was stored that came ahead of its command.
+    ValueStaged,
+    /// A command was refused whose value came ahead of it, and not whole.
+    ValueNotStaged,
+    /// A long value was read to its end in pieces, here or at another node.
+    LongReplyRead,
+    /// A long reply could not be completed.
+    LongReplyCut,
     BodiesChanged,
     ImportRefused,
     ImportWithoutMemory,
@@ -57,7 +65,7 @@ pub enum Mark {
 
 impl Mark {
     /// All marks, in the order of the enumeration, each with its description.
-    pub const ALL: [(Self, &'static str); 49] = [
+    pub const ALL: [(Self, &'static str); 53] = [
         (Self::MembersDiffer, "5.3 cut where the members' logs differ"),
         (Self::OneSurvivor, "5.3 cut from the only member left"),
         (Self::FillingMemberNewest, "5.3 cut from a Filling member's log"),
@@ -109,6 +117,13 @@ impl Mark {
             Self::BodySentFrozen,
             "10.8 a large value changed before its slot was frozen, and sent again",
         ),
+        (Self::ValueStaged, "14.13 a long value stored that came ahead of its command"),
+        (
+            Self::ValueNotStaged,
+            "14.13 a command refused whose value came ahead of it, and not whole",
+        ),
+        (Self::LongReplyRead, "14.7 a long value read in pieces"),
+        (Self::LongReplyCut, "14.7 a long reply that could not be completed"),
         (
             Self::BodiesChanged,
             "10.8 large values changed too much before their slots were frozen",

@@ -162,6 +162,11 @@ pub struct Parameters {
     pub log_assist: LogAssist,
     /// The classes of new large values.
     pub class_rules: ClassRules,
+    /// A value of this length in bytes, or a longer one, is never held whole: it is read and written in pieces.
+    pub streamed_bytes_min: u64,
+    /// About the bytes of such a piece. Of a value that comes ahead of its command (P14.13), twice as many may be on
+    /// the way to its owner.
+    pub piece_bytes: u64,
     /// Bytes of chunks that a node checks in a second (P9.2); `None`: it checks none.
     pub scrub_rate: Option<u64>,
     /// The pause between two passes of these checks over all chunks.
@@ -213,6 +218,8 @@ impl Default for Parameters {
             rebuild_rate: None,
             log_assist: LogAssist::Auto,
             class_rules: ClassRules::default(),
+            streamed_bytes_min: 16 << 20,
+            piece_bytes: 256 << 10,
             scrub_rate: None,
             scrub_pause: Span::from_secs(1),
             policy: Policy::NoEviction,

@@ -38,7 +38,7 @@ use paritas_base::configuration::ClusterRecord;
 use paritas_base::{Clock, ConnId, Epoch, Incarnation, ListId, NodeId, Position, Prng, Span, StreamId, Time};
 use paritas_code::{Code, Scheme};
 use paritas_store::{Arena, HugeRange, Old};
-use paritas_wire::peer::{self, Message, kind};
+use paritas_wire::peer::{self, Message, StageState, kind};
 pub use scrub::{flip_bit, flip_bit_of_unit};
 
 /// The most rounds of exchange between roles of this node in one event; a question and its answer are two. The rest is
@@ -88,6 +88,43 @@ pub enum FrontMessage<'a> {
         n: u64,
         /// The reply.
         bytes: &'a [u8],
+    },
+    /// How far a value is that this node sends to its owner ahead of the command (P14.13).
+    Staged {
+        /// The peer.
+        from: NodeId,
+        /// The client of this node.
+        conn: ConnId,
+        /// The command's number.
+        n: u64,
+        /// Bytes that are taken.
+        taken: u64,
+        /// Whether more are wanted.
+        state: StageState,
+    },
+    /// The answer to a forwarded command is one long value, which this node reads in pieces.
+    LongReply {
+        /// The peer.
+        from: NodeId,
+        /// The client of this node.
+        conn: ConnId,
+        /// The command's number.
+        n: u64,
+        /// The value's length in bytes.
+        bytes: u64,
+    },
+    /// Bytes of such a value.
+    ReplyBytes {
+        /// The peer.
+        from: NodeId,
+        /// The client of this node.
+        conn: ConnId,
+        /// The command's number.
+        n: u64,
+        /// Where they begin.
+        at: u64,
+        /// `None`: the value can't be read any more.
+        bytes: Option<&'a [u8]>,
     },
 }
 

@@ -439,7 +439,7 @@ fn lane(what: &SimEvent) -> Option<(usize, Option<LinkId>)> {
 /// Whether the event is a frame that may be lost or duplicated. Handshakes and commands are not, because TCP protects
 /// them.
 fn may_fail(what: &SimEvent) -> bool {
-    let once = [kind::HELLO, kind::FORWARD, kind::REPLY];
+    let once = [kind::HELLO, kind::FORWARD, kind::REPLY, kind::LONG_REPLY];
     matches!(what, SimEvent::Frame { bytes, .. } if bytes.get(8).is_some_and(|k| !once.contains(k)))
 }
 

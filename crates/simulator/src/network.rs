@@ -100,7 +100,8 @@ impl World {
             // A handshake is lost only with its link, and a command is never duplicated, because TCP ensures this.
             let kind = frame.get(8).copied().unwrap_or_default();
             let hello = kind == peer::kind::HELLO;
-            let once = hello || kind == peer::kind::FORWARD || kind == peer::kind::REPLY;
+            let front = [peer::kind::FORWARD, peer::kind::REPLY, peer::kind::LONG_REPLY];
+            let once = hello || front.contains(&kind);
             let blocked = self.is_blocked(from, to);
             if blocked && hello {
                 self.break_link(link);

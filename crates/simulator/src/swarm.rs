@@ -173,6 +173,8 @@ impl Swarm {
             log_assist: LogAssist::Auto,
             class_rules: Default::default(),
             client_limits: ClientLimits::default(),
+            streamed_bytes_min: 16 << 20,
+            piece_bytes: 256 << 10,
             scrub_rate: None,
             scrub_pause: Span::from_ms(10),
             credit_batch: random.between(4, 16) as u32,
@@ -377,6 +379,13 @@ impl Swarm {
             swarm.large_bytes = swarm.large_bytes_min() + (rows * u64::from(chunk_bytes) * u64::from(data)) as usize;
             if swarm.maxmemory_bytes == 1 << 20 {
                 swarm.maxmemory_bytes = 4 << 20;
+            }
+            // Drawn from a copy: the rest of the run stays the one of this seed.
+            let mut own = random.clone();
+            if own.chance(500_000) {
+                let shortest = swarm.large_bytes_min() as u64;
+                swarm.parameters.streamed_bytes_min = own.between(shortest, shortest.max(swarm.large_bytes as u64));
+                swarm.parameters.piece_bytes = own.between(64, 8192);
             }
         }
         swarm

@@ -63,11 +63,24 @@ impl World {
             });
         }
         if !bytes.is_empty() {
-            let delay = self.delay();
-            self.push(delay, SimEvent::ClientSends { client, conn, bytes });
+            self.send_in_pieces(client, conn, bytes);
         } else if !self.healing || !self.final_reads.is_empty() {
             self.push(Span::from_ms(3), SimEvent::ClientWakes(client));
         }
+    }
+
+    /// Sends commands. Long values come in pieces: the node may take the first ones before the last have left.
+    fn send_in_pieces(&mut self, client: usize, conn: ConnId, mut bytes: Vec<u8>) {
+        let mut delay = self.delay();
+        if bytes.len() as u64 > self.swarm.parameters.streamed_bytes_min {
+            for _ in 0..self.random.below(4) {
+                let rest = bytes.split_off(self.random.below(bytes.len() as u64) as usize);
+                self.push(delay, SimEvent::ClientSends { client, conn, bytes });
+                delay = delay + Span(1) + self.delay();
+                bytes = rest;
+            }
+        }
+        self.push(delay, SimEvent::ClientSends { client, conn, bytes });
     }
 
     fn next_command(&mut self, port: Port) -> Option<(Vec<String>, Action)> {

@@ -5,13 +5,14 @@ use mio::event::Event;
 use mio::net::{TcpListener, TcpStream};
 use mio::{Interest, Registry, Token};
 use paritas_base::{Span, Time};
-use paritas_wire::resp::{Args, Decoded, Limits, decode, decode_more, encode};
+use paritas_wire::resp::{Args, Decoded, Limits, ProtocolError, decode, decode_more, encode};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, ErrorKind, Read, Write};
 
 /// Limits of a command: OPEN of a file with 65,536 nodes has many short words.
 const LIMITS: Limits = Limits {
     bulk_bytes_max: 8 << 10,
+    whole_bytes_max: 8 << 10,
     args_max: (1 << 16) + 16,
     inline_bytes_max: 8 << 10,
     request_bytes_max: 8 << 20,
@@ -254,6 +255,12 @@ impl Client {
             Ok(Decoded::Incomplete { .. }) => {
                 self.partial = !self.input.is_empty();
                 false
+            }
+            // No argument is longer than the limit of whole ones.
+            Ok(Decoded::Long { .. }) => {
+                ProtocolError::InvalidBulkLength.append_to(&mut self.output);
+                self.closing = true;
+                true
             }
             Err(error) => {
                 error.append_to(&mut self.output);

@@ -10,11 +10,19 @@ type Commands = Vec<Vec<Vec<u8>>>;
 /// Small limits, so that random input reaches them.
 const TIGHT: Limits = Limits {
     bulk_bytes_max: 64,
+    whole_bytes_max: 48,
     args_max: 8,
     inline_bytes_max: 48,
     request_bytes_max: 256,
     authenticated: true,
 };
+
+/// What is known of a command whose next argument is long: the arguments before it, and the line with its length.
+fn beginning(args: &Args, input: &[u8], line: usize, start: usize, bytes: usize) -> Vec<Vec<u8>> {
+    assert!(bytes > TIGHT.whole_bytes_max, "an argument of {bytes} bytes is not long");
+    let known = args.list(input).iter().map(<[u8]>::to_vec);
+    known.chain([input[line..start].to_vec()]).collect()
+}
 
 /// All commands of a byte stream, and the error that ends it, if any.
 fn whole(mut input: &[u8], limits: &Limits) -> (Commands, Option<ProtocolError>) {
@@ -24,6 +32,10 @@ fn whole(mut input: &[u8], limits: &Limits) -> (Commands, Option<ProtocolError>)
             Ok(Decoded::Complete { consumed }) => {
                 commands.push(args.list(input).iter().map(<[u8]>::to_vec).collect());
                 input = &input[consumed..];
+            }
+            Ok(Decoded::Long { line, start, bytes }) => {
+                commands.push(beginning(&args, input, line, start, bytes));
+                return (commands, None);
             }
             Ok(Decoded::Incomplete { needed }) => {
                 assert!(needed > input.len(), "`needed` is not more than the input has");
@@ -53,6 +65,10 @@ fn in_pieces(input: &[u8], cuts: impl Iterator<Item = usize>, limits: &Limits) -
                 Ok(Decoded::Complete { consumed }) => {
                     commands.push(args.list(here).iter().map(<[u8]>::to_vec).collect());
                     (from, going_on) = (from + consumed, false);
+                }
+                Ok(Decoded::Long { line, start, bytes }) => {
+                    commands.push(beginning(&args, here, line, start, bytes));
+                    return (commands, None);
                 }
                 Ok(Decoded::Incomplete { needed: n }) => {
                     (going_on, needed) = (true, n);

@@ -31,6 +31,9 @@ pub(crate) const REPLY_BYTES_MAX: usize = FRAME_BYTES_MAX - 256;
 pub(crate) enum Executed {
     /// It has run, and its reply is appended.
     Replied(Effect),
+    /// It has run, and its reply is one long value of this number of bytes, which is read in pieces. Nothing is
+    /// appended.
+    Long(Effect, u64),
     /// It cannot run yet. It has changed nothing and appended nothing. If it waits for a large value: when something of
     /// that was sent or received last.
     Stalled(Option<Time>),
@@ -68,6 +71,8 @@ pub(crate) struct Job<'a> {
     pub(crate) hash: Option<u64>,
     /// Names the command while it waits and is run again.
     pub(crate) ticket: Ticket,
+    /// Its value was sent ahead of it, and is empty here.
+    pub(crate) is_staged: bool,
 }
 
 /// One command while it runs on its stream.
@@ -77,6 +82,8 @@ struct Operation<'a, 'c, O: Out> {
     reply: &'a mut Vec<u8>,
     /// Offset in `reply` at which the reply of this command begins.
     start: usize,
+    /// The reply is one long value of this length in bytes.
+    long: Option<u64>,
 }
 
 /// Runs one command on keys of one stream. The owner must be in the phase Serve.
@@ -93,6 +100,7 @@ pub(crate) fn execute<O: Out>(
         job,
         reply,
         start,
+        long: None,
     };
     let mut result = operation.run();
     let is_stuck = matches!(
@@ -104,8 +112,20 @@ pub(crate) fn execute<O: Out>(
         // so its result is uncertain.
         result = Err(Stop::Refused(Refusal::Write(WriteRefusal::Uncertain)));
     }
-    let Operation { access, reply, .. } = operation;
+    let Operation {
+        mut access,
+        reply,
+        long,
+        ..
+    } = operation;
+    if job.is_staged && result != Err(Stop::Wait) {
+        access.unstage(job.ticket);
+    }
     match result {
+        Ok(()) if let Some(bytes) = long => {
+            reply.truncate(start);
+            return Executed::Long(access.finish(), bytes);
+        }
         Ok(()) | Err(Stop::Written) => {}
         Err(Stop::Refused(refusal)) => {
             reply.truncate(start);
@@ -332,18 +352,19 @@ impl<O: Out> Operation<'_, '_, O> {
         match found {
             None => Ok(None),
             Some(Ok(here)) => Ok(Some(here)),
-            Some(Err(large)) => {
-                let mut bytes = self.access.body(&large.record)?.to_vec();
-                bytes.extend_from_slice(&large.tail);
-                Ok(Some((large.seen, bytes)))
-            }
+            Some(Err(_)) => Err(Stop::Error(errors::NOT_A_FLOAT)),
         }
     }
 
-    /// Appends a large value to the reply, once its body is here.
+    /// Appends a large value to the reply, once its body is here. A long one becomes the whole reply, and is read in
+    /// pieces.
     fn append_large(&mut self, large: &LargeValue) -> Result<(), Stop> {
+        let value_bytes = large.seen.bytes as u64;
+        if value_bytes >= self.access.streamed_bytes_min() {
+            return self.reply_long(large, 0..value_bytes);
+        }
         let Self { access, reply, .. } = self;
-        let body = access.body(&large.record)?;
+        let body = access.body(&large.record, 0..u64::MAX)?;
         encode::bulk_header(reply, body.len() + large.tail.len());
         reply.extend_from_slice(body);
         reply.extend_from_slice(&large.tail);
@@ -351,11 +372,24 @@ impl<O: Out> Operation<'_, '_, O> {
         Ok(())
     }
 
+    /// Makes these bytes of a large value the reply, which is read in pieces.
+    fn reply_long(&mut self, large: &LargeValue, range: core::ops::Range<u64>) -> Result<(), Stop> {
+        if self.job.spec.id == Command::Mget {
+            return Err(self.refuse(|out| errors::reply_too_large(out, REPLY_BYTES_MAX)));
+        }
+        let ticket = self.job.ticket;
+        self.long = Some(range.end - range.start);
+        Ok(self.access.begin_long_reply(ticket, &large.record, &large.tail, range)?)
+    }
+
     // --- changing ------------------------------------------------------------------------------------------------
 
     /// Stores a value under the key in argument `at`.
     fn put(&mut self, at: usize, value: Value<'_>) -> Result<(), Stop> {
         let (key, hash) = (self.job.args.arg(at), self.hash_of(at));
+        if self.job.is_staged {
+            return Ok(self.access.put_staged(self.job.ticket, hash, key, value)?);
+        }
         if value.bytes.len() > self.access.limits().value_bytes {
             return Ok(self.access.put_large(self.job.ticket, hash, key, value)?);
         }

@@ -43,6 +43,7 @@ impl Dispatcher {
                     dialect,
                     hash: None,
                     ticket: client.ticket(cx),
+                    is_staged: false,
                 };
                 return self.run_on(cx, lists, client, turn, job, &[], stream);
             }

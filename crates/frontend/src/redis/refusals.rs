@@ -17,6 +17,10 @@ pub(crate) fn append(out: &mut Vec<u8>, refusal: Refusal) {
         Refusal::SlotsMoving => error(out, errors::TRYAGAIN),
         Refusal::NoOwner => error(out, errors::CLUSTERDOWN_SLOT),
         Refusal::NotOwner => error(out, NOT_OWNER),
+        Refusal::ValueTooSlow => error(
+            out,
+            "ERR the value was not stored: it came more slowly than 64 KiB/s for 10 s, and holds memory meanwhile",
+        ),
         Refusal::Uncertain => error(out, errors::UNCERTAIN),
         Refusal::NoAnswer => error(out, errors::NO_ANSWER),
         Refusal::CrossSlot => error(out, errors::CROSSSLOT),
@@ -38,6 +42,10 @@ fn write(out: &mut Vec<u8>, refusal: WriteRefusal) {
         WriteRefusal::Uncertain => error(out, errors::UNCERTAIN),
         WriteRefusal::KeyTooLong { bytes, bytes_max } => errors::key_too_long(out, bytes, bytes_max),
         WriteRefusal::ValueTooLong { bytes, bytes_max } => errors::value_too_long(out, bytes, bytes_max),
+        WriteRefusal::NotStaged => error(
+            out,
+            "TRYAGAIN the value was not stored: the nodes that hold it changed while it was sent",
+        ),
         WriteRefusal::TooLarge => error(out, "ERR key or value is too long"),
         WriteRefusal::CommandTooLarge { bytes_max } => errors::command_too_large(out, bytes_max),
         WriteRefusal::TooManyKeys {

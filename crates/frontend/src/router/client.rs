@@ -1,6 +1,8 @@
 //! A caller and its queue of replies.
 
 use super::gather::Gather;
+use super::long::Long;
+use super::staging::Staging;
 use crate::dialect::Dialect;
 use crate::redis::commands::REPLY_BYTES_MAX;
 use paritas_base::configuration::Tenure;
@@ -66,6 +68,10 @@ pub(crate) struct Client {
     pub(crate) closing: bool,
     /// The decoded part of a long command, which is not decoded again with each packet.
     pub(crate) partial: Option<Box<Args>>,
+    /// A command whose value is too long to be held.
+    pub(crate) staging: Option<Box<Staging>>,
+    /// Its replies that are one long value and are not sent whole.
+    pub(crate) long_replies: usize,
     /// Used only for a client of a peer.
     pub(crate) remote: Remote,
 }
@@ -78,6 +84,8 @@ pub(crate) struct Remote {
     /// The stream and epoch of the current command: the peer took this node for the owner of the stream at the epoch.
     pub(crate) stream: StreamId,
     pub(crate) epoch: Epoch,
+    /// The value of the current command was sent ahead of it.
+    pub(crate) staged: bool,
     /// Replies that are not released yet. Those to a client of this node are in its reply buffer.
     pub(crate) replies: Vec<u8>,
     /// Commands that have not started.
@@ -119,6 +127,8 @@ impl Client {
             stalled_since: None,
             closing: false,
             partial: None,
+            staging: None,
+            long_replies: 0,
             remote: Remote {
                 incarnation: Incarnation(0),
                 stream: StreamId {
@@ -126,6 +136,7 @@ impl Client {
                     x: Position(0),
                 },
                 epoch: Epoch(0),
+                staged: false,
                 replies: Vec::new(),
                 parked: VecDeque::new(),
             },
@@ -142,7 +153,25 @@ impl Client {
             node,
             incarnation,
             conn,
-            n: self.next_n,
+            n: self.command_n(),
+        }
+    }
+
+    /// The number of the command that runs now.
+    pub(crate) fn command_n(&self) -> u64 {
+        self.staging.as_ref().map_or(self.next_n, |staging| staging.n)
+    }
+
+    /// Whether the value of the command that runs now was sent ahead of it.
+    pub(crate) fn is_staged(&self) -> bool {
+        self.staging.is_some() || self.remote.staged
+    }
+
+    /// Ends the use of that number by a command.
+    pub(crate) fn take_command_n(&mut self) -> u64 {
+        match &self.staging {
+            Some(staging) => staging.n,
+            None => self.take_n(),
         }
     }
 
@@ -180,7 +209,8 @@ impl Client {
     fn queue_bytes(&self) -> usize {
         let partial = self.partial.as_ref();
         let partial = partial.map_or(0, |args| size_of::<Args>() + args.held_bytes());
-        partial + self.segments.capacity() * size_of::<Segment>()
+        let staging = self.staging.as_ref().map_or(0, |staging| staging.held_bytes());
+        partial + staging + self.segments.capacity() * size_of::<Segment>()
     }
 
     /// Bytes of memory that it holds outside of this struct.
@@ -223,7 +253,8 @@ impl Client {
 #[derive(Debug)]
 pub(crate) struct Parked {
     pub(crate) n: u64,
-    pub(crate) dialect: Dialect,
+    /// One of [`paritas_wire::peer::dialect`].
+    pub(crate) dialect: u8,
     pub(crate) stream: StreamId,
     pub(crate) epoch: Epoch,
     pub(crate) command: Vec<u8>,
@@ -237,6 +268,8 @@ pub(crate) struct Segment {
     pub(crate) length: usize,
     pub(crate) wait: Wait,
     pub(crate) taken_again: TakenAgain,
+    /// Of a client of a peer: the reply is one value of this length, which the peer reads in pieces.
+    pub(crate) long: Option<u64>,
 }
 
 /// A command at another node, or on its way there.
@@ -255,6 +288,8 @@ pub(crate) struct Forwarded {
     pub(crate) since: Time,
     /// See [`Client::detours`].
     pub(crate) detour: bool,
+    /// Its value was sent ahead of it.
+    pub(crate) staged: bool,
 }
 
 /// Bytes charged for the reply of a forwarded read, and for each key of an MGET: half of the longest value. It bounds
@@ -304,6 +339,8 @@ pub(crate) enum Wait {
     Gathered(Box<Gather>),
     /// An answer of the coordinator or the process.
     Answer { since: Time },
+    /// The pieces of a long value.
+    Long(Box<Long>),
 }
 
 impl Wait {
@@ -311,6 +348,7 @@ impl Wait {
         match self {
             Self::Forwarded(forwarded) => forwarded.command.capacity(),
             Self::Gathered(gather) => gather.held_bytes(),
+            Self::Long(long) => long.held_bytes(),
             _ => 0,
         }
     }

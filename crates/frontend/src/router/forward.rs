@@ -17,7 +17,7 @@ use paritas_base::configuration::Tenure;
 use paritas_base::{ConnId, Epoch, Incarnation, ListId, NodeId, Position, Span, StreamId, Time};
 use paritas_protocol::{Channel, Context, Lists, Out, Port, WriteRefusal};
 use paritas_wire::command::{self, Command, CommandSpec, flag};
-use paritas_wire::peer::{FRAME_BYTES_MAX, Message};
+use paritas_wire::peer::{FRAME_BYTES_MAX, Message, dialect};
 use paritas_wire::resp::{self, ArgList, Args, Decoded, Limits};
 
 /// A command or reply from this node to itself: a stream may have moved here after its command was queued.
@@ -38,6 +38,8 @@ pub(crate) enum Loopback {
         bytes: Vec<u8>,
         deadline: Option<Time>,
     },
+    /// The reply is one value of this length, which is read in pieces.
+    LongReply { conn: ConnId, n: u64, bytes: u64 },
 }
 
 /// Bytes of a frame reserved for everything other than the command or reply.
@@ -114,7 +116,7 @@ impl Dispatcher {
         let Some((owner, epoch)) = owner_at(lists, stream) else {
             return self.stall_on(cx, lists, client, turn, spec, stream);
         };
-        let n = client.next_n;
+        let n = client.command_n();
         if self.is_refused(cx, lists, stream) {
             return self.stall_on(cx, lists, client, turn, spec, stream);
         }
@@ -137,6 +139,7 @@ impl Dispatcher {
             reply_bytes: Forwarded::reply_charge(spec, args.len()),
             since: cx.mono(),
             detour: false,
+            staged: client.staging.is_some(),
         };
         client.charge(&forwarded);
         let start = turn.bytes.len();
@@ -177,6 +180,7 @@ impl Dispatcher {
             reply_bytes,
             since: cx.mono(),
             detour: false,
+            staged: false,
         };
         client.charge(&forwarded);
         if forwarded.target.is_none() {
@@ -256,6 +260,34 @@ impl Dispatcher {
     }
 }
 
+impl Dispatcher {
+    /// Tells a peer that the reply of its client is one long value, which that peer reads in pieces.
+    pub(crate) fn answer_long<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        to: (NodeId, Incarnation),
+        conn: ConnId,
+        n: u64,
+        bytes: u64,
+        deadline: Option<Time>,
+    ) {
+        if to == (cx.shared.node, cx.shared.incarnation) {
+            self.loopback.push(Loopback::LongReply { conn, n, bytes });
+            return;
+        }
+        let stream = StreamId {
+            list: ListId(0),
+            x: Position(0),
+        };
+        let message = Message::LongReply { conn, n, bytes };
+        if cx.send_to(to.0, to.1, Channel::Main, stream, Epoch(0), &message)
+            && let Some(buffer) = cx.out.peer(to.0, Channel::Main)
+        {
+            buffer.deadline = earliest(buffer.deadline, deadline);
+        }
+    }
+}
+
 /// The stream of a forwarded command by the current slot map. `None`: its keys now belong to several streams, or it
 /// reads all keys of a stream and some of them have moved to another stream, so that it would visit them twice or not
 /// at all.
@@ -300,10 +332,14 @@ fn send_forward<O: Out>(
         // The role here has halted, and no successor is named yet: sending the command to this node would loop.
         return false;
     }
+    let staged = match client.staging.as_ref().is_some_and(|staging| staging.n == n) {
+        true => dialect::STAGED,
+        false => 0,
+    };
     let message = Message::Forward {
         conn,
         n,
-        dialect: client.dialect.to_byte(),
+        dialect: client.dialect.to_byte() | staged,
         command,
     };
     cx.send(owner, Channel::Main, stream, epoch, &message)

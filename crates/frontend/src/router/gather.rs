@@ -160,6 +160,7 @@ impl Dispatcher {
                     dialect: client.dialect,
                     hash: None,
                     ticket: client.ticket(cx),
+                    is_staged: client.is_staged(),
                 };
                 self.run_on(cx, lists, client, turn, job, raw, stream)
             }
@@ -400,6 +401,7 @@ impl Dispatcher {
                 dialect: client.dialect,
                 hash: None,
                 ticket: client.ticket(cx),
+                is_staged: false,
             };
             let executed = commands::execute(cx, configuration, owner, job, &mut reply);
             if let Executed::Replied(effect) = executed {

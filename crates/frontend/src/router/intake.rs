@@ -1,6 +1,7 @@
 //! Input of clients: commands are decoded ahead and run in order, for each client up to its limits for one turn.
 
-use super::prefetch::Input;
+use super::prefetch::{Following, Input};
+use super::staging::Then;
 use super::{Ran, Router, Turn};
 use paritas_base::ConnId;
 use paritas_protocol::{Context, Lists, Out};
@@ -44,6 +45,26 @@ impl Router {
             resume = true;
         }
         while !stalled && !close && !throttled {
+            if client.staging.is_some() {
+                let rest = input.get(consumed..).unwrap_or_default();
+                let (used, then) = self.dispatcher.go_on_staging(cx, lists, client, &mut turn, rest);
+                consumed += used;
+                match then {
+                    Then::Input => break,
+                    Then::Stalled => stalled = true,
+                    Then::Done => (started, client.stalled_since) = (started + 1, None),
+                    Then::Close => close = true,
+                    Then::Broken(error) => {
+                        self.dispatcher.give_up_staging(cx, lists, client);
+                        self.dispatcher
+                            .reply_now(cx, lists, client, &mut turn, |out| error.append_to(out));
+                        consumed = input.len();
+                        close = true;
+                    }
+                }
+                throttled = !stalled && !close && turn.bytes.len() >= REPLY_BYTES_SOFT_MAX;
+                continue;
+            }
             let source = Input {
                 input,
                 from: consumed,
@@ -92,8 +113,17 @@ impl Router {
             }
             match more {
                 _ if stalled || close || throttled => {}
-                Ok(true) => {}
-                Ok(false) => {
+                Ok(Following::Unknown) => {}
+                Ok(Following::Long { line, start, bytes }) => {
+                    // Commands before it run first, and are decoded no more.
+                    if let Some(args) = all_args.first().filter(|_| all_ahead.is_empty()) {
+                        let list = args.list(input.get(consumed..).unwrap_or_default());
+                        let head = input.get(consumed..line).unwrap_or_default();
+                        self.dispatcher.begin_staging(cx, lists, client, list, head, bytes);
+                        consumed = start;
+                    }
+                }
+                Ok(Following::Incomplete) => {
                     if input.len() - consumed > PARTIAL_BYTES_MIN
                         && let Some(args) = all_args.get_mut(all_ahead.len())
                     {

@@ -34,6 +34,24 @@ pub(crate) struct Input<'a> {
     pub(crate) resume: bool,
 }
 
+/// What follows the commands that were decoded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Following {
+    /// More commands may.
+    Unknown,
+    /// The beginning of a command, or nothing.
+    Incomplete,
+    /// The beginning of a command with an argument that is too long to be held. The arguments before it are decoded.
+    Long {
+        /// Offset of the line with its length.
+        line: usize,
+        /// Offset of its first byte.
+        start: usize,
+        /// Its length in bytes.
+        bytes: usize,
+    },
+}
+
 /// Where a command runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Target {
@@ -49,7 +67,7 @@ pub(crate) enum Target {
 }
 
 impl Dispatcher {
-    /// Decodes the next commands and prefetches their keys. True if more commands may follow in the input.
+    /// Decodes the next commands and prefetches their keys. Returns what follows them in the input.
     pub(crate) fn decode_ahead<O: Out>(
         &self,
         cx: &Context<'_, O>,
@@ -57,17 +75,21 @@ impl Dispatcher {
         source: Input<'_>,
         args: &mut [Args],
         ahead: &mut Vec<Ahead>,
-    ) -> Result<bool, ProtocolError> {
+    ) -> Result<Following, ProtocolError> {
         ahead.clear();
         let Input { input, from, resume } = source;
         let mut at = from;
-        let mut end = Ok(true);
+        let mut end = Ok(Following::Unknown);
+        let limits = Limits {
+            whole_bytes_max: cx.shared.parameters.streamed_bytes_min as usize,
+            ..Limits::DEFAULT
+        };
         for args in args.iter_mut().take(AHEAD_MAX) {
             let rest = input.get(at..).unwrap_or_default();
             let decoded = if resume && at == from {
-                decode_more(rest, &Limits::DEFAULT, args)
+                decode_more(rest, &limits, args)
             } else {
-                decode(rest, &Limits::DEFAULT, args)
+                decode(rest, &limits, args)
             };
             match decoded {
                 Ok(Decoded::Complete { consumed }) => {
@@ -75,7 +97,15 @@ impl Dispatcher {
                     at += consumed;
                 }
                 Ok(Decoded::Incomplete { .. }) => {
-                    end = Ok(false);
+                    end = Ok(Following::Incomplete);
+                    break;
+                }
+                Ok(Decoded::Long { line, start, bytes }) => {
+                    end = Ok(Following::Long {
+                        line: at + line,
+                        start: at + start,
+                        bytes,
+                    });
                     break;
                 }
                 Err(error) => {

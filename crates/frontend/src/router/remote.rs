@@ -9,6 +9,7 @@ use paritas_base::{ConnId, Epoch, Incarnation, NodeId, StreamId};
 use paritas_protocol::{Channel, Context, Lists, Out, Port};
 use paritas_wire::command::flag;
 use paritas_wire::peer::Message;
+use paritas_wire::peer::dialect::STAGED;
 use paritas_wire::resp::{self, Decoded, Limits};
 
 /// Commands of peers that wait here, for a takeover or for the parts of a large value, have at most this part (1/8) of
@@ -54,7 +55,6 @@ impl Router {
             self.forget_remote(key);
             self.remotes.insert(key, fresh());
         }
-        let dialect = Dialect::from_byte(dialect);
         let waits = self
             .remotes
             .get(&key)
@@ -87,7 +87,7 @@ impl Router {
         cx: &mut Context<'_, O>,
         key: (NodeId, ConnId),
         n: u64,
-        dialect: Dialect,
+        dialect: u8,
         command: &[u8],
     ) {
         let mut args = core::mem::take(&mut self.dispatcher.part_args);
@@ -98,7 +98,7 @@ impl Router {
         self.dispatcher.part_args = args;
         let refusal = if write { Refusal::Unavailable } else { Refusal::Takeover };
         let mut error = Vec::new();
-        dialect.refuse(&mut error, refusal);
+        Dialect::from_byte(dialect).refuse(&mut error, refusal);
         if let Some(incarnation) = self.remotes.get(&key).map(|c| c.remote.incarnation) {
             self.dispatcher.answer(cx, (key.0, incarnation), key.1, n, &error, None);
         }
@@ -127,7 +127,7 @@ impl Router {
         lists: &mut Lists,
         key: (NodeId, ConnId),
         n: u64,
-        dialect: Dialect,
+        dialect: u8,
         stream: StreamId,
         epoch: Epoch,
         command: &[u8],
@@ -140,7 +140,8 @@ impl Router {
         let Some(client) = self.remotes.get_mut(&key) else {
             return Ran::Done;
         };
-        (client.next_n, client.dialect) = (n, dialect);
+        (client.next_n, client.dialect) = (n, Dialect::from_byte(dialect));
+        client.remote.staged = dialect & STAGED != 0;
         (client.remote.stream, client.remote.epoch) = (stream, epoch);
         let mut bytes = core::mem::take(&mut client.remote.replies);
         let mut args = core::mem::take(&mut self.dispatcher.part_args);

@@ -21,7 +21,22 @@ impl Dispatcher {
         start: usize,
         wait: Wait,
     ) {
-        let n = client.take_n();
+        self.push_segment(cx, lists, client, turn, start, wait, None);
+    }
+
+    /// The same for a reply that may be one long value, of which nothing is in the buffer.
+    #[allow(clippy::too_many_arguments)] // One reply's whole surroundings.
+    pub(crate) fn push_segment<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        lists: &Lists,
+        client: &mut Client,
+        turn: &mut Turn<'_>,
+        start: usize,
+        wait: Wait,
+        long: Option<u64>,
+    ) {
+        let n = client.take_command_n();
         let length = turn.bytes.len() - start;
         let first = client.segments.is_empty();
         client.segments.push_back(Segment {
@@ -29,6 +44,7 @@ impl Dispatcher {
             length,
             wait,
             taken_again: TakenAgain::default(),
+            long,
         });
         if first {
             self.release_head(cx, lists, client, turn);
@@ -77,6 +93,7 @@ impl Dispatcher {
                 turn.bytes.splice(place, reply);
             }
             let n = head.n;
+            let long = head.long.filter(|_| length == 0);
             if let Some(Wait::Gathered(gather)) = client.segments.pop_front().map(|head| head.wait) {
                 client.forwarded_bytes -= gather.reply_bytes.min(client.forwarded_bytes);
             }
@@ -85,6 +102,9 @@ impl Dispatcher {
                 Caller::Local(_) => {
                     turn.released += length;
                     turn.deadline = earliest(turn.deadline, deadline);
+                }
+                Caller::Remote(node, conn) if let Some(bytes) = long => {
+                    self.answer_long(cx, (node, client.remote.incarnation), conn, n, bytes, deadline);
                 }
                 Caller::Remote(node, conn) => {
                     self.answer(
@@ -145,6 +165,8 @@ pub(crate) fn judge<O: Out>(cx: &Context<'_, O>, lists: &Lists, wait: &Wait) -> 
     match wait {
         Wait::Ready => Verdict::Ready(None),
         Wait::Forwarded(_) | Wait::Gathered(_) => Verdict::Hold,
+        Wait::Long(long) if long.is_done() => Verdict::Ready(None),
+        Wait::Long(_) => Verdict::Hold,
         // The question may have been lost: its queue is bounded.
         Wait::Answer { since } if cx.mono() - *since > ANSWER_MAX => Verdict::Instead(Refusal::NoAnswer),
         Wait::Answer { .. } => Verdict::Hold,

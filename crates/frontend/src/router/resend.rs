@@ -10,6 +10,7 @@ use paritas_base::configuration::{NodeState, Tenure};
 use paritas_base::{ConnId, Incarnation, NodeId, StreamId};
 use paritas_protocol::{Channel, Context, Lists, Out, Parameters};
 use paritas_wire::peer::Message;
+use paritas_wire::peer::dialect::STAGED;
 
 /// Whether the node to which a command was forwarded will still answer it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -27,6 +28,7 @@ impl Router {
     pub(crate) fn on_session_down<O: Out>(&mut self, cx: &mut Context<'_, O>, node: NodeId, incarnation: Incarnation) {
         let theirs = |target: Tenure| target.node == node && target.incarnation == incarnation;
         self.settle_forwarded(cx, |_, target| if theirs(target) { Fate::Lost } else { Fate::Kept });
+        self.lose_long_replies(node);
         let gone: Vec<(NodeId, ConnId)> = self.remotes.keys().filter(|(from, _)| *from == node).copied().collect();
         for key in gone {
             self.forget_remote(key);
@@ -108,7 +110,7 @@ impl Router {
             let Some(client) = self.clients.get_mut(&conn) else {
                 continue;
             };
-            let dialect = client.dialect.to_byte();
+            let plain = client.dialect.to_byte();
             // A later command must not overtake one for the same stream that is still waiting to be sent.
             let mut blocked: Vec<StreamId> = Vec::new();
             for forwarded in client.forwards() {
@@ -154,6 +156,7 @@ impl Router {
                     continue;
                 }
                 let (n, command) = (forwarded.n, &forwarded.command);
+                let dialect = if forwarded.staged { plain | STAGED } else { plain };
                 let Some((owner, epoch)) = owner_at(lists, stream) else {
                     self.dispatcher.wait_for(cx, lists, stream, now);
                     blocked.push(stream);
@@ -215,6 +218,7 @@ impl Router {
                     // Without another pass, the delta of this command would wait for the next event.
                     self.dispatcher.wake = true;
                 }
+                Loopback::LongReply { conn, n, bytes } => self.on_long_reply(cx, lists, me.0, conn, n, bytes),
                 Loopback::Reply {
                     conn,
                     n,

@@ -9,7 +9,7 @@ use crate::lists::{List, Role};
 use crate::rules::Fault;
 use crate::session::Greeting;
 use paritas_base::{Clock, Incarnation, NodeId};
-use paritas_wire::peer::{self, BadFrame, Header, Message};
+use paritas_wire::peer::{self, BadFrame, Header, Message, StageState};
 
 impl Replica {
     pub(super) fn on_frame<'f>(
@@ -73,6 +73,26 @@ impl Replica {
                 n,
                 bytes,
             }),
+            Message::Staged { conn, n, taken, state } => Some(FrontMessage::Staged {
+                from: node,
+                conn,
+                n,
+                taken,
+                state,
+            }),
+            Message::LongReply { conn, n, bytes } => Some(FrontMessage::LongReply {
+                from: node,
+                conn,
+                n,
+                bytes,
+            }),
+            Message::ReplyBytes { conn, n, at, bytes } => Some(FrontMessage::ReplyBytes {
+                from: node,
+                conn,
+                n,
+                at,
+                bytes,
+            }),
             message => {
                 self.on_message(now, (node, incarnation), &header, message, out);
                 None
@@ -96,7 +116,38 @@ impl Replica {
         };
         match message {
             // Messages between front ends are never sent between roles of one node.
-            Message::Forward { .. } | Message::Reply { .. } => {}
+            Message::Forward { .. }
+            | Message::Reply { .. }
+            | Message::Staged { .. }
+            | Message::LongReply { .. }
+            | Message::ReplyBytes { .. } => {}
+            // Values on their way to and from clients. The sender means an owner of an epoch that it has installed.
+            Message::Stage { conn, n, .. } => {
+                let owner = self.lists.owner_mut(header.stream);
+                match owner.filter(|(_, owner)| owner.tenure().since <= header.epoch) {
+                    Some((configuration, owner)) => owner.on_stage(&mut cx, configuration, (node, incarnation), &message),
+                    None => {
+                        let (taken, state) = (0, StageState::NotOwner);
+                        let answer = Message::Staged { conn, n, taken, state };
+                        cx.send_to(node, incarnation, Channel::Main, header.stream, header.epoch, &answer);
+                    }
+                }
+            }
+            Message::StageBytes { .. } | Message::GiveUp { .. } => {
+                if let Some((configuration, owner)) = self.lists.owner_mut(header.stream) {
+                    owner.on_stage(&mut cx, configuration, (node, incarnation), &message);
+                }
+            }
+            Message::ReadReply { conn, n, at } => match self.lists.owner_mut(header.stream) {
+                Some((configuration, owner)) => {
+                    owner.on_read_reply(&mut cx, configuration, (node, incarnation), (conn, n), at);
+                }
+                None => {
+                    let bytes = None;
+                    let gone = Message::ReplyBytes { conn, n, at, bytes };
+                    cx.send_to(node, incarnation, Channel::Bulk, header.stream, header.epoch, &gone);
+                }
+            },
             Message::Stale { configuration } => {
                 if self.install(now, &configuration, out) {
                     out.propose(Proposal::Installed(configuration));

@@ -11,6 +11,7 @@ use crate::mark::Mark;
 use crate::parameters::Reads;
 use crate::parts::positions_in_memory;
 use crate::rules::{Fault, Rules};
+use core::ops::Range;
 use paritas_base::Time;
 use paritas_base::configuration::Configuration;
 use paritas_large::{Class, Placement, Record};
@@ -42,6 +43,9 @@ pub enum WriteRefusal {
         /// The longest length in bytes.
         bytes_max: usize,
     },
+    /// The value was sent ahead of its command, and has not arrived whole: the owner has changed, or too many nodes were
+    /// lost.
+    NotStaged,
     /// The object is longer than the store allows.
     TooLarge,
     /// The keys and values of a command with several changes are longer than one delta may be.
@@ -337,8 +341,7 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
     }
 
     /// The same for a value that is made of the body of another one and of other bytes. `record`: that of the object
-    /// with the body, which must be here ([`Self::body`]); empty if no piece is of a body. `basis`: what the command
-    /// has made the value from. If that is another one than before, the value is sent from its beginning. The bytes of
+    /// with the body; empty if no piece is of a body. `basis`: what the command has made the value from. If that is another one than before, the value is sent from its beginning. The bytes of
     /// `like` do not count.
     ///
     /// # Errors
@@ -354,7 +357,7 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
         pieces: &[Piece<'_>],
         like: Value<'_>,
     ) -> Result<(), Stop> {
-        let value_bytes = pieces.iter().map(Piece::length).sum();
+        let value_bytes = pieces.iter().map(Piece::length).sum::<u64>() as usize;
         self.check_large_limits(key.len(), value_bytes)?;
         self.admit()?;
         let rules = &self.cx.shared.parameters.class_rules;
@@ -366,8 +369,51 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
         let sealed = self
             .owner
             .upload_pieces(self.cx, self.configuration, ticket, &made, record, pieces);
-        let (sealed, tail) = self.sealed(ticket, value_bytes, sealed)?;
+        let (sealed, tail) = self.sealed(ticket, record, value_bytes, sealed)?;
         self.put_sealed(ticket, hash, key, &sealed, Value { bytes: &tail, ..like })
+    }
+
+    /// The same for a value that was sent ahead of its command ([`StreamOwner::stage`]). The bytes of `like` do not
+    /// count.
+    ///
+    /// # Errors
+    /// Those of [`Self::put_large`]. A refusal if the value has not come whole.
+    pub fn put_staged(&mut self, ticket: Ticket, hash: u64, key: &[u8], like: Value<'_>) -> Result<(), Stop> {
+        self.check_limits(key.len(), 0)?;
+        self.admit()?;
+        let sealed = self.owner.sealed_staged(self.cx, self.configuration, ticket);
+        self.note_move(self.owner.upload_moved_at(ticket));
+        if sealed == Err(Stop::Refused(WriteRefusal::NotStaged)) {
+            self.cx.out.mark(Mark::ValueNotStaged);
+        }
+        let (sealed, tail) = sealed?;
+        self.put_sealed(ticket, hash, key, &sealed, Value { bytes: &tail, ..like })?;
+        self.cx.out.mark(Mark::ValueStaged);
+        Ok(())
+    }
+
+    /// The command of a staged value has ended: what no object names is given up.
+    pub fn unstage(&mut self, ticket: Ticket) {
+        self.owner.unstage(ticket);
+    }
+
+    /// Length in bytes from which a value is read and written in pieces.
+    pub fn streamed_bytes_min(&self) -> u64 {
+        self.cx.shared.parameters.streamed_bytes_min
+    }
+
+    /// Begins a reply that is a range of a large value, which its reader asks for in pieces.
+    ///
+    /// # Errors
+    /// [`Stop::Wait`] while there are too many such replies.
+    pub fn begin_long_reply(
+        &mut self,
+        ticket: Ticket,
+        record: &[u8],
+        tail: &[u8],
+        range: Range<u64>,
+    ) -> Result<(), Stop> {
+        self.owner.begin_long_reply(self.cx, ticket, record, tail, range)
     }
 
     /// Gives the value of an object another class (P14.10). `record` and `tail` are those of the object, in which
@@ -385,12 +431,11 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
         tail: Value<'_>,
     ) -> Result<(), Stop> {
         self.admit()?;
-        self.body(record)?;
         let value_bytes = body_bytes(record) as usize + tail.bytes.len();
         let changed = self
             .owner
             .upload_again(self.cx, self.configuration, ticket, class, record, tail.bytes);
-        let (sealed, bytes) = self.sealed(ticket, value_bytes, changed)?;
+        let (sealed, bytes) = self.sealed(ticket, record, value_bytes, changed)?;
         self.put_sealed(ticket, hash, key, &sealed, Value { bytes: &bytes, ..tail })
     }
 
@@ -412,9 +457,17 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
         placement.map(|_| ()).map_err(|error| error.to_string())
     }
 
-    /// The result of an upload, once the command knows when it moved last and keys were evicted for it.
-    fn sealed<T>(&mut self, ticket: Ticket, value_bytes: usize, result: Result<T, Stop>) -> Result<T, Stop> {
+    /// The result of an upload, once the command knows when it moved last and keys were evicted for it. `record`: that
+    /// of the object whose body is read for it, or empty.
+    fn sealed<T>(
+        &mut self,
+        ticket: Ticket,
+        record: &[u8],
+        value_bytes: usize,
+        result: Result<T, Stop>,
+    ) -> Result<T, Stop> {
         self.note_move(self.owner.upload_moved_at(ticket));
+        self.note_move(self.owner.body_moved_at(record));
         result.map_err(|stop| self.evict_for_parts(ticket, value_bytes, stop))
     }
 
@@ -455,16 +508,16 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
         stop
     }
 
-    /// The body of a large value. `record` is that of its object.
+    /// The body of a large value, or a range of it. `record` is that of its object.
     ///
     /// # Errors
-    /// [`Stop::Wait`] until all of it is here.
-    pub fn body(&mut self, record: &[u8]) -> Result<&[u8], Stop> {
-        if let Err(stop) = self.owner.body(self.cx, self.configuration, record) {
+    /// [`Stop::Wait`] until all of the range is here.
+    pub fn body(&mut self, record: &[u8], range: Range<u64>) -> Result<&[u8], Stop> {
+        if let Err(stop) = self.owner.body(self.cx, self.configuration, record, range.clone()) {
             self.note_move(self.owner.body_moved_at(record));
             return Err(stop);
         }
-        self.owner.body(self.cx, self.configuration, record)
+        self.owner.body(self.cx, self.configuration, record, range)
     }
 
     /// A command that waits for a large value has moved on.

@@ -3,7 +3,9 @@
 
 mod body;
 mod import;
+mod long_reply;
 mod losses;
+mod staged;
 mod upload;
 
 use super::{Phase, StreamOwner};
@@ -13,6 +15,8 @@ use crate::parts::{positions_in_memory, record_of};
 use crate::rules::Fault;
 use body::Bodies;
 pub(super) use import::{Imported, Taken};
+use long_reply::LongReply;
+pub use long_reply::STILL_WANTED;
 use losses::Losses;
 use paritas_base::configuration::{Configuration, Tenure};
 use paritas_base::{ConnId, Incarnation, NodeId, Position, Span, Term, Time};
@@ -21,6 +25,8 @@ use paritas_store::RecordEvent;
 use paritas_wire::peer::{AliveGroups, Groups, Message, PartState};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use staged::Staged;
+pub use staged::StagedSoFar;
 pub(super) use upload::Made;
 use upload::Uploading;
 pub use upload::{LARGE_VALUE_BYTES_MAX, Piece};
@@ -56,6 +62,10 @@ enum Origin {
 pub(super) struct Large {
     ledger: Ledger,
     uploads: BTreeMap<Origin, Uploading>,
+    /// Values that come ahead of their commands.
+    staged: BTreeMap<Ticket, Staged>,
+    /// Replies that are read in pieces.
+    long_replies: BTreeMap<Ticket, LongReply>,
     /// Number of the newest value that a hand-off has brought.
     import: u64,
     bodies: Bodies,
@@ -73,6 +83,8 @@ impl Large {
         Self {
             ledger: Ledger::new(term, is_born),
             uploads: BTreeMap::new(),
+            staged: BTreeMap::new(),
+            long_replies: BTreeMap::new(),
             import: 0,
             bodies: Bodies::default(),
             losses: Losses::default(),
@@ -83,12 +95,15 @@ impl Large {
     }
 
     fn is_busy(&self) -> bool {
-        !self.uploads.is_empty() || !self.bodies.is_empty()
+        let any_value = !self.uploads.is_empty() || !self.staged.is_empty();
+        any_value || !self.bodies.is_empty() || !self.long_replies.is_empty()
     }
 
-    /// Bytes of bodies that are held for readers.
+    /// Bytes of values that are on their way, beside those in parts.
     pub(super) fn held_bytes(&self) -> usize {
-        self.bodies.held_bytes()
+        let staged: usize = self.staged.values().map(Staged::held_bytes).sum();
+        let replies: usize = self.long_replies.values().map(LongReply::held_bytes).sum();
+        self.bodies.held_bytes() + staged + replies
     }
 
     pub(super) fn next_at(&self) -> Option<Time> {
@@ -301,6 +316,8 @@ impl StreamOwner {
         self.large.resend_at = cx.after(cx.shared.parameters.resend);
         let forgotten = Span(FORGOTTEN_LEASES * cx.shared.parameters.lease.0);
         self.tend_uploads(cx, configuration, forgotten);
+        self.tend_staged(cx, configuration, forgotten);
+        self.tend_long_replies(cx, configuration, forgotten);
         self.tend_bodies(cx, configuration, forgotten);
     }
 

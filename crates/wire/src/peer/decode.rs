@@ -1,6 +1,6 @@
 //! Decodes the body of a frame. The bytes come from the network: a body that does not fit its kind exactly is refused.
 
-use super::message::{ChunkStatus, Hello, ImportStatus, Message, Parity, PartState};
+use super::message::{ChunkStatus, Hello, ImportStatus, Message, Parity, PartState, StageState};
 use super::parts::{
     AliveGroups, DIRECTORY_ENTRY_BYTES, Deltas, Groups, LeaseRecord, Leases, Objects, PartName, Versions,
 };
@@ -190,6 +190,49 @@ impl<'a> Message<'a> {
                 },
                 offset: r.u64()?,
                 bytes: r.rest(),
+            },
+            kind::STAGE => Self::Stage {
+                conn: ConnId(r.u64()?),
+                n: r.u64()?,
+                value_bytes: r.u64()?,
+                key: r.rest(),
+            },
+            kind::STAGE_BYTES => Self::StageBytes {
+                conn: ConnId(r.u64()?),
+                n: r.u64()?,
+                at: r.u64()?,
+                bytes: r.rest(),
+            },
+            kind::STAGED => Self::Staged {
+                conn: ConnId(r.u64()?),
+                n: r.u64()?,
+                taken: r.u64()?,
+                state: match r.u8()? {
+                    0 => StageState::Open,
+                    1 => StageState::Over,
+                    2 => StageState::NotOwner,
+                    _ => return None,
+                },
+            },
+            kind::LONG_REPLY => Self::LongReply {
+                conn: ConnId(r.u64()?),
+                n: r.u64()?,
+                bytes: r.u64()?,
+            },
+            kind::READ_REPLY => Self::ReadReply {
+                conn: ConnId(r.u64()?),
+                n: r.u64()?,
+                at: r.u64()?,
+            },
+            kind::REPLY_BYTES => {
+                let (conn, n, at) = (ConnId(r.u64()?), r.u64()?, r.u64()?);
+                let is_there = flag(r.u8()?)?;
+                let bytes = is_there.then(|| r.rest());
+                Self::ReplyBytes { conn, n, at, bytes }
+            }
+            kind::GIVE_UP => Self::GiveUp {
+                conn: ConnId(r.u64()?),
+                n: r.u64()?,
             },
             kind::IMPORTED => Self::Imported {
                 version: r.u64()?,

@@ -1,6 +1,6 @@
 //! Encodes the body of a frame.
 
-use super::message::{ChunkStatus, ImportStatus, Message, PartState};
+use super::message::{ChunkStatus, ImportStatus, Message, PartState, StageState};
 use super::parts::LeaseRecord;
 use super::read::Write;
 
@@ -212,6 +212,54 @@ impl Message<'_> {
                 to.extend_from_slice(record);
                 to.u64(*offset);
                 to.extend_from_slice(bytes);
+            }
+            Self::Stage {
+                conn,
+                n,
+                value_bytes,
+                key,
+            } => {
+                to.u64(conn.0);
+                to.u64(*n);
+                to.u64(*value_bytes);
+                to.extend_from_slice(key);
+            }
+            Self::StageBytes { conn, n, at, bytes } => {
+                to.u64(conn.0);
+                to.u64(*n);
+                to.u64(*at);
+                to.extend_from_slice(bytes);
+            }
+            Self::Staged { conn, n, taken, state } => {
+                to.u64(conn.0);
+                to.u64(*n);
+                to.u64(*taken);
+                to.u8(match state {
+                    StageState::Open => 0,
+                    StageState::Over => 1,
+                    StageState::NotOwner => 2,
+                });
+            }
+            Self::LongReply { conn, n, bytes } => {
+                to.u64(conn.0);
+                to.u64(*n);
+                to.u64(*bytes);
+            }
+            Self::ReadReply { conn, n, at } => {
+                to.u64(conn.0);
+                to.u64(*n);
+                to.u64(*at);
+            }
+            Self::ReplyBytes { conn, n, at, bytes } => {
+                to.u64(conn.0);
+                to.u64(*n);
+                to.u64(*at);
+                to.u8(u8::from(bytes.is_some()));
+                to.extend_from_slice(bytes.unwrap_or_default());
+            }
+            Self::GiveUp { conn, n } => {
+                to.u64(conn.0);
+                to.u64(*n);
             }
             Self::Imported {
                 version,

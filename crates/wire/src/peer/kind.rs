@@ -41,7 +41,14 @@ pub const UNIT_VALUE: u8 = 45;
 pub const FIND_PARTS: u8 = 46;
 pub const FOUND_PARTS: u8 = 47;
 pub const IMPORT_BODY: u8 = 48;
+pub const STAGE: u8 = 49;
+pub const STAGE_BYTES: u8 = 50;
+pub const STAGED: u8 = 51;
+pub const LONG_REPLY: u8 = 52;
+pub const READ_REPLY: u8 = 53;
+pub const REPLY_BYTES: u8 = 54;
+pub const GIVE_UP: u8 = 55;
 
 pub(super) fn is_known(kind: u8) -> bool {
-    kind == HELLO || (DELTA..=IMPORT_BODY).contains(&kind)
+    kind == HELLO || (DELTA..=GIVE_UP).contains(&kind)
 }

@@ -40,6 +40,17 @@ pub enum ChunkStatus {
     Here,
 }
 
+/// How far a value is that is sent ahead of its command.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum StageState {
+    /// Further bytes are wanted.
+    Open,
+    /// No more bytes are wanted: the command will tell why.
+    Over,
+    /// The receiver does not own the stream, or not yet: nothing of the value was taken.
+    NotOwner,
+}
+
 /// The result of an import (P10.8).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ImportStatus {
@@ -250,6 +261,52 @@ pub enum Message<'a> {
         offset: u64,
         bytes: &'a [u8],
     },
+    /// A client's command comes with a value of `value_bytes` bytes for `key`, which is sent ahead of it. Also asks how
+    /// much of it is there. `conn` and `n` are those that the command will have.
+    Stage {
+        conn: ConnId,
+        n: u64,
+        value_bytes: u64,
+        key: &'a [u8],
+    },
+    /// Bytes of that value, from `at` on.
+    StageBytes {
+        conn: ConnId,
+        n: u64,
+        at: u64,
+        bytes: &'a [u8],
+    },
+    /// The first `taken` bytes of that value are taken.
+    Staged {
+        conn: ConnId,
+        n: u64,
+        taken: u64,
+        state: StageState,
+    },
+    /// Takes the place of a `Reply` that is one value of `bytes` bytes, which the receiver reads in pieces.
+    LongReply {
+        conn: ConnId,
+        n: u64,
+        bytes: u64,
+    },
+    /// Asks for bytes of that value, from `at` on.
+    ReadReply {
+        conn: ConnId,
+        n: u64,
+        at: u64,
+    },
+    /// Bytes of that value, from `at` on; `None`: they can't be read any more.
+    ReplyBytes {
+        conn: ConnId,
+        n: u64,
+        at: u64,
+        bytes: Option<&'a [u8]>,
+    },
+    /// The client of a `Stage` or a `LongReply` has gone.
+    GiveUp {
+        conn: ConnId,
+        n: u64,
+    },
     /// The result of import `n` of that attempt. It does not depend on the epoch of a list: it stays valid.
     Imported {
         version: u64,
@@ -370,6 +427,13 @@ impl Message<'_> {
             Self::FindParts { .. } => kind::FIND_PARTS,
             Self::FoundParts { .. } => kind::FOUND_PARTS,
             Self::ImportBody { .. } => kind::IMPORT_BODY,
+            Self::Stage { .. } => kind::STAGE,
+            Self::StageBytes { .. } => kind::STAGE_BYTES,
+            Self::Staged { .. } => kind::STAGED,
+            Self::LongReply { .. } => kind::LONG_REPLY,
+            Self::ReadReply { .. } => kind::READ_REPLY,
+            Self::ReplyBytes { .. } => kind::REPLY_BYTES,
+            Self::GiveUp { .. } => kind::GIVE_UP,
         }
     }
 }

@@ -17,7 +17,7 @@ mod message;
 mod parts;
 mod read;
 
-pub use message::{ChunkStatus, Hello, ImportStatus, Message, Parity, PartState};
+pub use message::{ChunkStatus, Hello, ImportStatus, Message, Parity, PartState, StageState};
 pub use parts::{
     AliveGroups, DeltaRecord, Deltas, Groups, LeaseEntry, LeaseRecord, Leases, ObjectRecord, Objects, PartName,
     Versions,

@@ -16,6 +16,15 @@ pub enum Decoded {
         /// Bytes of the command.
         consumed: usize,
     },
+    /// The next argument is longer than [`Limits::whole_bytes_max`]. The arguments before it are decoded.
+    Long {
+        /// Where the line with its length begins.
+        line: usize,
+        /// Where its bytes begin; they are followed by CRLF.
+        start: usize,
+        /// Its length in bytes.
+        bytes: usize,
+    },
     /// The command is not yet complete.
     Incomplete {
         /// Number of bytes of input below which another call is useless.
@@ -162,6 +171,14 @@ fn bulks(
                 ProtocolError::InvalidBulkLength
             } else {
                 ProtocolError::UnauthenticatedBulkLength
+            });
+        }
+        if bytes > limits.whole_bytes_max {
+            args.resume = Resume::default();
+            return Ok(Decoded::Long {
+                line: position,
+                start,
+                bytes,
             });
         }
         // Neither addition overflows: both terms are lengths in memory, or limits far below it.

@@ -42,7 +42,7 @@ impl Old {
         let rest = range.start.saturating_sub(body)..range.end.saturating_sub(body);
         let rest = self.rest.get(rest).unwrap_or_default();
         [
-            Piece::Body(range.start.min(body)..range.end.min(body)),
+            Piece::Body(range.start.min(body) as u64..range.end.min(body) as u64),
             Piece::Bytes(rest),
         ]
     }
@@ -350,15 +350,17 @@ impl<O: Out> Operation<'_, '_, O> {
             Ok(None)
         })?;
         let Some(large) = large else { return Ok(()) };
+        let body_bytes = large.seen.bytes - large.tail.len();
+        let range = range_of(start, end, large.seen.bytes);
+        if range.len() as u64 >= self.access.streamed_bytes_min() {
+            return self.reply_long(&large, range.start as u64..range.end as u64);
+        }
         let Self { access, reply, .. } = self;
-        let body = access.body(&large.record)?;
-        let range = range_of(start, end, body.len() + large.tail.len());
+        let in_body = range.start.min(body_bytes) as u64..range.end.min(body_bytes) as u64;
+        let body = access.body(&large.record, in_body)?;
         encode::bulk_header(reply, range.len());
-        reply.extend_from_slice(
-            body.get(range.start.min(body.len())..range.end.min(body.len()))
-                .unwrap_or_default(),
-        );
-        let in_tail = range.start.saturating_sub(body.len())..range.end.saturating_sub(body.len());
+        reply.extend_from_slice(body);
+        let in_tail = range.start.saturating_sub(body_bytes)..range.end.saturating_sub(body_bytes);
         reply.extend_from_slice(large.tail.get(in_tail).unwrap_or_default());
         encode::bulk_end(reply);
         Ok(())
@@ -372,9 +374,9 @@ impl<O: Out> Operation<'_, '_, O> {
         Ok(())
     }
 
-    /// A string that the command changes, without a copy of its body. The body is here.
+    /// A string that the command changes, without its body.
     fn old_string(&mut self, at: usize) -> Result<Old, Stop> {
-        let found = self.look_string(at, |object, _| {
+        self.look_string(at, |object, _| {
             let Some(object) = object else {
                 return Ok(Old::default());
             };
@@ -386,12 +388,7 @@ impl<O: Out> Operation<'_, '_, O> {
                 body_bytes: length_of(object) - object.len(),
                 rest,
             })
-        })?;
-        if !found.record.is_empty() {
-            let body_bytes = self.access.body(&found.record)?.len();
-            return Ok(Old { body_bytes, ..found });
-        }
-        Ok(found)
+        })
     }
 
     /// Stores a string of `length` bytes that is made of these pieces of the old one and others.
@@ -399,8 +396,10 @@ impl<O: Out> Operation<'_, '_, O> {
         if old.record.is_empty() && length <= self.access.limits().value_bytes {
             let mut bytes = Vec::with_capacity(length);
             for piece in pieces {
-                if let Piece::Bytes(some) = piece {
-                    bytes.extend_from_slice(some);
+                match piece {
+                    Piece::Bytes(some) => bytes.extend_from_slice(some),
+                    Piece::Zeros(count) => bytes.resize(bytes.len() + *count as usize, 0),
+                    Piece::Body(_) => {}
                 }
             }
             return self.put(at, Seen::with(old.seen.as_ref(), &bytes));
@@ -436,11 +435,11 @@ impl<O: Out> Operation<'_, '_, O> {
         if !part.is_empty() {
             let end = offset.saturating_add(part.len());
             self.check_length(end)?;
-            let gap = vec![0; offset.saturating_sub(length)];
+            let gap = Piece::Zeros(offset.saturating_sub(length) as u64);
             let [body, rest] = old.pieces(0..offset.min(length));
             let [body_after, rest_after] = old.pieces(end.min(length)..length);
             length = length.max(end);
-            let (gap, part) = (Piece::Bytes(&gap), Piece::Bytes(part));
+            let part = Piece::Bytes(part);
             self.put_changed(1, &old, &[body, rest, gap, part, body_after, rest_after], length)?;
         }
         encode::integer(self.reply, length as i64);

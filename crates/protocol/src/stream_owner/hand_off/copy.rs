@@ -144,11 +144,8 @@ impl StreamOwner {
         }
         let sent_bytes = source.body.as_ref().map_or(0, |(_, sent_bytes)| *sent_bytes);
         let piece_bytes = PIECE_UNITS * cx.shared.arena.chunk_bytes();
-        match self.body(cx, configuration, &record) {
-            Ok(body) => {
-                let rest = body.get(sent_bytes..).unwrap_or_default();
-                source.batch.extend_from_slice(rest.get(..piece_bytes).unwrap_or(rest));
-            }
+        match self.body_from(cx, configuration, &record, sent_bytes as u64) {
+            Ok(rest) => source.batch.extend_from_slice(rest.get(..piece_bytes).unwrap_or(rest)),
             Err(_) => {
                 let moved_at = self.body_moved_at(&record).unwrap_or(Time(0));
                 let until = moved_at + cx.shared.parameters.hand_off_timeout;

@@ -1,10 +1,12 @@
-//! Bodies of large values on their way to readers (P14.7). A body never changes, so all readers of a value share it.
+//! Bodies of large values on their way to readers (P14.7), whole or in ranges. A body never changes, so all readers of a
+//! range share it.
 
 use super::{StreamOwner, decode};
 use crate::context::Context;
 use crate::interface::{Channel, Out};
 use crate::parts::{is_sound, positions_in_memory, to_wire};
 use crate::stream_owner::Stop;
+use core::ops::Range;
 use paritas_base::configuration::Configuration;
 use paritas_base::{Incarnation, NodeId, Position, Span, Time};
 use paritas_large::{GroupId, Part, Reader, Record, Request};
@@ -17,7 +19,15 @@ use std::sync::Arc;
 const HELD_PART: u64 = 8;
 const HELD_BYTES_MIN: u64 = 32 << 20;
 
-/// One body that is read.
+/// The group of a body's data, and a range of the body in bytes.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Name {
+    group: GroupId,
+    from: u64,
+    to: u64,
+}
+
+/// One body, or a range of it, that is read.
 #[derive(Debug)]
 struct Body {
     record: Arc<Record>,
@@ -32,10 +42,10 @@ struct Body {
     moved_at: Time,
 }
 
-/// Bodies by the group of their data.
+/// All ranges that are read or held.
 #[derive(Debug, Default)]
 pub(super) struct Bodies {
-    all: BTreeMap<GroupId, Body>,
+    all: BTreeMap<Name, Body>,
     /// Units that were asked for, by the number of the request.
     requests: BTreeMap<u64, Requested>,
 }
@@ -52,14 +62,21 @@ impl Bodies {
 
 #[derive(Debug)]
 struct Requested {
-    group: GroupId,
+    of: Name,
     request: Request,
     from: (NodeId, Incarnation),
     until: Time,
 }
 
+impl Body {
+    /// Bytes that it has, or will have.
+    fn bytes_max(name: &Name) -> u64 {
+        name.to - name.from
+    }
+}
+
 impl StreamOwner {
-    /// The bytes of a body, once they are here. `record` is that of an object, without its length byte.
+    /// The bytes of a range of a body, once they are here. `record` is that of an object, without its length byte.
     ///
     /// # Errors
     /// [`Stop::Wait`] until all bytes are here.
@@ -68,15 +85,31 @@ impl StreamOwner {
         cx: &mut Context<'_, O>,
         configuration: &Configuration,
         record: &[u8],
+        range: Range<u64>,
     ) -> Result<&[u8], Stop> {
         // A damaged object may be repaired.
         let record = decode(record).ok_or(Stop::Wait)?;
-        let group = record.data_group;
-        if !self.large.bodies.all.contains_key(&group) {
-            self.begin_body(cx, configuration, record)?;
+        self.body_of(cx, configuration, &record, range)
+    }
+
+    /// The same for a record that is decoded.
+    pub(super) fn body_of<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        configuration: &Configuration,
+        record: &Arc<Record>,
+        range: Range<u64>,
+    ) -> Result<&[u8], Stop> {
+        let range = range.start..range.end.min(record.body_bytes);
+        if range.is_empty() {
+            return Ok(&[]);
+        }
+        let name = name_of(record, &range);
+        if !self.large.bodies.all.contains_key(&name) {
+            self.begin_body(cx, configuration, record.clone(), &name)?;
         }
         let now = cx.mono();
-        let body = self.large.bodies.all.get_mut(&group).ok_or(Stop::Wait)?;
+        let body = self.large.bodies.all.get_mut(&name).ok_or(Stop::Wait)?;
         body.wanted_at = now;
         body.is_taken |= body.reader.is_done();
         match body.is_taken {
@@ -85,23 +118,85 @@ impl StreamOwner {
         }
     }
 
-    /// The bytes of a body that is here, to be given back by [`Self::give_body`].
-    pub(super) fn take_body(&mut self, record: &Record) -> Option<Vec<u8>> {
-        let body = self.large.bodies.all.get_mut(&record.data_group)?;
+    /// The window of a body that has the byte `at`: whole rows, about [`Parameters::piece_bytes`].
+    ///
+    /// [`Parameters::piece_bytes`]: crate::Parameters::piece_bytes
+    pub(super) fn window_of<O: Out>(cx: &Context<'_, O>, record: &Record, at: u64) -> Range<u64> {
+        let unit_bytes = cx.shared.arena.chunk_bytes() as u64;
+        let row_bytes = unit_bytes * u64::from(record.class.data());
+        let rows = (cx.shared.parameters.piece_bytes / row_bytes).max(1);
+        let from = at / (rows * row_bytes) * (rows * row_bytes);
+        from..(from + rows * row_bytes).min(record.body_bytes)
+    }
+
+    /// The rest of the window that has the byte `at`, once it is here. The window behind it is asked for.
+    ///
+    /// # Errors
+    /// [`Stop::Wait`] until all bytes of the window are here.
+    pub(super) fn window<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        configuration: &Configuration,
+        record: &Arc<Record>,
+        at: u64,
+    ) -> Result<&[u8], Stop> {
+        if at >= record.body_bytes {
+            return Ok(&[]);
+        }
+        let window = Self::window_of(cx, record, at);
+        if window.end < record.body_bytes {
+            let next = Self::window_of(cx, record, window.end);
+            // It only comes sooner: it is asked for again when it is needed.
+            let _ = self.body_of(cx, configuration, record, next);
+        }
+        let skipped = at.saturating_sub(window.start) as usize;
+        let bytes = self.body_of(cx, configuration, record, window)?;
+        Ok(bytes.get(skipped..).unwrap_or_default())
+    }
+
+    /// The same for a record that is not decoded.
+    ///
+    /// # Errors
+    /// As for [`Self::window`].
+    pub(in crate::stream_owner) fn body_from<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        configuration: &Configuration,
+        record: &[u8],
+        at: u64,
+    ) -> Result<&[u8], Stop> {
+        let record = decode(record).ok_or(Stop::Wait)?;
+        self.window(cx, configuration, &record, at)
+    }
+
+    /// The bytes of a range that is here, to be given back by [`Self::give_body`].
+    pub(super) fn take_body(&mut self, record: &Record, range: &Range<u64>) -> Option<Vec<u8>> {
+        let body = self.large.bodies.all.get_mut(&name_of(record, range))?;
         body.is_taken.then(|| core::mem::take(&mut body.bytes))
     }
 
     /// Ends [`Self::take_body`].
-    pub(super) fn give_body(&mut self, record: &Record, bytes: Vec<u8>) {
-        if let Some(body) = self.large.bodies.all.get_mut(&record.data_group) {
+    pub(super) fn give_body(&mut self, record: &Record, range: &Range<u64>, bytes: Vec<u8>) {
+        if let Some(body) = self.large.bodies.all.get_mut(&name_of(record, range)) {
             body.bytes = bytes;
+        }
+    }
+
+    /// A range that is needed no more.
+    pub(super) fn end_body<O: Out>(&mut self, cx: &mut Context<'_, O>, record: &Record, range: &Range<u64>) {
+        let name = name_of(record, range);
+        if self.large.bodies.all.get(&name).is_some_and(|body| body.is_taken) {
+            self.drop_body(cx, &name);
         }
     }
 
     /// When bytes of a body came last.
     pub(crate) fn body_moved_at(&self, record: &[u8]) -> Option<Time> {
-        let body = self.large.bodies.all.get(&decode(record)?.data_group);
-        body.map(|body| body.moved_at)
+        let group = decode(record)?.data_group;
+        let all = self.large.bodies.all.iter();
+        all.filter(|(name, _)| name.group == group)
+            .map(|(_, body)| body.moved_at)
+            .max()
     }
 
     fn begin_body<O: Out>(
@@ -109,15 +204,17 @@ impl StreamOwner {
         cx: &mut Context<'_, O>,
         configuration: &Configuration,
         record: Arc<Record>,
+        name: &Name,
     ) -> Result<(), Stop> {
         let now = cx.mono();
         let held_max = HELD_BYTES_MIN.max(cx.shared.maxmemory_bytes / HELD_PART);
-        while cx.shared.bodies_bytes > 0 && cx.shared.bodies_bytes + record.body_bytes > held_max {
+        let bytes = Body::bytes_max(name);
+        while cx.shared.bodies_bytes > 0 && cx.shared.bodies_bytes + bytes > held_max {
             let all = self.large.bodies.all.iter();
             let done = all.filter(|(_, body)| body.is_taken && body.wanted_at < now);
             let oldest = done.min_by_key(|(_, body)| body.wanted_at);
-            let oldest = oldest.map(|(group, _)| *group).ok_or(Stop::Wait)?;
-            self.drop_body(cx, oldest);
+            let oldest = oldest.map(|(name, _)| name.clone()).ok_or(Stop::Wait)?;
+            self.drop_body(cx, &oldest);
         }
         let positions = positions_in_memory(cx, configuration);
         let layout = record.layout(cx.shared.arena.chunk_bytes() as u32).ok_or(Stop::Wait)?;
@@ -136,8 +233,8 @@ impl StreamOwner {
         }
         let rank = |part: &Part| Some(u32::from(part.position != x.0));
         let body = Body {
-            reader: Reader::new(layout, placement, 0..layout.body_bytes(), rank),
-            bytes: Vec::with_capacity(record.body_bytes as usize),
+            reader: Reader::new(layout, placement, name.from..name.to, rank),
+            bytes: Vec::with_capacity(bytes as usize),
             record,
             is_taken: false,
             is_stuck: false,
@@ -145,35 +242,32 @@ impl StreamOwner {
             moved_at: now,
         };
         self.begin_work(cx);
-        cx.shared.bodies_bytes += body.record.body_bytes;
-        self.large.bodies.all.insert(group, body);
-        self.ask_units(cx, configuration, group);
+        cx.shared.bodies_bytes += bytes;
+        self.large.bodies.all.insert(name.clone(), body);
+        self.ask_units(cx, configuration, name);
         Ok(())
     }
 
-    fn drop_body<O: Out>(&mut self, cx: &mut Context<'_, O>, group: GroupId) {
-        if let Some(body) = self.large.bodies.all.remove(&group) {
-            cx.shared.bodies_bytes = cx.shared.bodies_bytes.saturating_sub(body.record.body_bytes);
+    fn drop_body<O: Out>(&mut self, cx: &mut Context<'_, O>, name: &Name) {
+        if let Some(body) = self.large.bodies.all.remove(name) {
+            cx.shared.bodies_bytes = cx.shared.bodies_bytes.saturating_sub(Body::bytes_max(name));
             self.large.ledger.unpin(&body.record);
-            self.large
-                .bodies
-                .requests
-                .retain(|_, requested| requested.group != group);
+            self.large.bodies.requests.retain(|_, requested| requested.of != *name);
         }
     }
 
     /// The role ends.
     pub(crate) fn drop_bodies<O: Out>(&mut self, cx: &mut Context<'_, O>) {
-        let all: Vec<GroupId> = self.large.bodies.all.keys().copied().collect();
-        for group in all {
-            self.drop_body(cx, group);
+        let all: Vec<Name> = self.large.bodies.all.keys().cloned().collect();
+        for name in all {
+            self.drop_body(cx, &name);
         }
     }
 
     /// Asks holders for what the reader wants next.
-    fn ask_units<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration, group: GroupId) {
+    fn ask_units<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration, name: &Name) {
         let Bodies { all, requests } = &mut self.large.bodies;
-        let Some(body) = all.get_mut(&group) else { return };
+        let Some(body) = all.get_mut(name) else { return };
         loop {
             let request = match body.reader.next_request() {
                 Ok(Some(request)) => request,
@@ -194,7 +288,7 @@ impl StreamOwner {
             match sent {
                 Some(from) => {
                     let requested = Requested {
-                        group,
+                        of: name.clone(),
                         request,
                         from: (from.node, from.incarnation),
                         until: cx.after(cx.shared.parameters.resend),
@@ -234,7 +328,7 @@ impl StreamOwner {
         requested: &Requested,
         bytes: Option<Vec<u8>>,
     ) {
-        let Some(body) = self.large.bodies.all.get_mut(&requested.group) else {
+        let Some(body) = self.large.bodies.all.get_mut(&requested.of) else {
             return;
         };
         if bytes.is_some() {
@@ -246,8 +340,9 @@ impl StreamOwner {
         if reader.is_done() {
             self.wake.progress = true;
             self.hand_offs.hurry(cx.now.mono);
+            self.on_window(cx, configuration, requested.of.group);
         } else {
-            self.ask_units(cx, configuration, requested.group);
+            self.ask_units(cx, configuration, &requested.of);
         }
     }
 
@@ -264,9 +359,9 @@ impl StreamOwner {
         let taken = cx.shared.parameters.resend;
         let kept = |body: &Body| if body.is_taken { taken } else { forgotten };
         let over = all.filter(|(_, body)| now > body.wanted_at + kept(body));
-        let over: Vec<GroupId> = over.map(|(group, _)| *group).collect();
-        for group in over {
-            self.drop_body(cx, group);
+        let over: Vec<Name> = over.map(|(name, _)| name.clone()).collect();
+        for name in over {
+            self.drop_body(cx, &name);
         }
         let is_late = |requested: &Requested| {
             let (node, incarnation) = requested.from;
@@ -286,21 +381,26 @@ impl StreamOwner {
         }
         let stuck = self.large.bodies.all.iter_mut().filter(|(_, body)| body.is_stuck);
         let mut again = Vec::new();
-        for (group, body) in stuck {
+        for (name, body) in stuck {
             // A unit may be wrong although no holder is lost.
             if body.record.class.tolerance() < configuration.parity {
                 self.large.losses.suspect(&body.record, now);
             }
             body.is_stuck = false;
             body.reader.ask_again();
-            again.push(*group);
+            again.push(name.clone());
         }
-        for group in again {
-            self.large
-                .bodies
-                .requests
-                .retain(|_, requested| requested.group != group);
-            self.ask_units(cx, configuration, group);
+        for name in again {
+            self.large.bodies.requests.retain(|_, requested| requested.of != name);
+            self.ask_units(cx, configuration, &name);
         }
+    }
+}
+
+fn name_of(record: &Record, range: &Range<u64>) -> Name {
+    Name {
+        group: record.data_group,
+        from: range.start,
+        to: range.end,
     }
 }

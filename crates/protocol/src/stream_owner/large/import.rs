@@ -88,7 +88,7 @@ impl StreamOwner {
             return Err(Refused::Unknown);
         };
         let of = Origin::Import(value.number);
-        match self.send_value(cx, configuration, of, offset as usize, &[bytes]) {
+        match self.send_value(cx, configuration, of, offset, bytes) {
             // The same blocks have the same checks: the bytes are those of the source.
             Ok(own) if own.checks == source.checks => {
                 value.record = Some(own);
@@ -104,7 +104,7 @@ impl StreamOwner {
                     imported.all.remove(record);
                     return Err(Refused::Unknown);
                 };
-                value.bytes = uploading.sent_bytes as u64;
+                value.bytes = uploading.sent_bytes;
                 let is_taken = value.bytes >= offset + bytes.len() as u64;
                 match is_taken && !uploading.upload.is_sent() {
                     true => Ok(Taken::Piece),
@@ -162,7 +162,7 @@ impl StreamOwner {
         } else {
             // Holders may have changed since.
             let of = Origin::Import(value.number);
-            match self.send_value(cx, configuration, of, own.body_bytes as usize, &[]) {
+            match self.send_value(cx, configuration, of, own.body_bytes, &[]) {
                 Ok(record) => Ok(record),
                 Err(Stop::Wait) if self.large.uploads.contains_key(&of) => Err(Refused::Wait),
                 Err(_) => Err(Refused::Unknown),

@@ -18,7 +18,7 @@ use paritas_wire::peer::{self, Message};
 use std::sync::Arc;
 
 /// The longest value in bytes.
-pub const LARGE_VALUE_BYTES_MAX: usize = 16 << 20;
+pub const LARGE_VALUE_BYTES_MAX: usize = 512 << 20;
 
 /// Units of a part that are taken before the command that sends them runs again: half of those that may be under way.
 const TAKEN_PER_RUN: u32 = paritas_large::UNTAKEN_MAX / 2;
@@ -40,41 +40,35 @@ pub(crate) struct Made<'a> {
 pub enum Piece<'v> {
     /// Bytes that the caller gives.
     Bytes(&'v [u8]),
-    /// A range of the body of another value, which is here already.
-    Body(Range<usize>),
+    /// A range of the body of another value.
+    Body(Range<u64>),
+    /// This number of zeros.
+    Zeros(u64),
 }
 
-impl<'v> Piece<'v> {
-    fn of<'b>(&self, body: &'b [u8]) -> &'b [u8]
-    where
-        'v: 'b,
-    {
-        match self {
-            Self::Bytes(bytes) => bytes,
-            Self::Body(range) => body.get(range.clone()).unwrap_or_default(),
-        }
-    }
-
+impl Piece<'_> {
     /// Number of bytes.
-    pub fn length(&self) -> usize {
+    pub fn length(&self) -> u64 {
         match self {
-            Self::Bytes(bytes) => bytes.len(),
-            Self::Body(range) => range.len(),
+            Self::Bytes(bytes) => bytes.len() as u64,
+            Self::Body(range) => range.end - range.start,
+            Self::Zeros(count) => *count,
         }
     }
 }
 
-/// What of a value in pieces is at `from`, at most up to `end`: the rest of one piece.
-fn rest_of<'v>(value: &[&'v [u8]], from: usize, end: usize) -> Option<&'v [u8]> {
-    let mut at = 0;
-    for piece in value {
-        let after = at + piece.len();
-        if from < after {
-            return piece
-                .get(from - at..after.min(end) - at)
-                .filter(|rest| !rest.is_empty());
+/// Zeros of a piece are written in runs of this length.
+static ZEROS: [u8; 4096] = [0; 4096];
+
+/// The piece that has the byte `at` of a value, and the offset in it.
+fn piece_at<'p, 'v>(pieces: &'p [Piece<'v>], at: u64) -> Option<(&'p Piece<'v>, u64)> {
+    let mut from = 0;
+    for piece in pieces {
+        let to = from + piece.length();
+        if at < to {
+            return Some((piece, at - from));
         }
-        at = after;
+        from = to;
     }
     None
 }
@@ -86,7 +80,7 @@ pub(in crate::stream_owner) struct Uploading {
     /// What the command has made the value from.
     basis: Box<[u8]>,
     /// Bytes of the body that were sent.
-    pub(super) sent_bytes: usize,
+    pub(super) sent_bytes: u64,
     /// When its command ran last, and when units were sent or taken last. A value that is begun again and again does
     /// not move.
     wanted_at: Time,
@@ -95,45 +89,18 @@ pub(in crate::stream_owner) struct Uploading {
 }
 
 impl StreamOwner {
-    /// Sends what may be sent of a value, which comes in pieces. Returns its record when an object may name it.
+    /// Sends what may be sent of a value that has begun. `bytes` are those from `offset` on, or some of them. Returns its
+    /// record when an object may name it.
     ///
     /// # Errors
     /// [`Stop::Wait`] until every holder has its part. A refusal if a holder has no memory for it.
-    pub(crate) fn upload<O: Out>(
-        &mut self,
-        cx: &mut Context<'_, O>,
-        configuration: &Configuration,
-        ticket: Ticket,
-        made: &Made<'_>,
-        value: &[&[u8]],
-    ) -> Result<Arc<Record>, Stop> {
-        let of = Origin::Command(ticket);
-        // A key that the value is made from has changed since.
-        let uploading = self.large.uploads.get(&of);
-        let is_of_another = uploading.is_some_and(|uploading| *uploading.basis != *made.basis);
-        if is_of_another && !cx.rules().fault(Fault::SwapWithoutCompare) {
-            self.end_upload_of(of, false);
-        }
-        if !self.large.uploads.contains_key(&of) {
-            let value_bytes = value.iter().map(|piece| piece.len() as u64).sum();
-            let staged = self.stage(cx, configuration, made, value_bytes);
-            let record = staged.ok_or(Stop::Refused(WriteRefusal::TooLarge))?;
-            self.begin_upload(cx, configuration, of, made.basis, record)?;
-        }
-        self.send_value(cx, configuration, of, 0, value)
-    }
-
-    /// Sends what may be sent of a value that has begun. `bytes`, in pieces, are those from `offset` on, or some.
-    ///
-    /// # Errors
-    /// Those of [`Self::upload`].
     pub(super) fn send_value<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,
         configuration: &Configuration,
         of: Origin,
-        offset: usize,
-        bytes: &[&[u8]],
+        offset: u64,
+        bytes: &[u8],
     ) -> Result<Arc<Record>, Stop> {
         let now = cx.mono();
         let redundancy = cx.shared.cluster.min_redundancy.min(cx.shared.cluster.parity);
@@ -145,15 +112,19 @@ impl StreamOwner {
         uploading.wanted_at = now;
         let Uploading { upload, sent_bytes, .. } = uploading;
         let upload_bytes = upload.staged().body_bytes;
-        let body_bytes = (upload_bytes as usize).saturating_sub(offset);
+        let in_body = upload_bytes.saturating_sub(offset).min(bytes.len() as u64) as usize;
+        let bytes = bytes.get(..in_body).unwrap_or_default();
         tell(cx, configuration, (stream, term), upload, &holders, false);
         let before = *sent_bytes;
         // Of a short last row, units may be left behind the last byte.
-        let is_all = |sent: usize| (sent as u64 == upload_bytes).then_some(&[][..]);
+        let rest_of = |at: usize, sent: u64| match bytes.get(at..).filter(|rest| !rest.is_empty()) {
+            None if sent == upload_bytes => Some(&[][..]),
+            rest => rest,
+        };
         while upload.may_send()
             && !upload.is_sent()
             && let Some(at) = sent_bytes.checked_sub(offset)
-            && let Some(rest) = rest_of(bytes, at, body_bytes).or_else(|| is_all(*sent_bytes))
+            && let Some(rest) = rest_of(at as usize, *sent_bytes)
         {
             let taken = upload.push(rest, |position, name, unit, bytes| {
                 if let Some(holder) = configuration.tenure(Position(position)) {
@@ -162,7 +133,7 @@ impl StreamOwner {
                     cx.send(&holder, Channel::Bulk, stream, configuration.epoch, &message);
                 }
             });
-            *sent_bytes += taken;
+            *sent_bytes += taken as u64;
             if taken == 0 {
                 break;
             }
@@ -223,7 +194,7 @@ impl StreamOwner {
     }
 
     /// Chooses class and positions of a value, and gives out ids for its groups. `None` if it cannot have parts.
-    fn stage<O: Out>(
+    pub(super) fn stage_groups<O: Out>(
         &mut self,
         cx: &Context<'_, O>,
         configuration: &Configuration,
@@ -252,11 +223,10 @@ impl StreamOwner {
         ledger.stage(class, placement.first(), 0, layout.body_bytes())
     }
 
-    /// Writes the value of an object again, in another class. Its body must be here ([`Self::body`]). Returns the new
-    /// record, and the new tail.
+    /// Writes the value of an object again, in another class. Returns the new record, and the new tail.
     ///
     /// # Errors
-    /// Those of [`Self::upload`].
+    /// Those of [`Self::upload_pieces`].
     pub(crate) fn upload_again<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,
@@ -273,16 +243,16 @@ impl StreamOwner {
             class: Some(class),
             same_as: Some(&old),
         };
-        let pieces = [Piece::Body(0..old.body_bytes as usize), Piece::Bytes(tail)];
+        let pieces = [Piece::Body(0..old.body_bytes), Piece::Bytes(tail)];
         self.upload_pieces(cx, configuration, ticket, &made, record, &pieces)
     }
 
     /// Sends what may be sent of a value that is made of the body of another one, and of other bytes. `record` is that
-    /// of the other value, whose body must be here ([`Self::body`]), or empty if no piece is of a body. Nothing of the
-    /// body is copied: the command is run many times. Returns the record, and the tail of the value.
+    /// of the other value, or empty if no piece is of a body. The body is read in windows. Returns the record when an
+    /// object may name it, and the tail of the value.
     ///
     /// # Errors
-    /// Those of [`Self::upload`].
+    /// [`Stop::Wait`] until every holder has its part. A refusal if a holder has no memory for it.
     pub(crate) fn upload_pieces<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,
@@ -296,26 +266,85 @@ impl StreamOwner {
             [] => None,
             record => Some(super::decode(record).ok_or(Stop::Wait)?),
         };
-        // Taken for the time of the call: the body is part of the owner, which the upload changes.
-        let body = match &old {
-            Some(old) => self.take_body(old).ok_or(Stop::Wait)?,
-            None => Vec::new(),
-        };
-        let value: Vec<&[u8]> = pieces.iter().map(|piece| piece.of(&body)).collect();
-        let sealed = self.upload(cx, configuration, ticket, made, &value);
-        let sealed = sealed.map(|sealed| {
-            let mut tail = Vec::new();
-            let mut at = sealed.body_bytes as usize;
-            while let Some(rest) = rest_of(&value, at, usize::MAX) {
-                tail.extend_from_slice(rest);
-                at += rest.len();
-            }
-            (sealed, tail)
-        });
-        if let Some(old) = &old {
-            self.give_body(old, body);
+        let of = Origin::Command(ticket);
+        // A key that the value is made from has changed since.
+        let uploading = self.large.uploads.get(&of);
+        let is_of_another = uploading.is_some_and(|uploading| *uploading.basis != *made.basis);
+        if is_of_another && !cx.rules().fault(Fault::SwapWithoutCompare) {
+            self.end_upload_of(of, false);
         }
-        sealed
+        let value_bytes = pieces.iter().map(Piece::length).sum();
+        if !self.large.uploads.contains_key(&of) {
+            let staged = self.stage_groups(cx, configuration, made, value_bytes);
+            let record = staged.ok_or(Stop::Refused(WriteRefusal::TooLarge))?;
+            self.begin_upload(cx, configuration, of, made.basis, record)?;
+        }
+        let sealed = loop {
+            let Some(uploading) = self.large.uploads.get(&of) else {
+                return Err(Stop::Wait);
+            };
+            let (at, body_bytes) = (uploading.sent_bytes, uploading.upload.staged().body_bytes);
+            let piece = piece_at(pieces, at).filter(|_| at < body_bytes);
+            let sent = match piece {
+                None => self.send_value(cx, configuration, of, at, &[]),
+                Some(piece) => self.with_piece(cx, configuration, old.as_ref(), piece, |owner, cx, bytes| {
+                    owner.send_value(cx, configuration, of, at, bytes)
+                })?,
+            };
+            match sent {
+                Ok(sealed) => break sealed,
+                Err(stop) => {
+                    let uploading = self.large.uploads.get(&of);
+                    if stop != Stop::Wait || uploading.is_none_or(|uploading| uploading.sent_bytes == at) {
+                        return Err(stop);
+                    }
+                }
+            }
+        };
+        let mut tail = Vec::new();
+        let mut at = sealed.body_bytes;
+        while let Some(piece) = piece_at(pieces, at) {
+            at += self.with_piece(cx, configuration, old.as_ref(), piece, |_, _, bytes| {
+                tail.extend_from_slice(bytes);
+                bytes.len() as u64
+            })?;
+        }
+        Ok((sealed, tail))
+    }
+
+    /// Calls `then` with bytes of a piece from an offset on: with all, or with some. At least one is there.
+    ///
+    /// # Errors
+    /// [`Stop::Wait`] while the bytes of a body are not here.
+    fn with_piece<O: Out, T>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        configuration: &Configuration,
+        old: Option<&Arc<Record>>,
+        (piece, offset): (&Piece<'_>, u64),
+        then: impl FnOnce(&mut Self, &mut Context<'_, O>, &[u8]) -> T,
+    ) -> Result<T, Stop> {
+        let rest_bytes = piece.length() - offset;
+        let (at, old) = match (piece, old) {
+            (Piece::Body(range), Some(old)) => (range.start + offset, old),
+            (Piece::Bytes(bytes), _) => {
+                let rest = bytes.get(offset as usize..).unwrap_or_default();
+                return Ok(then(self, cx, rest));
+            }
+            _ => {
+                let zeros = ZEROS.get(..rest_bytes.min(ZEROS.len() as u64) as usize);
+                return Ok(then(self, cx, zeros.unwrap_or_default()));
+            }
+        };
+        self.window(cx, configuration, old, at)?;
+        let window = Self::window_of(cx, old, at);
+        // Taken for the time of the call: it is part of the owner, which the upload changes.
+        let bytes = self.take_body(old, &window).ok_or(Stop::Wait)?;
+        let rest = bytes.get((at - window.start) as usize..).unwrap_or_default();
+        let some = rest.get(..rest_bytes.min(rest.len() as u64) as usize);
+        let result = then(self, cx, some.unwrap_or_default());
+        self.give_body(old, &window, bytes);
+        Ok(result)
     }
 
     /// When something of a value was sent or answered last.
@@ -387,8 +416,13 @@ impl StreamOwner {
         }
         // The command need not run for each unit.
         let must_run = !matches!(state, peer::PartState::Taken(units) if units % TAKEN_PER_RUN != 0);
-        match of {
-            Origin::Command(_) => self.wake.progress |= must_run,
+        match *of {
+            Origin::Command(ticket) => {
+                self.wake.progress |= must_run;
+                if must_run {
+                    self.go_on_staged(cx, configuration, ticket, false);
+                }
+            }
             Origin::Import(_) if must_run => self.hand_offs.hurry(cx.now.mono),
             Origin::Import(_) => {}
         }

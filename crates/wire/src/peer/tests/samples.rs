@@ -301,6 +301,62 @@ pub(super) fn with_each(mut check: impl FnMut(&Message<'_>)) {
             offset: n(5),
             bytes: b"body",
         },
+        Message::Stage {
+            conn: ConnId(n(1)),
+            n: n(2),
+            value_bytes: n(3),
+            key: b"key",
+        },
+        Message::StageBytes {
+            conn: ConnId(n(1)),
+            n: n(2),
+            at: n(3),
+            bytes: b"value",
+        },
+        Message::Staged {
+            conn: ConnId(n(1)),
+            n: n(2),
+            taken: n(3),
+            state: StageState::Open,
+        },
+        Message::Staged {
+            conn: ConnId(n(1)),
+            n: n(2),
+            taken: n(3),
+            state: StageState::Over,
+        },
+        Message::Staged {
+            conn: ConnId(n(1)),
+            n: n(2),
+            taken: n(3),
+            state: StageState::NotOwner,
+        },
+        Message::LongReply {
+            conn: ConnId(n(1)),
+            n: n(2),
+            bytes: n(3),
+        },
+        Message::ReadReply {
+            conn: ConnId(n(1)),
+            n: n(2),
+            at: n(3),
+        },
+        Message::ReplyBytes {
+            conn: ConnId(n(1)),
+            n: n(2),
+            at: n(3),
+            bytes: Some(b"value"),
+        },
+        Message::ReplyBytes {
+            conn: ConnId(n(1)),
+            n: n(2),
+            at: n(3),
+            bytes: None,
+        },
+        Message::GiveUp {
+            conn: ConnId(n(1)),
+            n: n(2),
+        },
         Message::Imported {
             version: n(1),
             term: n32(2),

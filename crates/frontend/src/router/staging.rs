@@ -1,0 +1,493 @@
+//! A command whose value is too long to be held: the value goes to its owner as it comes (P14.13). When all of it has
+//! gone there, the command runs without it.
+
+use super::client::{Caller, Client};
+use super::stuck::wait_max;
+use super::{Dispatcher, Ran, Router, Turn, forward, lists_tenure};
+use crate::dialect::Refusal;
+use paritas_base::configuration::Tenure;
+use paritas_base::{ConnId, Epoch, NodeId, Span, StreamId, Time};
+use paritas_protocol::{
+    Channel, Context, LARGE_VALUE_BYTES_MAX, Lists, Out, Phase, Port, Ticket, WriteRefusal,
+};
+use paritas_wire::command::{self, Command};
+use paritas_wire::peer::{Message, StageState};
+use paritas_wire::resp::{ArgList, Args, Decoded, Limits, ProtocolError, decode};
+
+/// While more than this number of bytes waits to be sent to a peer, no further piece is sent.
+const LINK_BYTES_SOFT_MAX: usize = 1 << 20;
+/// The most bytes of the arguments behind the value.
+const AFTER_BYTES_MAX: usize = 64 << 10;
+/// A client that sends fewer than `SLOW_BYTES` of a value in this time holds memory for nothing: its value is given up.
+const SLOW_SPAN: Span = Span::from_secs(10);
+const SLOW_BYTES: u64 = 640 << 10;
+
+/// The argument that may be that long.
+fn value_at(id: Command) -> Option<usize> {
+    match id {
+        Command::Set | Command::Setnx | Command::Getset => Some(2),
+        Command::Setex | Command::Psetex => Some(3),
+        _ => None,
+    }
+}
+
+/// Where the bytes of the value go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Way {
+    /// Not known yet.
+    Open,
+    /// To the owner at this node.
+    Here(Tenure),
+    /// To another node, which was asked.
+    Asked(Tenure, Epoch),
+    /// To another node, which takes them.
+    There(Tenure, Epoch),
+    /// Nowhere: the command will be refused.
+    Away,
+}
+
+/// One command with its value.
+#[derive(Debug)]
+pub(crate) struct Staging {
+    /// The number of the command.
+    pub(crate) n: u64,
+    /// The command up to the value, as the client sent it.
+    head: Vec<u8>,
+    key: Vec<u8>,
+    stream: StreamId,
+    value_bytes: u64,
+    /// Bytes of the value that the client has sent.
+    at: u64,
+    way: Way,
+    /// Why the command is refused without being run.
+    refusal: Option<Refusal>,
+    /// Bytes that the owner at another node has not said it has taken: those before `at`.
+    untaken: Vec<u8>,
+    /// When something moved last, and when the owner was told last that the value still comes.
+    moved_at: Time,
+    told_at: Time,
+    /// Bytes of the value at the beginning of this time.
+    measured: (u64, Time),
+}
+
+impl Staging {
+    pub(crate) fn held_bytes(&self) -> usize {
+        size_of::<Self>() + self.head.capacity() + self.key.capacity() + self.untaken.capacity()
+    }
+
+    fn taken(&self) -> u64 {
+        self.at - self.untaken.len() as u64
+    }
+}
+
+/// What a command with a long value waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Then {
+    /// More input.
+    Input,
+    /// The owner.
+    Stalled,
+    /// Nothing: it has a segment.
+    Done,
+    /// The input is no command: the connection ends.
+    Broken(ProtocolError),
+    /// It has a segment, and the connection ends after it.
+    Close,
+}
+
+impl Dispatcher {
+    /// A command comes whose next argument is too long to be held: `args` are those before it, in `head`.
+    pub(crate) fn begin_staging<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        lists: &Lists,
+        client: &mut Client,
+        args: ArgList<'_>,
+        head: &[u8],
+        value_bytes: usize,
+    ) {
+        let spec = command::lookup(args.arg(0));
+        let is_value = spec.is_some_and(|spec| value_at(spec.id) == Some(args.len()));
+        let bytes_max = match is_value {
+            true => LARGE_VALUE_BYTES_MAX,
+            false => cx.shared.parameters.streamed_bytes_min as usize,
+        };
+        let is_too_long = !is_value || value_bytes > bytes_max;
+        let refusal = WriteRefusal::ValueTooLong {
+            bytes: value_bytes,
+            bytes_max,
+        };
+        let stream = cx.shared.slots.stream_of(command::slot(args.arg(1)));
+        // A client of the strict port is told where the owner is.
+        let is_elsewhere = client.port == Port::Cluster && lists.owner(stream).is_none();
+        let now = cx.mono();
+        let staging = Staging {
+            n: client.take_n(),
+            head: head.to_vec(),
+            key: args.arg(1).to_vec(),
+            stream,
+            value_bytes: value_bytes as u64,
+            at: 0,
+            way: if is_too_long || is_elsewhere { Way::Away } else { Way::Open },
+            refusal: is_too_long.then_some(Refusal::Write(refusal)),
+            untaken: Vec::new(),
+            moved_at: now,
+            told_at: now,
+            measured: (0, now),
+        };
+        client.staging = Some(Box::new(staging));
+        if let Caller::Local(conn) = client.caller {
+            self.staging.push(conn);
+        }
+        self.check_at = self.check_at.min(now + cx.shared.parameters.lease_renewal);
+    }
+
+    /// Takes input of a command with a long value. Returns how much of it, and what it waits for.
+    pub(crate) fn go_on_staging<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        lists: &mut Lists,
+        client: &mut Client,
+        turn: &mut Turn<'_>,
+        input: &[u8],
+    ) -> (usize, Then) {
+        let Some(mut staging) = client.staging.take() else {
+            return (0, Then::Done);
+        };
+        let mut used = 0;
+        let then = loop {
+            let rest = input.get(used..).unwrap_or_default();
+            let left = (staging.value_bytes - staging.at) as usize;
+            if left == 0 {
+                break None;
+            }
+            let rest = rest.get(..left).unwrap_or(rest);
+            if rest.is_empty() {
+                break Some(Then::Input);
+            }
+            match self.send_on(cx, lists, client, &mut staging, rest) {
+                0 if staging.way == Way::Away => {}
+                0 => break Some(Then::Stalled),
+                some => {
+                    used += some;
+                    staging.at += some as u64;
+                    staging.moved_at = cx.mono();
+                }
+            }
+        };
+        let is_taken = staging.untaken.is_empty() || staging.way == Way::Away;
+        client.staging = Some(staging);
+        match then {
+            Some(then) => (used, then),
+            None if !is_taken => (used, Then::Stalled),
+            None => {
+                let rest = input.get(used..).unwrap_or_default();
+                let (more, then) = self.run_staged(cx, lists, client, turn, rest);
+                (used + more, then)
+            }
+        }
+    }
+
+    /// Sends on some bytes of the value. Returns how many. 0: it must wait, or the way has changed.
+    fn send_on<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        lists: &mut Lists,
+        client: &Client,
+        staging: &mut Staging,
+        bytes: &[u8],
+    ) -> usize {
+        match staging.way {
+            Way::Away => bytes.len(),
+            Way::Open => {
+                self.choose_way(cx, lists, client, staging);
+                0
+            }
+            Way::Asked(target, _) => {
+                if lists_tenure(lists, staging.stream) != Some(target) {
+                    staging.way = Way::Open;
+                    self.retry_at = self.retry_at.min(cx.mono() + cx.shared.parameters.retry);
+                }
+                0
+            }
+            Way::Here(tenure) => {
+                let ticket = ticket_of(cx, client, staging.n);
+                let owner = lists.owner_mut(staging.stream);
+                let Some((configuration, owner)) = owner.filter(|(_, owner)| owner.tenure() == tenure) else {
+                    staging.way = Way::Away;
+                    return 0;
+                };
+                let so_far = owner.stage_bytes(cx, configuration, ticket, staging.at, bytes);
+                if so_far.is_over {
+                    staging.way = Way::Away;
+                }
+                so_far.taken.saturating_sub(staging.at) as usize
+            }
+            Way::There(target, epoch) => {
+                let piece_bytes = cx.shared.parameters.piece_bytes as usize;
+                let room = (2 * piece_bytes).saturating_sub(staging.untaken.len());
+                let count = bytes.len().min(room).min(piece_bytes.div_ceil(2));
+                let buffer = cx.out.peer(target.node, Channel::Bulk);
+                let is_full = buffer.is_none_or(|buffer| buffer.bytes.len() + buffer.waiting > LINK_BYTES_SOFT_MAX);
+                if is_full {
+                    self.retry_at = self.retry_at.min(cx.mono() + forward::CONGESTED_RETRY);
+                }
+                let (Some(some), false, Caller::Local(conn)) = (bytes.get(..count), is_full, client.caller) else {
+                    return 0;
+                };
+                let message = Message::StageBytes {
+                    conn,
+                    n: staging.n,
+                    at: staging.at,
+                    bytes: some,
+                };
+                if count > 0 {
+                    cx.send(&target, Channel::Bulk, staging.stream, epoch, &message);
+                    staging.untaken.extend_from_slice(some);
+                }
+                count
+            }
+        }
+    }
+
+    /// Finds the owner that takes the value.
+    fn choose_way<O: Out>(&mut self, cx: &mut Context<'_, O>, lists: &mut Lists, client: &Client, staging: &mut Staging) {
+        let now = cx.mono();
+        if now > staging.moved_at + wait_max(cx) {
+            staging.way = Way::Away;
+            return;
+        }
+        staging.stream = cx.shared.slots.stream_of(command::slot(&staging.key));
+        let stream = staging.stream;
+        self.retry_at = self.retry_at.min(now + cx.shared.parameters.retry);
+        if let Some((configuration, owner)) = lists.owner_mut(stream) {
+            if owner.phase() == Phase::Serve {
+                let ticket = ticket_of(cx, client, staging.n);
+                let tenure = owner.tenure();
+                owner.stage(cx, configuration, ticket, None, &staging.key, staging.value_bytes);
+                staging.way = Way::Here(tenure);
+            }
+            return;
+        }
+        let (Some((owner, epoch)), Caller::Local(conn)) = (forward::owner_at(lists, stream), client.caller) else {
+            return;
+        };
+        let is_self = (owner.node, owner.incarnation) == (cx.shared.node, cx.shared.incarnation);
+        if !is_self && send_stage(cx, conn, staging, &owner, epoch) {
+            staging.way = Way::Asked(owner, epoch);
+        }
+    }
+
+    /// The value has come: runs the command once its last arguments are here.
+    fn run_staged<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        lists: &mut Lists,
+        client: &mut Client,
+        turn: &mut Turn<'_>,
+        input: &[u8],
+    ) -> (usize, Then) {
+        let Some(staging) = client.staging.as_ref() else {
+            return (0, Then::Done);
+        };
+        match input.get(..2) {
+            None => return (0, Then::Input),
+            Some(b"\r\n") => {}
+            Some(_) => return (0, Then::Broken(ProtocolError::InvalidBulkLength)),
+        }
+        // Input behind the command is not copied each time.
+        let after = input.get(2..).unwrap_or_default();
+        let after = after.get(..AFTER_BYTES_MAX).unwrap_or(after);
+        let empty = b"$0\r\n\r\n";
+        let before_bytes = staging.head.len() + empty.len();
+        let raw = [&staging.head[..], empty, after].concat();
+        let refusal = staging.refusal;
+        let mut args = Args::new();
+        let whole = match decode(&raw, &Limits::DEFAULT, &mut args) {
+            Ok(Decoded::Complete { consumed }) => consumed,
+            Ok(Decoded::Incomplete { .. }) if after.len() < AFTER_BYTES_MAX => return (0, Then::Input),
+            Ok(_) => return (0, Then::Broken(ProtocolError::TooBigRequest)),
+            Err(error) => return (0, Then::Broken(error)),
+        };
+        let command = raw.get(..whole).unwrap_or_default();
+        let list = args.list(command);
+        let ran = match refusal {
+            Some(refusal) => self.reply_refusal(cx, lists, client, turn, refusal),
+            None => {
+                let ahead = self.look_ahead(cx, lists, list, 0..whole);
+                self.run(cx, lists, client, turn, &ahead, list, command)
+            }
+        };
+        let used = whole.saturating_sub(before_bytes) + 2;
+        match ran {
+            Ran::Stalled => return (0, Then::Stalled),
+            Ran::Close => {
+                client.staging = None;
+                return (used, Then::Close);
+            }
+            Ran::Done | Ran::AboutClients => {}
+        }
+        client.staging = None;
+        (used, Then::Done)
+    }
+
+    /// The input of a command with a long value was no command: what came of the value is given up.
+    pub(crate) fn give_up_staging<O: Out>(&mut self, cx: &mut Context<'_, O>, lists: &mut Lists, client: &mut Client) {
+        let Some(mut staging) = client.staging.take() else { return };
+        give_up(cx, lists, client, &mut staging);
+    }
+}
+
+/// Tells the owner that the value is not wanted any more.
+fn give_up<O: Out>(cx: &mut Context<'_, O>, lists: &mut Lists, client: &Client, staging: &mut Staging) {
+    let ticket = ticket_of(cx, client, staging.n);
+    match staging.way {
+        Way::Here(tenure) => {
+            let owner = lists.owner_mut(staging.stream);
+            if let Some((_, owner)) = owner.filter(|(_, owner)| owner.tenure() == tenure) {
+                owner.unstage(ticket);
+            }
+        }
+        Way::Asked(target, epoch) | Way::There(target, epoch) => {
+            let message = Message::GiveUp {
+                conn: ticket.conn,
+                n: staging.n,
+            };
+            cx.send(&target, Channel::Main, staging.stream, epoch, &message);
+        }
+        Way::Open | Way::Away => {}
+    }
+    staging.way = Way::Away;
+    staging.untaken = Vec::new();
+}
+
+fn ticket_of<O: Out>(cx: &Context<'_, O>, client: &Client, n: u64) -> Ticket {
+    Ticket { n, ..client.ticket(cx) }
+}
+
+fn send_stage<O: Out>(
+    cx: &mut Context<'_, O>,
+    conn: ConnId,
+    staging: &mut Staging,
+    to: &Tenure,
+    epoch: Epoch,
+) -> bool {
+    staging.told_at = cx.mono();
+    let message = Message::Stage {
+        conn,
+        n: staging.n,
+        value_bytes: staging.value_bytes,
+        key: &staging.key,
+    };
+    cx.send(to, Channel::Main, staging.stream, epoch, &message)
+}
+
+impl Router {
+    /// The owner at another node has taken some of a value.
+    pub(crate) fn on_staged<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        from: NodeId,
+        conn: ConnId,
+        n: u64,
+        taken: u64,
+        state: StageState,
+    ) {
+        let client = self.clients.get_mut(&conn);
+        let staging = client.and_then(|client| client.staging.as_mut());
+        let Some(staging) = staging.filter(|staging| staging.n == n) else {
+            return;
+        };
+        let (target, epoch) = match staging.way {
+            Way::Asked(target, epoch) | Way::There(target, epoch) => (target, epoch),
+            Way::Open | Way::Here(_) | Way::Away => return,
+        };
+        if target.node != from {
+            return;
+        }
+        self.dispatcher.wake = true;
+        match state {
+            StageState::NotOwner if staging.at == 0 => {
+                staging.way = Way::Open;
+                self.dispatcher.retry_at = self.dispatcher.retry_at.min(cx.mono() + cx.shared.parameters.retry);
+                return;
+            }
+            StageState::NotOwner | StageState::Over => {
+                staging.way = Way::Away;
+                staging.untaken = Vec::new();
+                return;
+            }
+            StageState::Open => staging.way = Way::There(target, epoch),
+        }
+        let fresh = taken.saturating_sub(staging.taken()).min(staging.untaken.len() as u64);
+        if fresh > 0 {
+            staging.untaken.drain(..fresh as usize);
+            staging.moved_at = cx.mono();
+        }
+    }
+
+    /// Keeps values that come known to their owners, sends again what was lost, and gives up what comes too slowly.
+    pub(crate) fn tend_staging<O: Out>(&mut self, cx: &mut Context<'_, O>, lists: &mut Lists) {
+        let clients = &mut self.clients;
+        self.dispatcher
+            .staging
+            .retain(|conn| clients.get(conn).is_some_and(|client| client.staging.is_some()));
+        let (now, resend, renewal) = (
+            cx.mono(),
+            cx.shared.parameters.resend,
+            cx.shared.parameters.lease_renewal,
+        );
+        for at in 0..self.dispatcher.staging.len() {
+            let Some(conn) = self.dispatcher.staging.get(at).copied() else { break };
+            let Some(client) = self.clients.get_mut(&conn) else { continue };
+            let Some(mut staging) = client.staging.take() else { continue };
+            let is_waiting = !staging.untaken.is_empty() || client.stalled;
+            if is_waiting || staging.way == Way::Away || staging.at == staging.value_bytes {
+                staging.measured = (staging.at, now);
+            } else if now > staging.measured.1 + SLOW_SPAN {
+                if staging.at - staging.measured.0 < SLOW_BYTES {
+                    staging.refusal = Some(Refusal::ValueTooSlow);
+                    give_up(cx, lists, client, &mut staging);
+                }
+                staging.measured = (staging.at, now);
+            }
+            match staging.way {
+                Way::Open | Way::Away => {}
+                Way::Here(tenure) => {
+                    let ticket = ticket_of(cx, client, staging.n);
+                    let owner = lists.owner_mut(staging.stream);
+                    match owner.filter(|(_, owner)| owner.tenure() == tenure) {
+                        Some((configuration, owner)) => {
+                            owner.stage(cx, configuration, ticket, None, &staging.key, staging.value_bytes);
+                        }
+                        None => {
+                            staging.way = Way::Away;
+                            self.dispatcher.wake = true;
+                        }
+                    }
+                }
+                Way::Asked(target, epoch) | Way::There(target, epoch) => {
+                    if lists_tenure(lists, staging.stream) != Some(target) {
+                        staging.way = if staging.at == 0 { Way::Open } else { Way::Away };
+                        self.dispatcher.wake = true;
+                    } else {
+                        let is_late = now > staging.moved_at + resend;
+                        if is_late || now > staging.told_at + renewal {
+                            send_stage(cx, conn, &mut staging, &target, epoch);
+                        }
+                        if is_late && !staging.untaken.is_empty() {
+                            let message = Message::StageBytes {
+                                conn,
+                                n: staging.n,
+                                at: staging.taken(),
+                                bytes: &staging.untaken,
+                            };
+                            cx.send(&target, Channel::Bulk, staging.stream, epoch, &message);
+                        }
+                    }
+                }
+            }
+            client.staging = Some(staging);
+        }
+    }
+}
