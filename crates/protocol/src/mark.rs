@@ -117,7 +117,10 @@ impl Mark {
             Self::BodySentFrozen,
             "10.8 a large value changed before its slot was frozen, and sent again",
         ),
-        (Self::ValueStaged, "14.13 a long value stored that came ahead of its command"),
+        (
+            Self::ValueStaged,
+            "14.13 a long value stored that came ahead of its command",
+        ),
         (
             Self::ValueNotStaged,
             "14.13 a command refused whose value came ahead of it, and not whole",

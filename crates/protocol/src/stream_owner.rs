@@ -32,9 +32,7 @@ use crate::rules::Fault;
 pub use access::{Access, Effect, RandomKey, Stop, WriteRefusal};
 use credit::Credit;
 use hold::Hold;
-pub use large::{
-    LARGE_VALUE_BYTES_MAX, Piece, STILL_WANTED, StagedSoFar, Ticket, body_bytes, class_of,
-};
+pub use large::{LARGE_VALUE_BYTES_MAX, Piece, STILL_WANTED, StagedSoFar, Ticket, body_bytes, class_of};
 use large::{Large, Made};
 pub use lease::ReadLease;
 use log::StreamLog;

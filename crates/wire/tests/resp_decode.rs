@@ -19,7 +19,10 @@ const TIGHT: Limits = Limits {
 
 /// What is known of a command whose next argument is long: the arguments before it, and the line with its length.
 fn beginning(args: &Args, input: &[u8], line: usize, start: usize, bytes: usize) -> Vec<Vec<u8>> {
-    assert!(bytes > TIGHT.whole_bytes_max, "an argument of {bytes} bytes is not long");
+    assert!(
+        bytes > TIGHT.whole_bytes_max,
+        "an argument of {bytes} bytes is not long"
+    );
     let known = args.list(input).iter().map(<[u8]>::to_vec);
     known.chain([input[line..start].to_vec()]).collect()
 }

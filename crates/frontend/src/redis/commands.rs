@@ -379,7 +379,9 @@ impl<O: Out> Operation<'_, '_, O> {
         }
         let ticket = self.job.ticket;
         self.long = Some(range.end - range.start);
-        Ok(self.access.begin_long_reply(ticket, &large.record, &large.tail, range)?)
+        Ok(self
+            .access
+            .begin_long_reply(ticket, &large.record, &large.tail, range)?)
     }
 
     // --- changing ------------------------------------------------------------------------------------------------

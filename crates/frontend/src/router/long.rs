@@ -147,16 +147,18 @@ impl Router {
         };
         let segments = client.segments.iter_mut();
         let mut waits = segments.map(|segment| &mut segment.wait);
-        let Some(wait) = waits.find(|wait| {
-            matches!(wait, Wait::Forwarded(f) if f.n == n && f.target.is_some_and(|target| target.node == from))
-        }) else {
+        let Some(wait) = waits.find(
+            |wait| matches!(wait, Wait::Forwarded(f) if f.n == n && f.target.is_some_and(|target| target.node == from)),
+        ) else {
             return;
         };
         let Wait::Forwarded(forwarded) = core::mem::replace(wait, Wait::Ready) else {
             return;
         };
         if let Some(target) = forwarded.target {
-            let epoch = lists.get(forwarded.stream.list).map_or(target.since, |list| list.configuration.epoch);
+            let epoch = lists
+                .get(forwarded.stream.list)
+                .map_or(target.since, |list| list.configuration.epoch);
             let is_self = (target.node, target.incarnation) == (cx.shared.node, cx.shared.incarnation);
             let source = match is_self {
                 true => Source::Here(target, Box::new(Wait::Ready)),
@@ -180,10 +182,13 @@ impl Router {
         let Some(client) = self.clients.get_mut(&conn) else {
             return;
         };
-        let mut long = client.segments.iter_mut().filter_map(|segment| match &mut segment.wait {
-            Wait::Long(long) => Some(long),
-            _ => None,
-        });
+        let mut long = client
+            .segments
+            .iter_mut()
+            .filter_map(|segment| match &mut segment.wait {
+                Wait::Long(long) => Some(long),
+                _ => None,
+            });
         let Some(long) = long.find(|long| long.n == n && long.is_from(from)) else {
             return;
         };
@@ -204,7 +209,9 @@ impl Router {
     /// The node or the link to it is gone: replies that are read there end.
     pub(crate) fn lose_long_replies(&mut self, node: NodeId) {
         for conn in &self.dispatcher.long {
-            let Some(client) = self.clients.get_mut(conn) else { continue };
+            let Some(client) = self.clients.get_mut(conn) else {
+                continue;
+            };
             for segment in &mut client.segments {
                 if let Wait::Long(long) = &mut segment.wait {
                     long.is_gone |= long.is_from(node);
@@ -340,7 +347,11 @@ impl Router {
 
 /// Adds the next bytes of a reply to the buffer of its client.
 fn step<O: Out>(cx: &mut Context<'_, O>, lists: &mut Lists, conn: ConnId, ticket: Ticket, long: &mut Long) -> Step {
-    let gone = if long.has_head { Step::Cut } else { Step::Refused(Refusal::Takeover) };
+    let gone = if long.has_head {
+        Step::Cut
+    } else {
+        Step::Refused(Refusal::Takeover)
+    };
     if long.is_gone {
         return gone;
     }

@@ -7,9 +7,7 @@ use super::{Dispatcher, Ran, Router, Turn, forward, lists_tenure};
 use crate::dialect::Refusal;
 use paritas_base::configuration::Tenure;
 use paritas_base::{ConnId, Epoch, NodeId, Span, StreamId, Time};
-use paritas_protocol::{
-    Channel, Context, LARGE_VALUE_BYTES_MAX, Lists, Out, Phase, Port, Ticket, WriteRefusal,
-};
+use paritas_protocol::{Channel, Context, LARGE_VALUE_BYTES_MAX, Lists, Out, Phase, Port, Ticket, WriteRefusal};
 use paritas_wire::command::{self, Command};
 use paritas_wire::peer::{Message, StageState};
 use paritas_wire::resp::{ArgList, Args, Decoded, Limits, ProtocolError, decode};
@@ -128,7 +126,11 @@ impl Dispatcher {
             stream,
             value_bytes: value_bytes as u64,
             at: 0,
-            way: if is_too_long || is_elsewhere { Way::Away } else { Way::Open },
+            way: if is_too_long || is_elsewhere {
+                Way::Away
+            } else {
+                Way::Open
+            },
             refusal: is_too_long.then_some(Refusal::Write(refusal)),
             untaken: Vec::new(),
             moved_at: now,
@@ -251,7 +253,13 @@ impl Dispatcher {
     }
 
     /// Finds the owner that takes the value.
-    fn choose_way<O: Out>(&mut self, cx: &mut Context<'_, O>, lists: &mut Lists, client: &Client, staging: &mut Staging) {
+    fn choose_way<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        lists: &mut Lists,
+        client: &Client,
+        staging: &mut Staging,
+    ) {
         let now = cx.mono();
         if now > staging.moved_at + wait_max(cx) {
             staging.way = Way::Away;
@@ -264,7 +272,8 @@ impl Dispatcher {
             if owner.phase() == Phase::Serve {
                 let ticket = ticket_of(cx, client, staging.n);
                 let tenure = owner.tenure();
-                owner.stage(cx, configuration, ticket, None, &staging.key, staging.value_bytes);
+                let bytes = (staging.value_bytes, staging.at);
+                owner.stage(cx, configuration, ticket, None, &staging.key, bytes);
                 staging.way = Way::Here(tenure);
             }
             return;
@@ -333,7 +342,9 @@ impl Dispatcher {
 
     /// The input of a command with a long value was no command: what came of the value is given up.
     pub(crate) fn give_up_staging<O: Out>(&mut self, cx: &mut Context<'_, O>, lists: &mut Lists, client: &mut Client) {
-        let Some(mut staging) = client.staging.take() else { return };
+        let Some(mut staging) = client.staging.take() else {
+            return;
+        };
         give_up(cx, lists, client, &mut staging);
     }
 }
@@ -365,18 +376,13 @@ fn ticket_of<O: Out>(cx: &Context<'_, O>, client: &Client, n: u64) -> Ticket {
     Ticket { n, ..client.ticket(cx) }
 }
 
-fn send_stage<O: Out>(
-    cx: &mut Context<'_, O>,
-    conn: ConnId,
-    staging: &mut Staging,
-    to: &Tenure,
-    epoch: Epoch,
-) -> bool {
+fn send_stage<O: Out>(cx: &mut Context<'_, O>, conn: ConnId, staging: &mut Staging, to: &Tenure, epoch: Epoch) -> bool {
     staging.told_at = cx.mono();
     let message = Message::Stage {
         conn,
         n: staging.n,
         value_bytes: staging.value_bytes,
+        taken: staging.taken(),
         key: &staging.key,
     };
     cx.send(to, Channel::Main, staging.stream, epoch, &message)
@@ -438,9 +444,15 @@ impl Router {
             cx.shared.parameters.lease_renewal,
         );
         for at in 0..self.dispatcher.staging.len() {
-            let Some(conn) = self.dispatcher.staging.get(at).copied() else { break };
-            let Some(client) = self.clients.get_mut(&conn) else { continue };
-            let Some(mut staging) = client.staging.take() else { continue };
+            let Some(conn) = self.dispatcher.staging.get(at).copied() else {
+                break;
+            };
+            let Some(client) = self.clients.get_mut(&conn) else {
+                continue;
+            };
+            let Some(mut staging) = client.staging.take() else {
+                continue;
+            };
             let is_waiting = !staging.untaken.is_empty() || client.stalled;
             if is_waiting || staging.way == Way::Away || staging.at == staging.value_bytes {
                 staging.measured = (staging.at, now);
@@ -458,7 +470,8 @@ impl Router {
                     let owner = lists.owner_mut(staging.stream);
                     match owner.filter(|(_, owner)| owner.tenure() == tenure) {
                         Some((configuration, owner)) => {
-                            owner.stage(cx, configuration, ticket, None, &staging.key, staging.value_bytes);
+                            let bytes = (staging.value_bytes, staging.at);
+                            owner.stage(cx, configuration, ticket, None, &staging.key, bytes);
                         }
                         None => {
                             staging.way = Way::Away;
@@ -483,6 +496,7 @@ impl Router {
                                 bytes: &staging.untaken,
                             };
                             cx.send(&target, Channel::Bulk, staging.stream, epoch, &message);
+                            staging.moved_at = now;
                         }
                     }
                 }

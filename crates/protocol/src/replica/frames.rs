@@ -125,7 +125,9 @@ impl Replica {
             Message::Stage { conn, n, .. } => {
                 let owner = self.lists.owner_mut(header.stream);
                 match owner.filter(|(_, owner)| owner.tenure().since <= header.epoch) {
-                    Some((configuration, owner)) => owner.on_stage(&mut cx, configuration, (node, incarnation), &message),
+                    Some((configuration, owner)) => {
+                        owner.on_stage(&mut cx, configuration, (node, incarnation), &message)
+                    }
                     None => {
                         let (taken, state) = (0, StageState::NotOwner);
                         let answer = Message::Staged { conn, n, taken, state };

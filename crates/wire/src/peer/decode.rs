@@ -195,6 +195,7 @@ impl<'a> Message<'a> {
                 conn: ConnId(r.u64()?),
                 n: r.u64()?,
                 value_bytes: r.u64()?,
+                taken: r.u64()?,
                 key: r.rest(),
             },
             kind::STAGE_BYTES => Self::StageBytes {

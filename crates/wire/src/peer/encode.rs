@@ -217,11 +217,13 @@ impl Message<'_> {
                 conn,
                 n,
                 value_bytes,
+                taken,
                 key,
             } => {
                 to.u64(conn.0);
                 to.u64(*n);
                 to.u64(*value_bytes);
+                to.u64(*taken);
                 to.extend_from_slice(key);
             }
             Self::StageBytes { conn, n, at, bytes } => {

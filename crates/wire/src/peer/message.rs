@@ -262,11 +262,13 @@ pub enum Message<'a> {
         bytes: &'a [u8],
     },
     /// A client's command comes with a value of `value_bytes` bytes for `key`, which is sent ahead of it. Also asks how
-    /// much of it is there. `conn` and `n` are those that the command will have.
+    /// much of it is there. `conn` and `n` are those that the command will have. `taken`: the bytes of which the sender
+    /// knows that they were taken.
     Stage {
         conn: ConnId,
         n: u64,
         value_bytes: u64,
+        taken: u64,
         key: &'a [u8],
     },
     /// Bytes of that value, from `at` on.

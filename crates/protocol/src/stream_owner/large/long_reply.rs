@@ -89,7 +89,10 @@ impl StreamOwner {
         let most = reply.range.end.saturating_sub(from) as usize;
         if from >= record.body_bytes {
             let reply = self.large.long_replies.get(&ticket)?;
-            let rest = reply.tail.get((from - record.body_bytes) as usize..).unwrap_or_default();
+            let rest = reply
+                .tail
+                .get((from - record.body_bytes) as usize..)
+                .unwrap_or_default();
             return Some(Ok(rest.get(..most).unwrap_or(rest)));
         }
         if at > 0 {

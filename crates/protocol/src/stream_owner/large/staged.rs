@@ -6,7 +6,7 @@ use super::{Origin, StreamOwner, Ticket};
 use crate::context::Context;
 use crate::interface::{Channel, Out};
 use crate::stream_owner::space::evict;
-use crate::stream_owner::{LARGE_VALUE_BYTES_MAX, Phase, Stop, WriteRefusal};
+use crate::stream_owner::{Admission, LARGE_VALUE_BYTES_MAX, Phase, Stop, WriteRefusal};
 use paritas_base::configuration::Configuration;
 use paritas_base::{Incarnation, NodeId, Span, Time};
 use paritas_large::Record;
@@ -59,7 +59,8 @@ pub struct StagedSoFar {
 }
 
 impl StreamOwner {
-    /// A value of `value_bytes` bytes begins to come, or its sender still wants to send it.
+    /// A value of `value_bytes` bytes begins to come, or its sender still wants to send it. `taken`: the bytes that the
+    /// sender knows to be taken. If they are not here, the value was given up meanwhile.
     pub fn stage<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,
@@ -67,7 +68,7 @@ impl StreamOwner {
         ticket: Ticket,
         from: Option<(NodeId, Incarnation)>,
         key: &[u8],
-        value_bytes: u64,
+        (value_bytes, taken): (u64, u64),
     ) -> StagedSoFar {
         let count = self.large.staged.len();
         let now = cx.mono();
@@ -93,6 +94,9 @@ impl StreamOwner {
             }
         });
         staged.wanted_at = now;
+        if staged.taken < taken {
+            self.fail_staged(ticket, WriteRefusal::NotStaged);
+        }
         self.feed(cx, configuration, ticket, &[]);
         self.staged_so_far(ticket)
     }
@@ -198,7 +202,9 @@ impl StreamOwner {
         let uploading = self.large.uploads.get(&of);
         let in_parts = uploading.map(|uploading| (uploading.sent_bytes, uploading.upload.staged().body_bytes));
         match (result, in_parts) {
-            (Err(Stop::Refused(WriteRefusal::NoMemory)), _) if before == 0 && self.evicts_for(cx, configuration, ticket, value_bytes) => {
+            (Err(Stop::Refused(WriteRefusal::NoMemory)), _)
+                if before == 0 && self.evicts_for(cx, configuration, ticket, value_bytes) =>
+            {
                 self.wake.progress = true;
                 self.large.resend_at = cx.mono();
                 0
@@ -264,6 +270,7 @@ impl StreamOwner {
     ) -> bool {
         let chunk_bytes = cx.shared.arena.chunk_bytes() as u64;
         self.store.policy().evicts()
+            && self.admit_write(cx) == Admission::Admitted
             && self.may_evict_for(ticket, chunk_bytes, value_bytes)
             && evict(cx, configuration, self, chunk_bytes)
     }
@@ -322,7 +329,9 @@ impl StreamOwner {
         let Some((node, incarnation)) = staged.from else { return };
         let state = (staged.taken, staged.state());
         let is_whole = staged.taken == staged.value_bytes;
-        let is_much = staged.taken - staged.told.0 >= cx.shared.parameters.piece_bytes / 2 || is_whole || state.1 != staged.told.1;
+        let is_much = staged.taken - staged.told.0 >= cx.shared.parameters.piece_bytes / 2
+            || is_whole
+            || state.1 != staged.told.1;
         if again || (state != staged.told && is_much) {
             staged.told = state;
             let message = Message::Staged {
@@ -355,6 +364,7 @@ impl StreamOwner {
                 conn,
                 n,
                 value_bytes,
+                taken,
                 key,
             } => {
                 let ticket = ticket_of(conn, n);
@@ -364,7 +374,7 @@ impl StreamOwner {
                     cx.send_to(from.0, from.1, Channel::Main, self.stream, configuration.epoch, &answer);
                     return;
                 }
-                self.stage(cx, configuration, ticket, Some(from), key, value_bytes);
+                self.stage(cx, configuration, ticket, Some(from), key, (value_bytes, taken));
                 self.go_on_staged(cx, configuration, ticket, true);
             }
             Message::StageBytes { conn, n, at, bytes } => {

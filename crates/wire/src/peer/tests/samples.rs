@@ -305,6 +305,7 @@ pub(super) fn with_each(mut check: impl FnMut(&Message<'_>)) {
             conn: ConnId(n(1)),
             n: n(2),
             value_bytes: n(3),
+            taken: n(4),
             key: b"key",
         },
         Message::StageBytes {
