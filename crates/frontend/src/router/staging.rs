@@ -134,7 +134,7 @@ impl Dispatcher {
             refusal: is_too_long.then_some(Refusal::Write(refusal)),
             untaken: Vec::new(),
             moved_at: now,
-            told_at: now,
+            told_at: Time(0),
             measured: (0, now),
         };
         client.staging = Some(Box::new(staging));
@@ -281,6 +281,10 @@ impl Dispatcher {
         let (Some((owner, epoch)), Caller::Local(conn)) = (forward::owner_at(lists, stream), client.caller) else {
             return;
         };
+        // The owner may not serve yet, or not know that it is one.
+        if now < staging.told_at + cx.shared.parameters.retry {
+            return;
+        }
         let is_self = (owner.node, owner.incarnation) == (cx.shared.node, cx.shared.incarnation);
         if !is_self && send_stage(cx, conn, staging, &owner, epoch) {
             staging.way = Way::Asked(owner, epoch);
@@ -411,7 +415,7 @@ impl Router {
         if target.node != from {
             return;
         }
-        self.dispatcher.wake = true;
+        self.dispatcher.wake |= state != StageState::NotOwner || staging.at > 0;
         match state {
             StageState::NotOwner if staging.at == 0 => {
                 staging.way = Way::Open;

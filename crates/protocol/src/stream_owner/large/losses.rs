@@ -139,7 +139,9 @@ impl StreamOwner {
         let group = &record.data_group;
         let is_open = losses.looked_at != Some(configuration.epoch)
             || losses.suspects.contains_key(group)
-            || losses.lost.contains(group);
+            || losses.lost.contains(group)
+            // Its object was overwritten before the owner looked for suspects, and that delta is not stable.
+            || !self.large.ledger.is_named(*group);
         is_open && record.class.tolerance() < configuration.parity
     }
 
