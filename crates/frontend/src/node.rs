@@ -86,9 +86,13 @@ impl Node {
                 taken,
                 state,
             } => router.on_staged(&mut cx, from, conn, n, taken, state),
-            FrontMessage::LongReply { from, conn, n, bytes } => {
-                router.on_long_reply(&mut cx, lists, from, conn, n, bytes);
-            }
+            FrontMessage::LongReply {
+                from,
+                owner,
+                conn,
+                n,
+                bytes,
+            } => router.on_long_reply(&mut cx, lists, from, owner, conn, n, bytes),
             FrontMessage::ReplyBytes {
                 from,
                 conn,

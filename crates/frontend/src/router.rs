@@ -22,7 +22,7 @@ use crate::redis::commands::{self, Executed, Job};
 use crate::redis::info::Counters;
 use crate::redis::refusals::is_error;
 use crate::turn::Limits;
-use client::{Caller, Client, Wait};
+use client::{Caller, Client, LongValue, Wait};
 use long::Long;
 use paritas_base::configuration::{NodeRecord, Tenure};
 use paritas_base::{ConnId, ListId, Map, NodeId, Span, StreamId, Term, Time};
@@ -474,7 +474,11 @@ impl Dispatcher {
                         self.push(cx, lists, client, turn, start, Wait::Long(long));
                         self.note_long(client);
                     }
-                    Caller::Remote(..) => self.push_segment(cx, lists, client, turn, start, first, Some(bytes)),
+                    Caller::Remote(..) => {
+                        let owner = (stream, tenure.since);
+                        let long = Some(LongValue { bytes, owner });
+                        self.push_segment(cx, lists, client, turn, start, first, long);
+                    }
                 }
                 Ran::Done
             }

@@ -6,6 +6,7 @@ mod commands_gather;
 mod commands_page;
 mod forwarded_waits;
 mod long_commands;
+mod long_values;
 mod refused_transactions;
 mod stuck;
 #[path = "../../protocol/tests/support/mod.rs"]

@@ -218,7 +218,7 @@ impl Default for Parameters {
             rebuild_rate: None,
             log_assist: LogAssist::Auto,
             class_rules: ClassRules::default(),
-            streamed_bytes_min: 16 << 20,
+            streamed_bytes_min: 1 << 20,
             piece_bytes: 256 << 10,
             scrub_rate: None,
             scrub_pause: Span::from_secs(1),

@@ -105,7 +105,9 @@ pub enum FrontMessage<'a> {
     /// The answer to a forwarded command is one long value, which this node reads in pieces.
     LongReply {
         /// The peer.
-        from: NodeId,
+        from: (NodeId, Incarnation),
+        /// The stream, and the first epoch of the owner's tenure.
+        owner: (StreamId, Epoch),
         /// The client of this node.
         conn: ConnId,
         /// The command's number.

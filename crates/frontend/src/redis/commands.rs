@@ -121,6 +121,9 @@ pub(crate) fn execute<O: Out>(
     if job.is_staged && result != Err(Stop::Wait) {
         access.unstage(job.ticket);
     }
+    if long.is_some() && result.is_err() {
+        access.end_long_reply(job.ticket);
+    }
     match result {
         Ok(()) if let Some(bytes) = long => {
             reply.truncate(start);
@@ -360,7 +363,11 @@ impl<O: Out> Operation<'_, '_, O> {
     /// pieces.
     fn append_large(&mut self, large: &LargeValue) -> Result<(), Stop> {
         let value_bytes = large.seen.bytes as u64;
-        if value_bytes >= self.access.streamed_bytes_min() {
+        if self.job.spec.id == Command::Mget {
+            if (self.reply.len() - self.start) as u64 + value_bytes > REPLY_BYTES_MAX as u64 {
+                return Err(self.refuse(|out| errors::reply_too_large(out, REPLY_BYTES_MAX)));
+            }
+        } else if value_bytes >= self.access.streamed_bytes_min() {
             return self.reply_long(large, 0..value_bytes);
         }
         let Self { access, reply, .. } = self;
@@ -374,9 +381,6 @@ impl<O: Out> Operation<'_, '_, O> {
 
     /// Makes these bytes of a large value the reply, which is read in pieces.
     fn reply_long(&mut self, large: &LargeValue, range: core::ops::Range<u64>) -> Result<(), Stop> {
-        if self.job.spec.id == Command::Mget {
-            return Err(self.refuse(|out| errors::reply_too_large(out, REPLY_BYTES_MAX)));
-        }
         let ticket = self.job.ticket;
         self.long = Some(range.end - range.start);
         Ok(self

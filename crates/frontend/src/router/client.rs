@@ -260,6 +260,15 @@ pub(crate) struct Parked {
     pub(crate) command: Vec<u8>,
 }
 
+/// A reply that is one long value.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LongValue {
+    /// Its length.
+    pub(crate) bytes: u64,
+    /// The stream, and the first epoch of the tenure of the owner that has run the command.
+    pub(crate) owner: (StreamId, Epoch),
+}
+
 /// One command's reply.
 #[derive(Debug)]
 pub(crate) struct Segment {
@@ -268,8 +277,8 @@ pub(crate) struct Segment {
     pub(crate) length: usize,
     pub(crate) wait: Wait,
     pub(crate) taken_again: TakenAgain,
-    /// Of a client of a peer: the reply is one value of this length, which the peer reads in pieces.
-    pub(crate) long: Option<u64>,
+    /// Of a client of a peer: the reply is one long value, which the peer reads in pieces.
+    pub(crate) long: Option<LongValue>,
 }
 
 /// A command at another node, or on its way there.

@@ -5,7 +5,7 @@
 //! Every forwarded command carries the epoch at which its sender knew the owner. An owner of a later term refuses it.
 //! So of two commands on their way, the second never overtakes the first.
 
-use super::client::{Caller, Client, Forwarded, Segment, Wait};
+use super::client::{Caller, Client, Forwarded, LongValue, Segment, Wait};
 use super::replies::earliest;
 use super::stuck::{NO_CLIENT, is_lost};
 use super::{Dispatcher, Ran, Router, Turn, lists_tenure};
@@ -39,7 +39,7 @@ pub(crate) enum Loopback {
         deadline: Option<Time>,
     },
     /// The reply is one value of this length, which is read in pieces.
-    LongReply { conn: ConnId, n: u64, bytes: u64 },
+    LongReply { conn: ConnId, n: u64, long: LongValue },
 }
 
 /// Bytes of a frame reserved for everything other than the command or reply.
@@ -268,19 +268,16 @@ impl Dispatcher {
         to: (NodeId, Incarnation),
         conn: ConnId,
         n: u64,
-        bytes: u64,
+        long: LongValue,
         deadline: Option<Time>,
     ) {
         if to == (cx.shared.node, cx.shared.incarnation) {
-            self.loopback.push(Loopback::LongReply { conn, n, bytes });
+            self.loopback.push(Loopback::LongReply { conn, n, long });
             return;
         }
-        let stream = StreamId {
-            list: ListId(0),
-            x: Position(0),
-        };
+        let LongValue { bytes, owner } = long;
         let message = Message::LongReply { conn, n, bytes };
-        if cx.send_to(to.0, to.1, Channel::Main, stream, Epoch(0), &message)
+        if cx.send_to(to.0, to.1, Channel::Main, owner.0, owner.1, &message)
             && let Some(buffer) = cx.out.peer(to.0, Channel::Main)
         {
             buffer.deadline = earliest(buffer.deadline, deadline);

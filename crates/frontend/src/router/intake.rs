@@ -49,6 +49,9 @@ impl Router {
                 let rest = input.get(consumed..).unwrap_or_default();
                 let (used, then) = self.dispatcher.go_on_staging(cx, lists, client, &mut turn, rest);
                 consumed += used;
+                if used > 0 {
+                    client.stalled_since = None;
+                }
                 match then {
                     Then::Input => break,
                     Then::Stalled => stalled = true,
@@ -74,7 +77,7 @@ impl Router {
                 .dispatcher
                 .decode_ahead(cx, lists, source, &mut all_args, &mut all_ahead);
             for (ahead, args) in all_ahead.iter().zip(&all_args) {
-                if started == TURN_COMMANDS_MAX || turn.bytes.len() >= REPLY_BYTES_SOFT_MAX {
+                if started >= TURN_COMMANDS_MAX || turn.bytes.len() >= REPLY_BYTES_SOFT_MAX {
                     throttled = true;
                     break;
                 }

@@ -2,10 +2,11 @@
 
 use super::client::{Caller, Client, Wait};
 use super::replies::{Verdict, earliest, judge};
+use super::stuck::wait_max;
 use super::{Dispatcher, Router, lists_tenure};
 use crate::dialect::Refusal;
 use paritas_base::configuration::Tenure;
-use paritas_base::{ConnId, Epoch, NodeId, Span, StreamId, Time};
+use paritas_base::{ConnId, Epoch, Incarnation, NodeId, Span, StreamId, Time};
 use paritas_protocol::{Channel, Context, Lists, Mark, Out, STILL_WANTED, Ticket};
 use paritas_wire::peer::Message;
 use paritas_wire::resp::encode;
@@ -14,6 +15,9 @@ use paritas_wire::resp::encode;
 const UNSENT_BYTES_SOFT_MAX: usize = 1 << 20;
 /// The most long replies of a client that are not sent. Each is pinned at its owner.
 const LONG_REPLIES_MAX: usize = 4;
+/// A client that reads nothing of a reply for this time is disconnected: the value may be deleted, and its parts are
+/// kept for the reply.
+const UNREAD_MAX: Span = Span::from_secs(60);
 /// The waits before a client that did not read is looked at again.
 const LOOK_MIN: Span = Span::from_ms(1);
 const LOOK_MAX: Span = Span::from_ms(64);
@@ -49,14 +53,29 @@ pub(crate) struct Long {
     is_done: bool,
     /// The value can't be read any more.
     is_gone: bool,
+    /// The command may have changed something.
+    is_write: bool,
+    /// When bytes were added last, and since when the next ones are waited for.
+    moved_at: Time,
+    waits_since: Option<Time>,
     wanted_at: Time,
     look: Span,
     look_at: Time,
 }
 
 impl Long {
-    fn new<O: Out>(cx: &Context<'_, O>, n: u64, stream: StreamId, source: Source, bytes: u64) -> Box<Self> {
+    fn new<O: Out>(
+        cx: &Context<'_, O>,
+        n: u64,
+        stream: StreamId,
+        source: Source,
+        bytes: u64,
+        is_write: bool,
+    ) -> Box<Self> {
         Box::new(Self {
+            is_write,
+            moved_at: cx.mono(),
+            waits_since: None,
             n,
             stream,
             source,
@@ -80,7 +99,8 @@ impl Long {
         first: Wait,
         bytes: u64,
     ) -> Box<Self> {
-        Self::new(cx, n, stream, Source::Here(tenure, Box::new(first)), bytes)
+        let is_write = matches!(first, Wait::Write { .. });
+        Self::new(cx, n, stream, Source::Here(tenure, Box::new(first)), bytes, is_write)
     }
 
     pub(crate) fn is_done(&self) -> bool {
@@ -104,8 +124,10 @@ impl Long {
 enum Step {
     /// Bytes were added.
     Moved,
-    /// The next bytes are not here, or the client does not read.
+    /// The next bytes are not here.
     Waits,
+    /// The client does not read.
+    Full,
     Done,
     /// The reply is refused.
     Refused(Refusal),
@@ -133,24 +155,33 @@ impl Dispatcher {
 
 impl Router {
     /// The answer to a forwarded command is one long value.
+    #[allow(clippy::too_many_arguments)] // The fields of one frame.
     pub(crate) fn on_long_reply<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,
         lists: &Lists,
-        from: NodeId,
+        from: (NodeId, Incarnation),
+        (stream, since): (StreamId, Epoch),
         conn: ConnId,
         n: u64,
         bytes: u64,
     ) {
+        let give_up = |cx: &mut Context<'_, O>| {
+            let message = Message::GiveUp { conn, n };
+            cx.send_to(from.0, from.1, Channel::Main, stream, since, &message);
+        };
         let Some(client) = self.clients.get_mut(&conn) else {
-            return;
+            return give_up(cx);
         };
         let segments = client.segments.iter_mut();
         let mut waits = segments.map(|segment| &mut segment.wait);
-        let Some(wait) = waits.find(
-            |wait| matches!(wait, Wait::Forwarded(f) if f.n == n && f.target.is_some_and(|target| target.node == from)),
-        ) else {
-            return;
+        let is_owner = |target: Tenure| (target.node, target.incarnation) == from && target.since == since;
+        let is_it = |wait: &&mut Wait| match wait {
+            Wait::Forwarded(f) => f.n == n && f.stream == stream && f.target.is_some_and(is_owner),
+            _ => false,
+        };
+        let Some(wait) = waits.find(is_it) else {
+            return give_up(cx);
         };
         let Wait::Forwarded(forwarded) = core::mem::replace(wait, Wait::Ready) else {
             return;
@@ -169,7 +200,7 @@ impl Router {
                     piece: Vec::new(),
                 },
             };
-            *wait = Wait::Long(Long::new(cx, n, forwarded.stream, source, bytes));
+            *wait = Wait::Long(Long::new(cx, n, forwarded.stream, source, bytes, forwarded.write));
         }
         self.dispatcher.stuck.serves(forwarded.stream);
         self.dispatcher.forget(client, forwarded);
@@ -288,8 +319,17 @@ impl Router {
             }
             let ticket = Ticket { n: long.n, ..ticket };
             match step(cx, lists, conn, ticket, long) {
-                Step::Moved => long.look = LOOK_MIN,
-                Step::Waits => {
+                Step::Moved => {
+                    long.look = LOOK_MIN;
+                    (long.moved_at, long.waits_since) = (now, None);
+                }
+                waits @ (Step::Waits | Step::Full) => {
+                    match waits {
+                        Step::Full if now > long.moved_at + UNREAD_MAX => long.is_gone = true,
+                        Step::Full => long.waits_since = None,
+                        _ if now > *long.waits_since.get_or_insert(now) + wait_max(cx) => long.is_gone = true,
+                        _ => {}
+                    }
                     if long.look_at <= now {
                         long.look_at = now + long.look;
                         long.look = Span((long.look.0 * 2).min(LOOK_MAX.0));
@@ -320,7 +360,7 @@ impl Router {
                 Step::Cut => {
                     // Nothing may follow half of a reply.
                     cx.out.mark(Mark::LongReplyCut);
-                    end(cx, lists, conn, ticket, long);
+                    Self::drop_long(cx, lists, conn, client);
                     client.long_replies = 0;
                     client.segments.clear();
                     client.closing = true;
@@ -347,10 +387,11 @@ impl Router {
 
 /// Adds the next bytes of a reply to the buffer of its client.
 fn step<O: Out>(cx: &mut Context<'_, O>, lists: &mut Lists, conn: ConnId, ticket: Ticket, long: &mut Long) -> Step {
-    let gone = if long.has_head {
-        Step::Cut
-    } else {
-        Step::Refused(Refusal::Takeover)
+    // A write was done, or may have been.
+    let gone = match (long.has_head, long.is_write) {
+        (true, _) => Step::Cut,
+        (false, true) => Step::Refused(Refusal::Uncertain),
+        (false, false) => Step::Refused(Refusal::Takeover),
     };
     if long.is_gone {
         return gone;
@@ -359,7 +400,7 @@ fn step<O: Out>(cx: &mut Context<'_, O>, lists: &mut Lists, conn: ConnId, ticket
         return Step::Waits;
     };
     if buffer.bytes.len() + buffer.waiting > UNSENT_BYTES_SOFT_MAX {
-        return Step::Waits;
+        return Step::Full;
     }
     let now = cx.mono();
     let mut deadline = None;

@@ -3,6 +3,7 @@
 //! they are a large part of its cost.
 
 use super::intake::AHEAD_MAX;
+use super::staging::is_value;
 use super::{Dispatcher, Router};
 use core::ops::Range;
 use paritas_base::StreamId;
@@ -81,7 +82,7 @@ impl Dispatcher {
         let mut at = from;
         let mut end = Ok(Following::Unknown);
         let limits = Limits {
-            whole_bytes_max: cx.shared.parameters.streamed_bytes_min as usize,
+            whole_bytes_max: (cx.shared.parameters.streamed_bytes_min as usize).saturating_sub(1),
             ..Limits::DEFAULT
         };
         for args in args.iter_mut().take(AHEAD_MAX) {
@@ -90,6 +91,11 @@ impl Dispatcher {
                 decode_more(rest, &limits, args)
             } else {
                 decode(rest, &limits, args)
+            };
+            let decoded = match decoded {
+                // Other arguments are held whole as long as they may be.
+                Ok(Decoded::Long { .. }) if !is_value(args.list(rest)) => decode(rest, &Limits::DEFAULT, args),
+                decoded => decoded,
             };
             match decoded {
                 Ok(Decoded::Complete { consumed }) => {

@@ -1,6 +1,6 @@
 //! When replies are released: in command order, each when its condition holds.
 
-use super::client::{Caller, Client, Segment, Wait};
+use super::client::{Caller, Client, LongValue, Segment, Wait};
 use super::{Dispatcher, Turn};
 use crate::dialect::{Dialect, Refusal};
 use paritas_base::{Span, Time};
@@ -34,7 +34,7 @@ impl Dispatcher {
         turn: &mut Turn<'_>,
         start: usize,
         wait: Wait,
-        long: Option<u64>,
+        long: Option<LongValue>,
     ) {
         let n = client.take_command_n();
         let length = turn.bytes.len() - start;
@@ -103,8 +103,8 @@ impl Dispatcher {
                     turn.released += length;
                     turn.deadline = earliest(turn.deadline, deadline);
                 }
-                Caller::Remote(node, conn) if let Some(bytes) = long => {
-                    self.answer_long(cx, (node, client.remote.incarnation), conn, n, bytes, deadline);
+                Caller::Remote(node, conn) if let Some(long) = long => {
+                    self.answer_long(cx, (node, client.remote.incarnation), conn, n, long, deadline);
                 }
                 Caller::Remote(node, conn) => {
                     self.answer(

@@ -218,7 +218,9 @@ impl Router {
                     // Without another pass, the delta of this command would wait for the next event.
                     self.dispatcher.wake = true;
                 }
-                Loopback::LongReply { conn, n, bytes } => self.on_long_reply(cx, lists, me.0, conn, n, bytes),
+                Loopback::LongReply { conn, n, long } => {
+                    self.on_long_reply(cx, lists, me, long.owner, conn, n, long.bytes);
+                }
                 Loopback::Reply {
                     conn,
                     n,

@@ -1,7 +1,7 @@
 //! A command whose value is too long to be held: the value goes to its owner as it comes (P14.13). When all of it has
 //! gone there, the command runs without it.
 
-use super::client::{Caller, Client};
+use super::client::{Caller, Client, Wait};
 use super::stuck::wait_max;
 use super::{Dispatcher, Ran, Router, Turn, forward, lists_tenure};
 use crate::dialect::Refusal;
@@ -16,6 +16,10 @@ use paritas_wire::resp::{ArgList, Args, Decoded, Limits, ProtocolError, decode};
 const LINK_BYTES_SOFT_MAX: usize = 1 << 20;
 /// The most bytes of the arguments behind the value.
 const AFTER_BYTES_MAX: usize = 64 << 10;
+/// The longest key.
+const KEY_BYTES_MAX: usize = 8 << 10;
+/// No holder is asked for memory before this number of bytes of the value has come.
+const FIRST_BYTES: usize = 32 << 10;
 /// A client that sends fewer than `SLOW_BYTES` of a value in this time holds memory for nothing: its value is given up.
 const SLOW_SPAN: Span = Span::from_secs(10);
 const SLOW_BYTES: u64 = 640 << 10;
@@ -27,6 +31,11 @@ fn value_at(id: Command) -> Option<usize> {
         Command::Setex | Command::Psetex => Some(3),
         _ => None,
     }
+}
+
+/// Whether the argument behind these may be a long value, which is sent ahead of its command.
+pub(crate) fn is_value(args: ArgList<'_>) -> bool {
+    command::lookup(args.arg(0)).is_some_and(|spec| value_at(spec.id) == Some(args.len()))
 }
 
 /// Where the bytes of the value go.
@@ -61,8 +70,10 @@ pub(crate) struct Staging {
     refusal: Option<Refusal>,
     /// Bytes that the owner at another node has not said it has taken: those before `at`.
     untaken: Vec<u8>,
-    /// When something moved last, and when the owner was told last that the value still comes.
+    /// When something moved last, when bytes were sent again, and when the owner was told last that the value still
+    /// comes.
     moved_at: Time,
+    resent_at: Time,
     told_at: Time,
     /// Bytes of the value at the beginning of this time.
     measured: (u64, Time),
@@ -104,17 +115,24 @@ impl Dispatcher {
         head: &[u8],
         value_bytes: usize,
     ) {
-        let spec = command::lookup(args.arg(0));
-        let is_value = spec.is_some_and(|spec| value_at(spec.id) == Some(args.len()));
+        let is_value = is_value(args);
         let bytes_max = match is_value {
             true => LARGE_VALUE_BYTES_MAX,
-            false => cx.shared.parameters.streamed_bytes_min as usize,
+            false => Limits::DEFAULT.whole_bytes_max,
         };
-        let is_too_long = !is_value || value_bytes > bytes_max;
-        let refusal = WriteRefusal::ValueTooLong {
-            bytes: value_bytes,
-            bytes_max,
+        let key_bytes = args.arg(1).len();
+        let refusal = if !is_value || value_bytes > bytes_max {
+            Some(WriteRefusal::ValueTooLong {
+                bytes: value_bytes,
+                bytes_max,
+            })
+        } else {
+            (key_bytes > KEY_BYTES_MAX).then_some(WriteRefusal::KeyTooLong {
+                bytes: key_bytes,
+                bytes_max: KEY_BYTES_MAX,
+            })
         };
+        let is_refused = refusal.is_some();
         let stream = cx.shared.slots.stream_of(command::slot(args.arg(1)));
         // A client of the strict port is told where the owner is.
         let is_elsewhere = client.port == Port::Cluster && lists.owner(stream).is_none();
@@ -122,18 +140,19 @@ impl Dispatcher {
         let staging = Staging {
             n: client.take_n(),
             head: head.to_vec(),
-            key: args.arg(1).to_vec(),
+            key: if is_refused { Vec::new() } else { args.arg(1).to_vec() },
             stream,
             value_bytes: value_bytes as u64,
             at: 0,
-            way: if is_too_long || is_elsewhere {
+            way: if is_refused || is_elsewhere {
                 Way::Away
             } else {
                 Way::Open
             },
-            refusal: is_too_long.then_some(Refusal::Write(refusal)),
+            refusal: refusal.map(Refusal::Write),
             untaken: Vec::new(),
             moved_at: now,
+            resent_at: now,
             told_at: Time(0),
             measured: (0, now),
         };
@@ -164,7 +183,8 @@ impl Dispatcher {
                 break None;
             }
             let rest = rest.get(..left).unwrap_or(rest);
-            if rest.is_empty() {
+            let is_begun = staging.at > 0 || staging.way == Way::Away;
+            if rest.is_empty() || (!is_begun && rest.len() < left.min(FIRST_BYTES)) {
                 break Some(Then::Input);
             }
             match self.send_on(cx, lists, client, &mut staging, rest) {
@@ -220,7 +240,11 @@ impl Dispatcher {
                     return 0;
                 };
                 let so_far = owner.stage_bytes(cx, configuration, ticket, staging.at, bytes);
-                if so_far.is_over {
+                if so_far.state != StageState::Open {
+                    if so_far.state == StageState::NoMemory {
+                        staging.refusal = Some(Refusal::Write(WriteRefusal::NoMemory));
+                        owner.unstage(ticket);
+                    }
                     staging.way = Way::Away;
                 }
                 so_far.taken.saturating_sub(staging.at) as usize
@@ -340,7 +364,15 @@ impl Dispatcher {
             }
             Ran::Done | Ran::AboutClients => {}
         }
-        client.staging = None;
+        let Some(mut staging) = client.staging.take() else {
+            return (used, Then::Done);
+        };
+        let mut newest = client.segments.iter().rev();
+        let is_sent = newest.any(|s| s.n == staging.n && matches!(s.wait, Wait::Forwarded(_)));
+        if !is_sent {
+            // It was answered here, perhaps without being run.
+            give_up(cx, lists, client, &mut staging);
+        }
         (used, Then::Done)
     }
 
@@ -422,7 +454,12 @@ impl Router {
                 self.dispatcher.retry_at = self.dispatcher.retry_at.min(cx.mono() + cx.shared.parameters.retry);
                 return;
             }
-            StageState::NotOwner | StageState::Over => {
+            StageState::NotOwner | StageState::Over | StageState::NoMemory => {
+                if state == StageState::NoMemory {
+                    staging.refusal = Some(Refusal::Write(WriteRefusal::NoMemory));
+                    let message = Message::GiveUp { conn, n };
+                    cx.send(&target, Channel::Main, staging.stream, epoch, &message);
+                }
                 staging.way = Way::Away;
                 staging.untaken = Vec::new();
                 return;
@@ -439,6 +476,8 @@ impl Router {
     /// Keeps values that come known to their owners, sends again what was lost, and gives up what comes too slowly.
     pub(crate) fn tend_staging<O: Out>(&mut self, cx: &mut Context<'_, O>, lists: &mut Lists) {
         let clients = &mut self.clients;
+        self.dispatcher.staging.sort();
+        self.dispatcher.staging.dedup();
         self.dispatcher
             .staging
             .retain(|conn| clients.get(conn).is_some_and(|client| client.staging.is_some()));
@@ -457,8 +496,7 @@ impl Router {
             let Some(mut staging) = client.staging.take() else {
                 continue;
             };
-            let is_waiting = !staging.untaken.is_empty() || client.stalled;
-            if is_waiting || staging.way == Way::Away || staging.at == staging.value_bytes {
+            if client.stalled || staging.way == Way::Away {
                 staging.measured = (staging.at, now);
             } else if now > staging.measured.1 + SLOW_SPAN {
                 if staging.at - staging.measured.0 < SLOW_BYTES {
@@ -466,6 +504,13 @@ impl Router {
                     give_up(cx, lists, client, &mut staging);
                 }
                 staging.measured = (staging.at, now);
+            }
+            let is_whole = staging.at == staging.value_bytes && staging.untaken.is_empty();
+            if client.stalled && !is_whole && now > staging.moved_at + wait_max(cx) && staging.way != Way::Away {
+                // A holder, or the owner, does not answer.
+                staging.refusal = Some(Refusal::Unavailable);
+                give_up(cx, lists, client, &mut staging);
+                self.dispatcher.wake = true;
             }
             match staging.way {
                 Way::Open | Way::Away => {}
@@ -488,11 +533,13 @@ impl Router {
                         staging.way = if staging.at == 0 { Way::Open } else { Way::Away };
                         self.dispatcher.wake = true;
                     } else {
-                        let is_late = now > staging.moved_at + resend;
+                        let is_late = now > staging.moved_at.max(staging.resent_at) + resend;
                         if is_late || now > staging.told_at + renewal {
                             send_stage(cx, conn, &mut staging, &target, epoch);
                         }
-                        if is_late && !staging.untaken.is_empty() {
+                        let buffer = cx.out.peer(target.node, Channel::Bulk);
+                        let is_full = buffer.is_none_or(|b| b.bytes.len() + b.waiting > LINK_BYTES_SOFT_MAX);
+                        if is_late && !is_full && !staging.untaken.is_empty() {
                             let message = Message::StageBytes {
                                 conn,
                                 n: staging.n,
@@ -500,7 +547,7 @@ impl Router {
                                 bytes: &staging.untaken,
                             };
                             cx.send(&target, Channel::Bulk, staging.stream, epoch, &message);
-                            staging.moved_at = now;
+                            staging.resent_at = now;
                         }
                     }
                 }

@@ -81,7 +81,8 @@ impl Replica {
                 state,
             }),
             Message::LongReply { conn, n, bytes } => Some(FrontMessage::LongReply {
-                from: node,
+                from: (node, incarnation),
+                owner: (header.stream, header.epoch),
                 conn,
                 n,
                 bytes,

@@ -380,9 +380,9 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
     /// Those of [`Self::put_large`]. A refusal if the value has not come whole.
     pub fn put_staged(&mut self, ticket: Ticket, hash: u64, key: &[u8], like: Value<'_>) -> Result<(), Stop> {
         self.check_limits(key.len(), 0)?;
+        self.note_move(self.owner.upload_moved_at(ticket));
         self.admit()?;
         let sealed = self.owner.sealed_staged(self.cx, self.configuration, ticket);
-        self.note_move(self.owner.upload_moved_at(ticket));
         if sealed == Err(Stop::Refused(WriteRefusal::NotStaged)) {
             self.cx.out.mark(Mark::ValueNotStaged);
         }
@@ -395,6 +395,11 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
     /// The command of a staged value has ended: what no object names is given up.
     pub fn unstage(&mut self, ticket: Ticket) {
         self.owner.unstage(ticket);
+    }
+
+    /// The command that began a long reply is refused.
+    pub fn end_long_reply(&mut self, ticket: Ticket) {
+        self.owner.end_long_reply(ticket);
     }
 
     /// Length in bytes from which a value is read and written in pieces.

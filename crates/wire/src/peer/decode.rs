@@ -212,6 +212,7 @@ impl<'a> Message<'a> {
                     0 => StageState::Open,
                     1 => StageState::Over,
                     2 => StageState::NotOwner,
+                    3 => StageState::NoMemory,
                     _ => return None,
                 },
             },

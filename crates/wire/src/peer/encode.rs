@@ -240,6 +240,7 @@ impl Message<'_> {
                     StageState::Open => 0,
                     StageState::Over => 1,
                     StageState::NotOwner => 2,
+                    StageState::NoMemory => 3,
                 });
             }
             Self::LongReply { conn, n, bytes } => {

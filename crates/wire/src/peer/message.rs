@@ -49,6 +49,8 @@ pub enum StageState {
     Over,
     /// The receiver does not own the stream, or not yet: nothing of the value was taken.
     NotOwner,
+    /// No more bytes are wanted: a holder has no memory for its part.
+    NoMemory,
 }
 
 /// The result of an import (P10.8).

@@ -22,7 +22,7 @@ impl Limits {
     /// Limits for clients that may run commands.
     pub const DEFAULT: Self = Self {
         bulk_bytes_max: 512 << 20,
-        whole_bytes_max: 32 << 20,
+        whole_bytes_max: 16 << 20,
         args_max: 1 << 20,
         inline_bytes_max: 64 << 10,
         request_bytes_max: 64 << 20,

@@ -15,6 +15,9 @@ use std::sync::Arc;
 /// The most long replies of one stream at a time. Each has a tail in memory, beside the windows of its body.
 const LONG_REPLIES_MAX: usize = 1024;
 
+/// While more than this number of bytes waits to be sent to a peer, no piece is.
+const LINK_BYTES_SOFT_MAX: usize = 1 << 20;
+
 /// Asks for no bytes, and says that the reply is still wanted.
 pub const STILL_WANTED: u64 = u64::MAX;
 
@@ -145,6 +148,11 @@ impl StreamOwner {
             return;
         };
         let (stream, epoch) = (self.stream, configuration.epoch);
+        let buffer = cx.out.peer(from.0, Channel::Bulk);
+        if buffer.is_some_and(|buffer| buffer.bytes.len() + buffer.waiting > LINK_BYTES_SOFT_MAX) {
+            // The timer answers, or another question.
+            return;
+        }
         // Taken for the time of the call: the bytes are part of the owner.
         let bytes = match self.read_long_reply(cx, configuration, ticket, at) {
             Some(Ok(bytes)) => bytes.to_vec(),

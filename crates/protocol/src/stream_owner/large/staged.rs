@@ -26,6 +26,8 @@ pub(super) struct Staged {
     /// The bytes behind them that are here.
     queue: Vec<u8>,
     tail: Vec<u8>,
+    /// Bytes of keys that were evicted for it.
+    evicted_bytes: u64,
     /// Why the command will be refused.
     failed: Option<WriteRefusal>,
     /// The node that sends it; `None`: a client of this node.
@@ -43,6 +45,7 @@ impl Staged {
 
     fn state(&self) -> StageState {
         match self.failed {
+            Some(WriteRefusal::NoMemory) => StageState::NoMemory,
             Some(_) => StageState::Over,
             None => StageState::Open,
         }
@@ -54,8 +57,8 @@ impl Staged {
 pub struct StagedSoFar {
     /// Its first bytes that are taken.
     pub taken: u64,
-    /// No more are wanted: the command will be refused.
-    pub is_over: bool,
+    /// Whether more are wanted.
+    pub state: StageState,
 }
 
 impl StreamOwner {
@@ -87,6 +90,7 @@ impl StreamOwner {
                 taken: 0,
                 queue: Vec::new(),
                 tail: Vec::new(),
+                evicted_bytes: 0,
                 failed,
                 from,
                 told: (0, StageState::Open),
@@ -139,7 +143,7 @@ impl StreamOwner {
         let staged = self.large.staged.get(&ticket);
         StagedSoFar {
             taken: staged.map_or(0, |staged| staged.taken),
-            is_over: staged.is_none_or(|staged| staged.failed.is_some()),
+            state: staged.map_or(StageState::Over, Staged::state),
         }
     }
 
@@ -269,9 +273,13 @@ impl StreamOwner {
         value_bytes: u64,
     ) -> bool {
         let chunk_bytes = cx.shared.arena.chunk_bytes() as u64;
+        let staged = self.large.staged.get_mut(&ticket);
+        let Some(staged) = staged.filter(|staged| staged.evicted_bytes < value_bytes) else {
+            return false;
+        };
+        staged.evicted_bytes += chunk_bytes;
         self.store.policy().evicts()
             && self.admit_write(cx) == Admission::Admitted
-            && self.may_evict_for(ticket, chunk_bytes, value_bytes)
             && evict(cx, configuration, self, chunk_bytes)
     }
 

@@ -332,6 +332,12 @@ pub(super) fn with_each(mut check: impl FnMut(&Message<'_>)) {
             taken: n(3),
             state: StageState::NotOwner,
         },
+        Message::Staged {
+            conn: ConnId(n(1)),
+            n: n(2),
+            taken: n(3),
+            state: StageState::NoMemory,
+        },
         Message::LongReply {
             conn: ConnId(n(1)),
             n: n(2),

@@ -1,0 +1,180 @@
+//! Long values: sent ahead of their command as they come, and read in pieces (P14.7, P14.13).
+
+use crate::support::{Client, Cluster};
+use paritas_protocol::{Parameters, Port};
+use paritas_wire::command;
+use paritas_wire::peer::kind;
+
+/// Long enough to be staged here: a few pieces, and not a whole number of rows.
+const BYTES: usize = 1_300_007;
+
+/// `2+1` and a spare. Node 0 owns the key; node 3 owns nothing.
+fn start() -> (Cluster, String) {
+    let parameters = Parameters {
+        streamed_bytes_min: 100_000,
+        piece_bytes: 64 << 10,
+        ..Parameters::default()
+    };
+    let cluster = Cluster::coded_in(64 << 20, 2, 1, 1, 1, parameters);
+    let mut keys = (0..).map(|i| format!("k{i}"));
+    let key = keys.find(|key| command::slot(key.as_bytes()) < 8192).unwrap();
+    (cluster, key)
+}
+
+fn value(seed: usize) -> String {
+    (0..BYTES)
+        .map(|i| char::from(b'a' + ((i * 7 + i / 1000 + seed) % 26) as u8))
+        .collect()
+}
+
+fn request(words: &[&str]) -> Vec<u8> {
+    let mut request = Vec::new();
+    paritas_wire::resp::encode::request(&mut request, words);
+    request
+}
+
+fn ask(cluster: &mut Cluster, client: Client, words: &[&str]) -> String {
+    cluster.feed(client, &request(words));
+    cluster.advance(50);
+    String::from_utf8(cluster.take(client)).unwrap()
+}
+
+/// Groups of parts that owners know.
+fn groups(cluster: &Cluster) -> usize {
+    let replicas = cluster.processes.iter().map(|process| process.node.replica());
+    let owners = replicas.flat_map(|replica| replica.lists().flat_map(|list| list.owners()));
+    owners.map(|owner| owner.ledger().alive_count()).sum()
+}
+
+fn is(reply: &str, value: &str) -> bool {
+    reply == format!("${}\r\n{value}\r\n", value.len())
+}
+
+#[test]
+fn a_long_value_that_comes_in_pieces_is_stored_whole_and_commands_keep_their_order() {
+    for node in [0, 3] {
+        let (mut cluster, key) = start();
+        let client = cluster.connect(node, Port::Any);
+        let (first, second) = (value(1), value(2));
+        let mut bytes = request(&["SET", &key, "short"]);
+        bytes.extend(request(&["SET", &key, &first, "GET", "EX", "100"]));
+        bytes.extend(request(&["GET", &key]));
+        bytes.extend(request(&["GETSET", &key, &second]));
+        bytes.extend(request(&["TTL", &key]));
+        bytes.extend(request(&["GET", &key]));
+        for some in bytes.chunks(70_001) {
+            cluster.feed(client, some);
+            cluster.advance(1);
+        }
+        cluster.advance(300);
+        let reply = String::from_utf8(cluster.take(client)).unwrap();
+        let long = |value: &str| format!("${}\r\n{value}\r\n", value.len());
+        let wanted = format!("+OK\r\n$5\r\nshort\r\n{0}{0}:-1\r\n{1}", long(&first), long(&second));
+        assert!(
+            reply == wanted,
+            "at node {node}: {} of {} bytes",
+            reply.len(),
+            wanted.len()
+        );
+        let middle = ask(&mut cluster, client, &["GETRANGE", &key, "100000", "900000"]);
+        assert!(is(&middle, &second[100_000..=900_000]), "at node {node}: a range");
+        assert_eq!(ask(&mut cluster, client, &["DEL", &key]), ":1\r\n");
+        // A window that was read ahead is kept for three leases.
+        cluster.advance(8_000);
+        assert_eq!(groups(&cluster), 0, "at node {node}");
+    }
+}
+
+#[test]
+fn a_condition_that_fails_leaves_the_old_value_and_nothing_of_the_new_one() {
+    for node in [0, 3] {
+        let (mut cluster, key) = start();
+        let client = cluster.connect(node, Port::Any);
+        assert_eq!(ask(&mut cluster, client, &["SET", &key, "old"]), "+OK\r\n");
+        assert_eq!(ask(&mut cluster, client, &["SET", &key, &value(1), "NX"]), "$-1\r\n");
+        assert_eq!(ask(&mut cluster, client, &["SETNX", &key, &value(1)]), ":0\r\n");
+        let syntax = ask(&mut cluster, client, &["SET", &key, &value(1), "NOPE"]);
+        assert_eq!(syntax, "-ERR syntax error\r\n");
+        assert_eq!(ask(&mut cluster, client, &["GET", &key]), "$3\r\nold\r\n");
+        cluster.advance(1_000);
+        assert_eq!(groups(&cluster), 0, "at node {node}");
+    }
+}
+
+#[test]
+fn a_client_that_goes_within_a_value_leaves_nothing() {
+    for node in [0, 3] {
+        let (mut cluster, key) = start();
+        let client = cluster.connect(node, Port::Any);
+        let bytes = request(&["SET", &key, &value(1)]);
+        cluster.feed(client, &bytes[..BYTES / 2]);
+        cluster.advance(100);
+        assert!(groups(&cluster) > 0, "at node {node}: the value has not begun");
+        cluster.event(node, paritas_protocol::Event::ClientDown { conn: client.conn });
+        cluster.advance(1_000);
+        assert_eq!(groups(&cluster), 0, "at node {node}");
+    }
+}
+
+#[test]
+fn a_client_that_is_too_slow_gets_an_error_and_holds_nothing() {
+    let (mut cluster, key) = start();
+    let client = cluster.connect(3, Port::Any);
+    let bytes = request(&["SET", &key, &value(1)]);
+    let mut at = 0;
+    for _ in 0..24 {
+        cluster.feed(client, &bytes[at..at + 1_000]);
+        at += 1_000;
+        cluster.advance(1_000);
+    }
+    assert_eq!(groups(&cluster), 0, "the value still holds memory");
+    cluster.feed(client, &bytes[at..]);
+    cluster.advance(100);
+    let reply = String::from_utf8(cluster.take(client)).unwrap();
+    assert!(
+        reply.starts_with("-ERR the value was not stored: it came more slowly"),
+        "{reply}"
+    );
+    assert_eq!(ask(&mut cluster, client, &["GET", &key]), "$-1\r\n");
+}
+
+#[test]
+fn a_value_that_its_owner_has_lost_is_refused_and_never_stored_empty() {
+    let (mut cluster, key) = start();
+    let client = cluster.connect(3, Port::Any);
+    assert_eq!(ask(&mut cluster, client, &["SET", &key, "old"]), "+OK\r\n");
+    // The owner never learns that the client still sends, and forgets the value.
+    let bytes = request(&["SET", &key, &value(1)]);
+    cluster.feed(client, &bytes[..BYTES / 2]);
+    cluster.advance(100);
+    cluster.tamper = Some(Box::new(|_, _, _, message| {
+        matches!(message.kind(), kind::STAGE | kind::STAGE_BYTES).then(Vec::new)
+    }));
+    cluster.advance(9_000);
+    assert_eq!(groups(&cluster), 0, "the owner still waits");
+    cluster.tamper = None;
+    cluster.feed(client, &bytes[BYTES / 2..]);
+    cluster.advance(1_000);
+    let reply = String::from_utf8(cluster.take(client)).unwrap();
+    assert!(reply.starts_with("-TRYAGAIN the value was not stored"), "{reply}");
+    assert_eq!(ask(&mut cluster, client, &["GET", &key]), "$3\r\nold\r\n");
+}
+
+#[test]
+fn a_long_reply_that_cannot_be_completed_ends_the_connection() {
+    let (mut cluster, key) = start();
+    let client = cluster.connect(3, Port::Any);
+    assert_eq!(ask(&mut cluster, client, &["SET", &key, &value(1)]), "+OK\r\n");
+    let mut pieces = 0;
+    cluster.tamper = Some(Box::new(move |_, _, _, message| {
+        pieces += usize::from(message.kind() == kind::REPLY_BYTES);
+        (message.kind() == kind::REPLY_BYTES && pieces > 2).then(Vec::new)
+    }));
+    cluster.feed(client, &request(&["GET", &key]));
+    cluster.advance(500);
+    let begun = cluster.take(client).len();
+    assert!((1..BYTES).contains(&begun), "{begun} bytes");
+    cluster.kill(0);
+    cluster.advance(100);
+    assert!(cluster.is_closed(client), "the client waits for the rest for ever");
+}
