@@ -468,6 +468,12 @@ impl World {
             Progress::Failed(why) if why.contains("nothing is left") && !self.is_any_installed() => {
                 self.excused = Some(Excuse::NothingLeft);
             }
+            // A process with data runs, and cannot reach this coordinator. The operator does what the message says: he
+            // mends that, and adopts again.
+            Progress::Failed(why) if why.contains("nothing is left") => {
+                self.marks.see(Seen::AdoptedAgain);
+                self.push_control(LOOK_EVERY, Control::Trouble(Trouble::Adopt));
+            }
             // Without parity every process may have been started anew meanwhile.
             Progress::Failed(_) if self.swarm.parity == 0 => self.excused = Some(Excuse::NothingLeft),
             Progress::Failed(why) => self.violate(format!("D7: the store cannot be made anew: {why}")),
