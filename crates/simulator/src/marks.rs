@@ -51,9 +51,10 @@ pub(crate) enum Seen {
     ClassChanged,
     RefusedAtOnce,
     AdoptedAgain,
+    SecondTakenIn,
 }
 
-const SEEN: [(Seen, &str); 44] = [
+const SEEN: [(Seen, &str); 45] = [
     (Seen::TwoTakeovers, "two data positions without their chunks at once"),
     (Seen::RefillBesideTakeover, "a parity refilled beside a takeover"),
     (Seen::BornAgain, "a position without parity begins again empty"),
@@ -121,6 +122,10 @@ const SEEN: [(Seen, &str); 44] = [
     (
         Seen::AdoptedAgain,
         "10.18 the only process that knows the cluster was not reached: adopted again",
+    ),
+    (
+        Seen::SecondTakenIn,
+        "10.13 a second process counts in place of the first, which was not heard",
     ),
 ];
 
