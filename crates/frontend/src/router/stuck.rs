@@ -205,7 +205,7 @@ impl Dispatcher {
     ) -> Ran {
         let mut since = self.wait_for(cx, lists, stream, cx.mono());
         if cx.rules().fault(Fault::CommandsWaitInTurn) {
-            since = *client.stalled_since.get_or_insert(cx.mono());
+            since = *client.stalled_since.get_or_insert_with(|| cx.mono());
         }
         let end = since + wait_max(cx);
         if cx.mono() < end {
