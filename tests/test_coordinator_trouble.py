@@ -161,6 +161,35 @@ def answers(client, keys):
         return dict(zip(keys, pool.map(lambda key: answer(client, key), keys)))
 
 
+def test_a_node_that_stood_still_together_with_the_coordinator_gives_no_old_value(run, tmp_path, rng):
+    """As if one hypervisor had paused the guests of both, the node's for longer than its leases and its replacement."""
+    cluster = ByHand(run, tmp_path, nodes=7)
+    keys = list(load(cluster))[::10]
+    node = cluster.processes[cluster.draw_holder(rng)]
+    # Connected before, so that the first replies afterwards come from the state of then.
+    client = cluster.client(cluster.processes.index(node))
+    assert client.get(keys[0]) == "value 0"
+    node.send_signal(signal.SIGSTOP)
+    try:
+        cluster.pause_coordinator(3)
+        writer = cluster.client()
+
+        def write(key):
+            try:
+                return writer.set(key, "new")
+            except redis.RedisError:
+                return False
+
+        for key in keys:
+            until(lambda: write(key), f"{key} to take a write")
+    finally:
+        node.send_signal(signal.SIGCONT)
+    found = [answer(client, key) for key in keys]
+    assert set(found) <= {"new", "error"}, "an old value after the pause"
+    until(lambda: cluster.is_whole() and cluster.is_settled(), "all positions live")
+    assert [answer(cluster.client(), key) for key in keys] == ["new"] * len(keys)
+
+
 @pytest.mark.timeout(120 * ROUNDS + 300)
 def test_an_old_copy_of_the_store_gives_no_wrong_value(run, tmp_path, rng):
     cluster = ByHand(run, tmp_path, nodes=12)

@@ -143,6 +143,21 @@ fn commands_for_several_dead_owners_wait_together() {
     );
 }
 
+/// The coordinator is away, so this node knows of no list. It knows all streams from the cluster's record.
+#[test]
+fn commands_at_a_node_without_a_configuration_wait_together() {
+    let mut cluster = Cluster::coded(2, 1, 2, 1, Parameters::default());
+    cluster.kill(3);
+    cluster.begin_anew(3);
+    let client = cluster.connect(3, Port::Any);
+    let line: String = (0..4).map(|part| format!("GET {}\r\n", key_in(part, 4))).collect();
+    cluster.feed(client, line.as_bytes());
+    assert_eq!(replies_after(&mut cluster, client, WAIT_MS - 10), "");
+    assert_eq!(replies_after(&mut cluster, client, 20), TRYAGAIN.repeat(4));
+    cluster.feed(client, line.as_bytes());
+    assert_eq!(replies_after(&mut cluster, client, 0), TRYAGAIN.repeat(4));
+}
+
 /// A successor that cannot read the log refuses commands of all clients, also those that other nodes forward.
 #[test]
 fn a_takeover_that_is_stuck_makes_commands_wait_once_wherever_they_come_from() {

@@ -51,6 +51,8 @@ pub enum Fault {
     DroppedAfterAskingLive,
     /// P5.12a: an owner does not yield what the installed configuration gives it. It yields when it is asked.
     OwnerYieldsWhenAsked,
+    /// P5.13: the commands for a stream that does not serve wait together. Each of them waits for its own time.
+    CommandsWaitInTurn,
     /// P6.2: deltas of a stripe that is being fetched are buffered. They are not.
     NotBuffered,
     /// P6.6: a stripe that a delta has touched is fetched. It is valid as zeros if no `Alloc` names it.
@@ -173,7 +175,7 @@ impl Rules {
 }
 
 #[cfg(feature = "mutants")]
-const NAMES: [(&str, Mutant); 62] = [
+const NAMES: [(&str, Mutant); 63] = [
     ("owner-judges-who-is-alive", Mutant::OwnerJudgesWhoIsAlive),
     ("no-epoch-fence", Mutant::NoEpochFence),
     ("serve-before-push", Mutant::Does(Fault::ServeBeforePush)),
@@ -182,6 +184,7 @@ const NAMES: [(&str, Mutant); 62] = [
     ("value-taken-at-release", Mutant::Does(Fault::ValueTakenAtRelease)),
     ("raw-deltas-not-kept", Mutant::RawDeltasNotKept),
     ("no-version-match", Mutant::NoVersionMatch),
+    ("commands-wait-in-turn", Mutant::Does(Fault::CommandsWaitInTurn)),
     ("no-buffering-while-filling", Mutant::Does(Fault::NotBuffered)),
     ("gaps-accepted", Mutant::Does(Fault::GapAccepted)),
     ("void-tail-kept", Mutant::VoidTailKept),

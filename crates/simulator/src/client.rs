@@ -120,6 +120,15 @@ pub(crate) fn moved_to(error: &str) -> Option<usize> {
     address.strip_prefix("node-")?.strip_suffix(":7000")?.parse().ok()
 }
 
+/// Whether a refusal says that the stream of the key does not serve (P5.13).
+pub(crate) fn says_stuck(error: &str) -> bool {
+    let texts = [
+        "-TRYAGAIN The owner of this key is being replaced",
+        "-CLUSTERDOWN The cluster is down",
+    ];
+    texts.iter().any(|text| error.starts_with(text))
+}
+
 /// A reply.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Answer {

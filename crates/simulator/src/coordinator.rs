@@ -20,7 +20,8 @@ impl World {
         for (i, position) in configuration.positions.iter().enumerate() {
             let live = position.as_ref().is_some_and(|a| {
                 let process = self.processes[usize::from(a.tenure.node.0)].as_ref();
-                a.state.is_live() && process.is_some_and(|p| p.incarnation == a.tenure.incarnation)
+                let runs = process.is_some_and(|p| p.incarnation == a.tenure.incarnation);
+                a.state.is_live() && runs && !self.is_replaced(a.tenure.incarnation)
             });
             if !live {
                 if configuration.is_data(Position(i as u8)) {
@@ -58,7 +59,8 @@ impl World {
     /// Numbers of Live data and parity positions of a list that a process holds.
     pub(crate) fn live_positions_of(&self, list: ListId, node: NodeId) -> (usize, usize) {
         let mut count = (0, 0);
-        let Some(process) = self.processes[usize::from(node.0)].as_ref() else {
+        let process = self.processes[usize::from(node.0)].as_ref();
+        let Some(process) = process.filter(|p| !self.is_replaced(p.incarnation)) else {
             return count;
         };
         let configuration = self.configuration(list);

@@ -9,6 +9,7 @@ mod store;
 mod strays;
 mod trouble;
 mod truth;
+mod waits;
 
 use crate::client;
 use crate::driver::Process;
@@ -142,6 +143,7 @@ pub(crate) struct Governed {
     lines: Lines,
     truth: truth::Truth,
     troubles: Troubles,
+    waits: waits::Waits,
 }
 
 /// What the coordinator asks its driver for.
@@ -247,6 +249,7 @@ impl World {
             lines: Lines::default(),
             truth: truth::Truth::default(),
             troubles,
+            waits: waits::Waits::default(),
             plan,
         }));
         self.start_coordinator(0);

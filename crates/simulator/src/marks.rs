@@ -49,9 +49,12 @@ pub(crate) enum Seen {
     OneWayClosed,
     FalselySuspected,
     ClassChanged,
+    RefusedAtOnce,
+    AdoptedAgain,
+    SecondTakenIn,
 }
 
-const SEEN: [(Seen, &str); 42] = [
+const SEEN: [(Seen, &str); 45] = [
     (Seen::TwoTakeovers, "two data positions without their chunks at once"),
     (Seen::RefillBesideTakeover, "a parity refilled beside a takeover"),
     (Seen::BornAgain, "a position without parity begins again empty"),
@@ -112,10 +115,27 @@ const SEEN: [(Seen, &str); 42] = [
     (Seen::OneWayClosed, "10.9 a path to the coordinator closed one way"),
     (Seen::FalselySuspected, "10.10 a living node removed for silence"),
     (Seen::ClassChanged, "14.10 a large value given another class"),
+    (
+        Seen::RefusedAtOnce,
+        "5.13 a command refused at once for a stream that long has not served",
+    ),
+    (
+        Seen::AdoptedAgain,
+        "10.18 the only process that knows the cluster was not reached: adopted again",
+    ),
+    (
+        Seen::SecondTakenIn,
+        "10.13 a second process counts in place of the first, which was not heard",
+    ),
 ];
 
 /// Marks that need not be reached in a run of many seeds: they concern the simulator, not the rules.
-const OPTIONAL: [Seen; 3] = [Seen::HistoryUnchecked, Seen::ReadAgain, Seen::Outgrown];
+const OPTIONAL: [Seen; 4] = [
+    Seen::HistoryUnchecked,
+    Seen::ReadAgain,
+    Seen::Outgrown,
+    Seen::AdoptedAgain,
+];
 
 /// How often each mark was reached.
 #[derive(Clone, Debug)]

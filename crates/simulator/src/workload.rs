@@ -262,6 +262,8 @@ impl World {
                         return self.violate(format!("I14: a reply without a command: {answer:?}"));
                     };
                     self.log(|| format!("client {client}: {:?} {:?} = {answer:?}", pending.keys, pending.action));
+                    let is_refused = matches!(&answer, Answer::Refused(text) if client::says_stuck(text));
+                    self.note_reply(client, &pending, is_refused);
                     self.record(client, &pending, answer);
                 }
             }

@@ -445,6 +445,9 @@ impl World {
             return false;
         };
         self.now = at;
+        if self.governed.is_some() {
+            self.watch_waits();
+        }
         self.counts.events += 1;
         if self.counts.events > self.events_max() {
             self.violate(format!("L1: {} events: more than a run may have", self.counts.events));

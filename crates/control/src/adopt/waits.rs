@@ -59,11 +59,13 @@ impl<S: Store> Adoption<S> {
                     (until - now).as_ms()
                 ));
             } else if missing.is_empty() && no_cluster_known {
-                return Err(
-                    "no process knows of a cluster, and the store is empty: nothing is left. Make a new cluster \
-                            with `paritas coordinator --create`, and `paritas restore` a snapshot"
-                        .into(),
-                );
+                return Err(format!(
+                    "no process that has registered within {} ms knows of a cluster, and the store is empty. Nothing \
+                     is written. If a process with data runs that cannot reach this coordinator, mend that and start \
+                     the adoption again: its data may be nowhere else. If none runs, nothing is left: make a new \
+                     cluster with `paritas coordinator --create`, and `paritas restore` a snapshot",
+                    self.grace().as_ms()
+                ));
             }
         }
         words.extend(self.waits_for_names(now, &missing));

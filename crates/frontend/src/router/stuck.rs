@@ -9,7 +9,7 @@ use super::{Dispatcher, Ran, Turn};
 use crate::dialect::Refusal;
 use paritas_base::configuration::{Configuration, Tenure};
 use paritas_base::{ConnId, Epoch, Map, NodeId, Position, Span, StreamId, Time};
-use paritas_protocol::{Channel, Context, Lists, Out, Phase};
+use paritas_protocol::{Channel, Context, Fault, Lists, Out, Phase};
 use paritas_wire::command::{CommandSpec, flag};
 use paritas_wire::peer::{Message, dialect};
 
@@ -118,15 +118,12 @@ fn see<O: Out>(cx: &Context<'_, O>, lists: &Lists, stream: StreamId) -> Seen {
     }
 }
 
-/// All streams that are not lost.
-fn streams(lists: &Lists) -> impl Iterator<Item = StreamId> {
-    lists.iter().flat_map(|list| {
-        let configuration = &list.configuration;
-        let left = configuration.data_positions().filter(|x| !is_lost(configuration, *x));
-        left.map(|x| StreamId {
-            list: configuration.list,
-            x,
-        })
+/// All streams that are not lost, also those of lists of which this node has no configuration yet.
+fn streams<O: Out>(cx: &Context<'_, O>, lists: &Lists) -> impl Iterator<Item = StreamId> {
+    let all = cx.shared.cluster.slots.iter().map(|(_, stream)| *stream);
+    all.filter(|stream| {
+        let list = lists.get(stream.list);
+        !list.is_some_and(|list| is_lost(&list.configuration, stream.x))
     })
 }
 
@@ -184,14 +181,14 @@ impl Dispatcher {
         self.wait_for(cx, lists, stream, since);
         let incarnation = |stream| owner_at(lists, stream).map(|(owner, _)| (owner.node, owner.incarnation));
         let silent = incarnation(stream);
-        for other in streams(lists).filter(|other| fresh && incarnation(*other) == silent) {
+        for other in streams(cx, lists).filter(|other| fresh && incarnation(*other) == silent) {
             self.stuck.streams.entry(other).or_insert(Entry::new(since));
         }
     }
 
     /// Notes all streams that do not serve now, though the commands for them may still be behind others.
     fn survey<O: Out>(&mut self, cx: &Context<'_, O>, lists: &Lists) {
-        for stream in streams(lists).filter(|stream| matches!(see(cx, lists, *stream), Seen::Stuck)) {
+        for stream in streams(cx, lists).filter(|stream| matches!(see(cx, lists, *stream), Seen::Stuck)) {
             self.stuck.streams.entry(stream).or_insert(Entry::new(cx.mono()));
         }
     }
@@ -206,7 +203,11 @@ impl Dispatcher {
         spec: &CommandSpec,
         stream: StreamId,
     ) -> Ran {
-        let end = self.wait_for(cx, lists, stream, cx.mono()) + wait_max(cx);
+        let mut since = self.wait_for(cx, lists, stream, cx.mono());
+        if cx.rules().fault(Fault::CommandsWaitInTurn) {
+            since = *client.stalled_since.get_or_insert_with(|| cx.mono());
+        }
+        let end = since + wait_max(cx);
         if cx.mono() < end {
             self.retry_at = self.retry_at.min(end);
             return Ran::Stalled;

@@ -85,6 +85,7 @@ pub(crate) struct Cluster {
     /// Frames between nodes stay where they are.
     pub(crate) cut: bool,
     pub(crate) tamper: Option<Tamper>,
+    record: ClusterRecord,
     ends: Map<LinkId, (usize, usize)>,
     next_link: u64,
     next_conn: u64,
@@ -324,6 +325,7 @@ impl Cluster {
             configurations: configurations.clone(),
             cut: false,
             tamper: None,
+            record: record.clone(),
             ends: map(),
             next_link: 0,
             next_conn: 0,
@@ -403,6 +405,20 @@ impl Cluster {
             }
         }
         self.pump();
+    }
+
+    /// A killed node runs again, as a new process that has no configuration.
+    pub(crate) fn begin_anew(&mut self, at: usize) {
+        let identity = Identity {
+            node: NodeId(at as u16),
+            incarnation: Incarnation(1_000 + at as u64),
+            cluster: self.record.clone(),
+            seed: 0,
+            maxmemory_bytes: 16 << 20,
+        };
+        let process = &mut self.processes[at];
+        process.node = Node::new(identity, Parameters::default());
+        (process.out, process.up) = (Outbox::default(), true);
     }
 
     /// Every node gets a list's next configuration, in which a position is another node's, Filling.

@@ -142,7 +142,13 @@ impl World {
 
     /// A second process counts as the node now, and the first one's incarnation is over. That may be only if the
     /// coordinator has had time to hear the first one, and has not for the suspicion time.
-    pub(super) fn see_taken_in(&mut self, node: usize, host: usize) {
+    ///
+    /// From now on the first process counts as ended, although it may run on. If the redundancy bears that end, all
+    /// checks go on.
+    pub(super) fn see_taken_in(&mut self, node: usize, second: Incarnation, host: usize) {
+        if self.governed.as_ref().is_some_and(|g| g.truth.is_accepted(second)) {
+            return;
+        }
         let incarnation = self.records[node].incarnation;
         let holds = |c: &Configuration| c.held_by(NodeId(node as u16), incarnation).next().is_some();
         // One that has just begun and holds nothing may come too late.
@@ -152,6 +158,18 @@ impl World {
                 "D1: a second process of n{node} is taken in, and the first one lives and may be heard"
             ));
         }
-        self.excused = Some(Excuse::SecondProcess);
+        // Without parity the first process serves on without leases. A coordinator with an old store, or one of two,
+        // may have taken the second one in while another one knows the first.
+        // The one that is in its event is not counted.
+        let is_alone = self.coordinators_count() == 0 && self.troubles().is_some_and(|t| !t.store_is_old());
+        let is_borne = self.swarm.parity > 0 && is_alone && (self.processes[node].is_none() || self.may_lose(node));
+        if !is_borne {
+            self.excused = Some(Excuse::SecondProcess);
+            return;
+        }
+        self.marks.see(Seen::SecondTakenIn);
+        if let Some(governed) = self.governed.as_mut() {
+            governed.truth.accept(second, incarnation);
+        }
     }
 }

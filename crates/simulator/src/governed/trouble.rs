@@ -5,7 +5,8 @@ use super::{Control, Leader};
 use crate::marks::Seen;
 use crate::report::Excuse;
 use crate::world::World;
-use paritas_base::{NodeId, Prng, Span, Time};
+use paritas_base::configuration::Configuration;
+use paritas_base::{ListId, NodeId, Prng, Span, Time};
 use paritas_control::store::MemoryStore;
 use paritas_control::{Adoption, Coordinator, CoordinatorEvent, OpenError, Progress};
 use std::collections::BTreeSet;
@@ -160,7 +161,7 @@ impl World {
         hosts.any(|host| matches!(host.coordinator, Some(Leader::Adoption(_))))
     }
 
-    fn coordinators_count(&self) -> usize {
+    pub(super) fn coordinators_count(&self) -> usize {
         let hosts = self.governed.iter().flat_map(|g| &g.hosts);
         hosts.filter(|host| host.coordinator.is_some()).count()
     }
@@ -341,7 +342,7 @@ impl World {
         let holder_lives = |node: &NodeId| {
             let process = self.processes[usize::from(node.0)].as_ref();
             process.is_some_and(|p| {
-                let mut lists = self.configurations.iter();
+                let mut lists = self.lists().filter_map(|list| self.newest_installed(list));
                 lists.any(|c| c.held_by(*node, p.incarnation).next().is_some())
             })
         };
@@ -361,6 +362,13 @@ impl World {
             troubles.attested.extend(ended);
         }
         self.begin_adoption();
+    }
+
+    /// The newest configuration of a list that a running process has. A newer one was lost with its store.
+    fn newest_installed(&self, list: ListId) -> Option<&Configuration> {
+        let running = self.processes.iter().flatten();
+        let installed = running.filter_map(|p| Some(&p.node.replica().list(list)?.configuration));
+        installed.max_by_key(|c| c.epoch)
     }
 
     /// Nodes know of decisions that are not in the store, and too few others register. The newest store is in use, so
@@ -467,6 +475,12 @@ impl World {
             // The lists were stored, but no node has a configuration yet: a new cluster is made, and no data is lost.
             Progress::Failed(why) if why.contains("nothing is left") && !self.is_any_installed() => {
                 self.excused = Some(Excuse::NothingLeft);
+            }
+            // A process with data runs, and cannot reach this coordinator. The operator does what the message says: he
+            // mends that, and adopts again.
+            Progress::Failed(why) if why.contains("nothing is left") => {
+                self.marks.see(Seen::AdoptedAgain);
+                self.push_control(LOOK_EVERY, Control::Trouble(Trouble::Adopt));
             }
             // Without parity every process may have been started anew meanwhile.
             Progress::Failed(_) if self.swarm.parity == 0 => self.excused = Some(Excuse::NothingLeft),

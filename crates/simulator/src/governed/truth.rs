@@ -31,10 +31,26 @@ pub(crate) struct Truth {
     heard: BTreeMap<(usize, usize), Streak>,
     /// When frames of agents came to each coordinator: by node and host.
     beats: BTreeMap<(usize, usize), Streak>,
+    /// Second processes that count as their nodes.
+    accepted: BTreeSet<Incarnation>,
+    /// Incarnations of first processes that are over by that, although they may run.
+    replaced: BTreeSet<Incarnation>,
     /// A commit has failed, and may have taken effect: what it decided is seen later.
     is_late: bool,
     /// The store was just made anew: each list has an epoch more, whether or not anything changes (P10.18).
     pub(super) is_adopted: bool,
+}
+
+impl Truth {
+    /// A second process takes the place of the first one.
+    pub(super) fn accept(&mut self, second: Incarnation, first: Incarnation) {
+        self.accepted.insert(second);
+        self.replaced.insert(first);
+    }
+
+    pub(super) fn is_accepted(&self, second: Incarnation) -> bool {
+        self.accepted.contains(&second)
+    }
 }
 
 /// Frames that come one after the other, without a long gap.
@@ -131,7 +147,7 @@ impl World {
                 }
             }
             Note::Registered { node, incarnation } if self.is_stray(*incarnation) => {
-                self.see_taken_in(usize::from(node.0), host);
+                self.see_taken_in(usize::from(node.0), *incarnation, host);
             }
             Note::Deposed => self.marks.see(Seen::Deposed),
             _ => {}
@@ -315,7 +331,13 @@ impl World {
 
     fn is_alive(&self, node: NodeId, incarnation: Incarnation) -> bool {
         let process = self.processes[usize::from(node.0)].as_ref();
-        process.is_some_and(|p| p.incarnation == incarnation)
+        process.is_some_and(|p| p.incarnation == incarnation) && !self.is_replaced(incarnation)
+    }
+
+    /// Whether a second process of the node counts in place of this one.
+    pub(crate) fn is_replaced(&self, incarnation: Incarnation) -> bool {
+        let governed = self.governed.as_ref();
+        governed.is_some_and(|g| g.truth.replaced.contains(&incarnation))
     }
 
     /// D3: a node is not removed for silence if a peer hears it that the coordinator hears.
@@ -434,7 +456,8 @@ impl World {
     pub(super) fn check_may_end(&mut self, at: usize, incarnation: Incarnation) {
         let node = NodeId(at as u16);
         let holds = |c: &Configuration| c.held_by(node, incarnation).any(|(_, a)| a.state.is_live());
-        if self.swarm.parity > 0 && self.configurations.iter().any(holds) {
+        let counts = self.swarm.parity > 0 && !self.is_replaced(incarnation);
+        if counts && self.configurations.iter().any(holds) {
             self.violate(format!(
                 "D1: n{at} is told that its incarnation is over, and holds a Live position"
             ));

@@ -1,0 +1,275 @@
+//! D9: what clients wait for while a stream does not serve (P5.13). The commands of a connection wait together, once.
+//! After that, commands for the stream are refused at once.
+//!
+//! An observer looks at all processes every few milliseconds. A stream is *quiet* for a node since the latest of these
+//! moments: a process that runs served the stream; the node got another configuration that names its owner; the node
+//! stood still. While a stream is quiet, a command must be answered within the time that P5.13 allows.
+
+use crate::client::Pending;
+use crate::linear::Action;
+use crate::marks::Seen;
+use crate::world::World;
+use paritas_base::configuration::{ClusterRecord, Tenure};
+use paritas_base::{ConnId, Incarnation, NodeId, Span, StreamId, Time};
+use paritas_protocol::{Phase, Port, Role};
+use paritas_wire::command;
+
+/// Time between two looks.
+const LOOK_EVERY: Span = Span::from_ms(20);
+/// Between an event and what a client sees of it, beside the delays of frames: looks, turns, timers.
+const SLACK: Span = Span::from_ms(150);
+/// How many times its usual longest delay a slow frame may take, on two ways.
+const SLOW_MAX: u64 = 2 * 20;
+
+/// What the observer remembers.
+#[derive(Default)]
+pub(super) struct Waits {
+    look_at: Time,
+    /// When each stream was served last, in the order of `World::stream_index`.
+    served: Vec<Time>,
+    nodes: Vec<View>,
+    heads: Vec<Head>,
+}
+
+/// What a node can know.
+#[derive(Clone, Default)]
+struct View {
+    incarnation: Option<Incarnation>,
+    /// The process did not run until then.
+    stood_still: Time,
+    owners: Vec<Owner>,
+}
+
+/// The owner of a stream by a node's configuration.
+#[derive(Clone, Copy, Default)]
+struct Owner {
+    tenure: Option<Tenure>,
+    since: Time,
+    /// Until then it was another process that runs, and so may have answered a PING.
+    elsewhere: Time,
+    /// When a client of the node was told that the stream does not serve.
+    refused: Option<Time>,
+}
+
+/// A client's oldest command.
+#[derive(Clone, Copy, Default)]
+struct Head {
+    conn: Option<ConnId>,
+    /// It waits since then, or since it was sent if that was later.
+    start: Time,
+}
+
+impl World {
+    /// The number of a stream among all of the run.
+    fn stream_index(&self, stream: StreamId) -> usize {
+        usize::from(stream.list.0) * usize::from(self.swarm.data) + usize::from(stream.x.0)
+    }
+
+    /// The stream of a command, if it is for one stream alone.
+    fn stream_of(&self, pending: &Pending) -> Option<StreamId> {
+        let [name] = pending.keys.as_slice() else { return None };
+        if matches!(pending.action, Action::Flush | Action::List) {
+            return None;
+        }
+        let key = self.crowds.keys(name).into_iter().next()?;
+        stream_at(&self.cluster, command::slot(key.as_bytes()))
+    }
+
+    /// The longest wait that P5.13 allows. A write that was sent to an owner waits one lease longer than others. It is
+    /// not known which were.
+    fn wait_max(&self) -> Span {
+        let lease = self.swarm.parameters.lease.0;
+        let suspicion = Span::from_ms(self.cluster.suspicion_ms.into()).0;
+        let by_clock = 2 * lease.max(suspicion) + lease;
+        // A slow clock makes it longer.
+        Span(by_clock * 1_000_000 / (1_000_000 - self.swarm.drift_ppm))
+    }
+
+    fn wait_slack(&self) -> Span {
+        let lag = self.swarm.lag.map_or(0, |(_, by)| 2 * by.0);
+        let renewal = self.swarm.parameters.lease_renewal.0;
+        Span(SLACK.0 + renewal + lag + SLOW_MAX * self.swarm.delay_max.0)
+    }
+
+    /// Looks at all processes and clients, if it is time to. No event is planned for it: a run is the same without.
+    pub(crate) fn watch_waits(&mut self) {
+        let now = self.now;
+        let Some(governed) = self.governed.as_mut().filter(|g| g.waits.look_at <= now) else {
+            return;
+        };
+        let mut waits = core::mem::take(&mut governed.waits);
+        waits.look_at = now + LOOK_EVERY;
+        waits
+            .served
+            .resize(self.configurations.len() * usize::from(self.swarm.data), Time(0));
+        waits.nodes.resize(self.processes.len(), View::default());
+        waits.heads.resize(self.clients.len(), Head::default());
+        self.look_at_processes(&mut waits);
+        let late = (0..self.clients.len()).find_map(|client| self.late_command(&waits, client));
+        if let Some(governed) = self.governed.as_mut() {
+            governed.waits = waits;
+        }
+        if let Some(what) = late {
+            self.violate(what);
+        }
+    }
+
+    fn look_at_processes(&self, waits: &mut Waits) {
+        let now = self.now;
+        for (at, process) in self.processes.iter().enumerate() {
+            let view = &mut waits.nodes[at];
+            let Some(process) = process.as_deref() else {
+                view.incarnation = None;
+                continue;
+            };
+            if view.incarnation != Some(process.incarnation) {
+                *view = View {
+                    incarnation: Some(process.incarnation),
+                    stood_still: now,
+                    owners: vec![Owner::default(); waits.served.len()],
+                };
+            }
+            view.owners.resize(waits.served.len(), Owner::default());
+            let is_stopped = self.is_paused(at);
+            if is_stopped {
+                view.stood_still = now;
+            }
+            for list in process.node.replica().lists() {
+                let id = list.configuration.list;
+                for x in list.configuration.data_positions() {
+                    let owner = &mut view.owners[self.stream_index(StreamId { list: id, x })];
+                    let tenure = list.configuration.tenure(x);
+                    if owner.tenure != tenure {
+                        (owner.tenure, owner.since, owner.refused) = (tenure, now, None);
+                    }
+                    if tenure.is_some_and(|t| self.is_elsewhere(t, at)) {
+                        owner.elsewhere = now;
+                    }
+                }
+                let roles = list.roles.iter().filter(|_| !is_stopped);
+                let owners = roles.filter_map(|role| match role {
+                    Role::Owner(owner) if owner.phase() == Phase::Serve => Some(owner.stream()),
+                    _ => None,
+                });
+                for stream in owners {
+                    waits.served[self.stream_index(stream)] = now;
+                }
+            }
+        }
+    }
+
+    /// Whether a tenure belongs to a process that runs, and is not the one at `at`.
+    fn is_elsewhere(&self, tenure: Tenure, at: usize) -> bool {
+        let other = usize::from(tenure.node.0);
+        let process = self.processes[other].as_ref();
+        other != at && process.is_some_and(|p| p.incarnation == tenure.incarnation)
+    }
+
+    /// D9: a client's oldest command that should have been answered.
+    fn late_command(&self, waits: &Waits, client: usize) -> Option<String> {
+        let now = self.now;
+        let (node, incarnation, conn) = self.clients[client].conn.filter(|_| self.clients[client].up)?;
+        let pending = self.clients[client].pending.front()?;
+        let stream = self.stream_of(pending)?;
+        let view = waits.nodes.get(usize::from(node.0))?;
+        let owner = view.owners.get(self.stream_index(stream))?;
+        if view.incarnation != Some(incarnation) {
+            return None;
+        }
+        let head = waits.heads[client];
+        let start = if head.conn == Some(conn) { head.start } else { Time(0) };
+        let start = start.max(pending.begin);
+        let quiet = waits.quiet_since(node, self.stream_index(stream))?;
+        let slack = self.wait_slack();
+        let what = |limit: &str| {
+            format!(
+                "D9: {:?} of {:?} waits at {node} since {} ms, {limit}; stream {stream} is quiet since {} ms",
+                pending.action,
+                pending.keys,
+                start.0 / 1_000_000,
+                quiet.0 / 1_000_000
+            )
+        };
+        if now > start.max(quiet) + self.wait_max() + slack {
+            return Some(what("longer than any command may"));
+        }
+        let known = owner.refused.filter(|at| *at > quiet.max(owner.elsewhere) + slack)?;
+        (now > start.max(known) + slack).then(|| what("and another was refused before"))
+    }
+
+    /// A client has got the reply to a command. The next one of its connection has waited since then; since earlier if
+    /// this node could see all the time that it is for a stream that does not serve.
+    pub(crate) fn note_reply(&mut self, client: usize, pending: &Pending, is_refused: bool) {
+        let now = self.now;
+        let Some((node, _, conn)) = self.clients[client].conn.filter(|_| self.governed.is_some()) else {
+            return;
+        };
+        let (stream, next) = (self.stream_of(pending), self.clients[client].pending.front());
+        let next = next.and_then(|next| self.stream_of(next));
+        let index = stream.map(|stream| self.stream_index(stream));
+        let next_index = next.map(|stream| self.stream_index(stream));
+        let (slack, any_port) = (self.wait_slack(), self.clients[client].port == Port::Any);
+        let Some(waits) = self.governed.as_mut().map(|g| &mut g.waits) else {
+            return;
+        };
+        let Some(head) = waits.heads.get(client).copied() else {
+            return;
+        };
+        let before = if head.conn == Some(conn) { head.start } else { Time(0) };
+        let quiet = index.and_then(|index| waits.quiet_since(node, index));
+        let view = waits.nodes.get_mut(usize::from(node.0));
+        let mut is_known = false;
+        if let Some((view, index)) = view.zip(index)
+            && let Some(owner) = view.owners.get_mut(index)
+            && is_refused
+        {
+            is_known = quiet.is_some_and(|quiet| {
+                let refused = owner.refused;
+                refused.is_some_and(|at| at > quiet.max(owner.elsewhere) + slack && pending.begin > at)
+            });
+            // Of a command that was sent before, the owner may have refused it long ago, for another reason. On the
+            // other port, the same words may be about an owner that the configuration does not name.
+            let began = quiet.map(|quiet| quiet.max(owner.elsewhere));
+            let counts = any_port && began.is_some_and(|began| pending.begin > began);
+            let is_old = owner.refused.is_none_or(|at| began.is_none_or(|began| at <= began));
+            if counts && is_old {
+                owner.refused = Some(now);
+            }
+        }
+        let together = next_index.is_some_and(|next| {
+            let view = waits.nodes.get(usize::from(node.0));
+            let is_here = view
+                .and_then(|view| view.owners.get(next))
+                .is_some_and(|owner| owner.elsewhere + slack < now);
+            Some(next) == index || is_here && quiet.is_some_and(|quiet| quiet + slack < now)
+        });
+        waits.heads[client] = Head {
+            conn: Some(conn),
+            start: if together { before.max(pending.begin) } else { now },
+        };
+        if is_known {
+            self.marks.see(Seen::RefusedAtOnce);
+        }
+    }
+}
+
+impl Waits {
+    /// Since when a stream is quiet for a node.
+    fn quiet_since(&self, node: NodeId, stream: usize) -> Option<Time> {
+        let view = self.nodes.get(usize::from(node.0))?;
+        let owner = view.owners.get(stream)?;
+        Some(
+            self.served
+                .get(stream)?
+                .max(&owner.since)
+                .max(&view.stood_still)
+                .to_owned(),
+        )
+    }
+}
+
+/// The stream to which a hash slot belongs. No slot moves in a governed run.
+fn stream_at(cluster: &ClusterRecord, slot: u16) -> Option<StreamId> {
+    let at = cluster.slots.partition_point(|(last, _)| *last < slot);
+    cluster.slots.get(at).map(|(_, stream)| *stream)
+}
