@@ -75,7 +75,7 @@ mutants:
 black-box-test: tools release release-mutants
 	$(say)
 	PARITAS_BIN=$(abspath $(TARGET))/release/paritas PARITAS_FAULTY_BIN=$(abspath $(TARGET))/mutants/release/paritas \
-		$(PYTHON) -m pytest tests --ignore tests/test_hdfs_reads.py $(ARGS)
+		$(PYTHON) -m pytest tests --ignore-glob 'tests/test_hdfs_*.py' $(ARGS)
 
 # Clients on few keys while nodes are killed and paused, then a linearizability checker: tests/storm/README.md.
 storm-test: tools release
@@ -109,7 +109,7 @@ lab: tools
 	PATH="$(abspath target/venv)/bin:$(addsuffix :,$(abspath $(firstword $(wildcard $(VALKEY)))))$$PATH" \
 		$(TARGET)/release/paritas lab run all --out docs/lab $(ARGS)
 
-# Reads of a real HDFS through the Java client: some minutes.
+# Reads and writes of a real HDFS through the Java client: some minutes.
 files-test: java-test release
 	$(say)
 	$(call hdfs-tests,$(ARGS))
@@ -172,7 +172,7 @@ fix:
 	cargo xtask fix
 
 define hdfs-tests
-PARITAS_BIN=$(abspath $(TARGET))/release/paritas $(PYTHON) -m pytest tests/test_hdfs_reads.py $(1)
+PARITAS_BIN=$(abspath $(TARGET))/release/paritas $(PYTHON) -m pytest tests/test_hdfs_*.py $(1)
 endef
 
 define storm

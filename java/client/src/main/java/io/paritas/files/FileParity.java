@@ -4,7 +4,7 @@ import java.io.IOException;
 import java.util.List;
 
 /** The parity of one open file: what the steward granted, and the parity that this reader writes. */
-public final class FileParity {
+public final class FileParity implements FilesClient.Pinned {
     /** The identity of a file's bytes. */
     public static final class File {
         public final String path;
@@ -31,7 +31,7 @@ public final class FileParity {
     }
 
     /** Parity nobody reads goes by itself after a day. */
-    private static final int TTL_SECONDS = 86_400;
+    static final int TTL_SECONDS = 86_400;
 
     private final FilesClient client;
     private final File file;
@@ -166,7 +166,8 @@ public final class FileParity {
         }
     }
 
-    synchronized void revoke() {
+    @Override
+    public synchronized void revoke() {
         revoked = true;
     }
 

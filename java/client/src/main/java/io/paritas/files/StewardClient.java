@@ -4,6 +4,7 @@ import java.io.IOException;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Collection;
+import java.util.Collections;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Set;
@@ -98,6 +99,35 @@ public final class StewardClient {
             decision = Decision.SHOULD_NOT_CACHE;
         }
         return new Grant(decision, number(items[1]), token, (int) subBytes, slow);
+    }
+
+    /** Asks for room for the parity of a file under construction. `pin` is 0 if there is none. */
+    public Grant room(long id, long parityBlocks, int k, long blockBytes) throws IOException {
+        List<String> call = begin("FILES.ROOM");
+        call.add(Long.toString(id));
+        call.add(Long.toString(parityBlocks));
+        call.add(Integer.toString(k));
+        call.add("contiguous");
+        call.add(Long.toString(blockBytes));
+        Object reply = send(call);
+        if (!(reply instanceof Object[]) || ((Object[]) reply).length < 5) {
+            throw new IOException("the steward's answer to FILES.ROOM is not an array of five");
+        }
+        Object[] items = (Object[]) reply;
+        long subBytes = number(items[4]);
+        if (number(items[0]) < parityBlocks || number(items[3]) < 1 || subBytes < 1 || subBytes > Integer.MAX_VALUE) {
+            return new Grant(Decision.SHOULD_NOT_CACHE, number(items[1]), "", 0, Collections.emptySet());
+        }
+        String token = text(items[2]);
+        if (!isToken(token)) {
+            throw new IOException("the steward granted '" + token + "', which is not a token of 16 hex digits");
+        }
+        return new Grant(Decision.SHOULD_CACHE, number(items[1]), token, (int) subBytes, Collections.emptySet());
+    }
+
+    /** After `room`: the file is closed, and this is its version and its length. */
+    public void commit(long pin, long subblocks, long version, long length) throws IOException {
+        done(pin, "COMMIT", Long.toString(subblocks), FileVersion.text(version), Long.toString(length));
     }
 
     public void commit(long pin, long subblocks) throws IOException {

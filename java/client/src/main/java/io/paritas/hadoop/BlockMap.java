@@ -39,8 +39,8 @@ final class BlockMap {
     }
 
     /**
-     * Null if the file is not one of usual blocks, or not the one that was opened: `firstBlock` tells. `k` is for contiguous
-     * files.
+     * Null if the file is not one of usual blocks, or not the one that was opened: `firstBlock` tells, unless it is null. `k` is
+     * for contiguous files.
      */
     static BlockMap of(DFSClient client, String path, long length, LocatedBlock firstBlock, int k, int subBytes)
             throws IOException {
@@ -55,7 +55,7 @@ final class BlockMap {
                 || located.getFileEncryptionInfo() != null
                 || blocks.isEmpty()
                 || blocks.size() > BLOCKS_MAX
-                || !blocks.get(0).getBlock().equals(firstBlock.getBlock())) {
+                || firstBlock != null && !blocks.get(0).getBlock().equals(firstBlock.getBlock())) {
             return null;
         }
         ErasureCodingPolicy policy = located.getErasureCodingPolicy();
@@ -64,7 +64,7 @@ final class BlockMap {
             return null;
         }
         long unitBytes = policy == null
-                ? blocks.get(0).getBlockSize() : status.getBlockSize() * policy.getNumDataUnits();
+                ? contiguousBytes(status, blocks) : status.getBlockSize() * policy.getNumDataUnits();
         for (int i = 0; i < blocks.size(); i++) {
             LocatedBlock block = blocks.get(i);
             boolean isLast = i == blocks.size() - 1;
@@ -86,6 +86,16 @@ final class BlockMap {
                 path, status.getFileId(), version, length, policy != null, blockBytes, units,
                 policy == null ? nodes(blocks) : nodes(blocks, policy));
         return new BlockMap(located, file, policy);
+    }
+
+    /** Of a file of one block the store knows how large it might have become, as its writer did. */
+    private static long contiguousBytes(HdfsLocatedFileStatus status, List<LocatedBlock> blocks) {
+        long first = blocks.get(0).getBlockSize();
+        return blocks.size() == 1 ? Math.max(first, status.getBlockSize()) : first;
+    }
+
+    ExtendedBlock lastBlock() {
+        return located.get(located.locatedBlockCount() - 1).getBlock();
     }
 
     private static List<String> nodes(List<LocatedBlock> blocks) {
