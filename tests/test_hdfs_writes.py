@@ -12,7 +12,7 @@ from conftest import Cluster, until
 from hdfs import Hdfs, Reader, free_ports, missing
 from steward import NAMESPACE, Steward
 from test_hdfs_reads import BLOCK, CLASS, DATANODES, LENGTH, MIB, PARITY, SEED, STOPPED_S, Link, grown
-from writer import Writer
+from writer import Worker, Writer
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.skipif(missing() is not None, reason=str(missing()))]
 
@@ -244,3 +244,73 @@ def test_the_cache_is_killed_during_a_write(world, tmp_path):
             steward.kill()
         cache.kill()
         cache.wait()
+
+
+def test_parity_of_a_new_straggler_is_made_ahead_of_readers(world, tmp_path):
+    """A cache of few blocks: the first files that were read have lost their place to the last ones. When a DataNode becomes slow,
+    its files get parity without being read, the last that were read first."""
+    files, blocks, percent = 6, 6, 50
+    fine_s, straggler_s = 10, 2000
+    steward = reader = worker = None
+    try:
+        steward = Steward(tmp_path, f"127.0.0.1:{world.cluster.port}", free_ports(1)[0])
+        steward.config.write_text(
+            f'listen = "{steward.address}"\n[mount.ahead]\ncache = "127.0.0.1:{world.cluster.port}"\nblocks = {blocks}\n'
+            f'block = "8mb"\neviction = "lru"\nprefetch = {percent}\nperiod_ms = 500\n', encoding="utf-8")
+        steward.start()
+        ours = [*world.ours(), "fs.paritas.namespace=ahead", f"fs.paritas.steward={steward.address}"]
+        reader = Reader(world.hdfs, {"ours": ours, "vanilla": []}, ["fs.paritas.write.file.max=0"])
+        nodes = [world.hdfs.node(i) for i in range(DATANODES)]
+
+        def report(seconds, straggler_bytes):
+            """Samples that outweigh what the client itself has measured."""
+            samples = []
+            for i, node in enumerate(nodes):
+                samples += [node, straggler_bytes if i == 2 else 100 * MIB * seconds, seconds * 10**9, 0] * 8
+            with redis.Redis(port=steward.port, protocol=2) as client:
+                client.execute_command("FILES.REPORT", "ahead", *samples)
+
+        report(fine_s, 100 * MIB * fine_s)
+        # Two parity blocks each: so three of six files are cached.
+        for i in range(files):
+            reader.ok("write", f"/ahead{i}", LENGTH, BLOCK, SEED, *nodes)
+        for i in range(files):
+            before = reader.counters("ours")["commits"]
+
+            def is_committed(i=i, before=before):
+                # Nothing new is granted before evicted parity is deleted: then a later read makes it.
+                reader.ok("read", "ours", f"/ahead{i}", SEED)
+                return reader.counters("ours")["commits"] > before
+
+            until(is_committed, "its parity is committed")
+        worker = Worker(world.hdfs, ours)
+
+        def status():
+            return json.loads(until(steward.status, "the steward answers"))["mounts"]["ahead"]["status"]
+
+        def cached():
+            return {entry["id"] for entry in status()["entries"] if entry["state"] == "cached"}
+
+        ids = [int(reader.ok("id", f"/ahead{i}")) for i in range(files)]
+        assert cached() == set(ids[3:])
+        opens = status()["opens"]
+        report(straggler_s, MIB * straggler_s)
+        # Half of six blocks: one file of two.
+        until(lambda: ids[2] in cached(), "parity of the last read one that had none")
+        # It pauses after each stripe, and then says so.
+        until(lambda: worker.lines(f"inode {ids[2]}: made parity of {LENGTH} bytes"), "the worker names the file")
+        after = status()
+        assert (after["prefetches"], after["prefetches_waiting"], after["opens"]) == (1, 0, opens)
+        assert len(cached()) == 3 and ids[0] not in cached() and ids[1] not in cached()
+
+        world.hdfs.signal(2, signal.SIGSTOP)
+        before = reader.counters("ours")
+        seconds = reader.seconds("read", "ours", "/ahead2", SEED)
+        assert seconds < STOPPED_S, "the slow DataNode is waited for"
+        assert grown(before, reader.counters("ours"))["decoded_bytes"] >= BLOCK
+    finally:
+        for part in (reader, worker):
+            if part is not None:
+                part.stop()
+        if steward is not None:
+            steward.kill()

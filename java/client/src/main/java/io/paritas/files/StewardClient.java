@@ -69,7 +69,22 @@ public final class StewardClient {
     }
 
     public Grant open(FileParity.File file) throws IOException {
-        List<String> call = begin("FILES.OPEN");
+        return open("FILES.OPEN", file);
+    }
+
+    /** As `open` by a worker, who makes the parity of a file that `next` has named. */
+    public Grant make(FileParity.File file) throws IOException {
+        return open("FILES.MAKE", file);
+    }
+
+    /** The id of the next file whose parity should be made ahead of its readers; 0: there is none now. */
+    public long next() throws IOException {
+        Object reply = send(begin("FILES.PREFETCH"));
+        return reply == null ? 0 : number(reply);
+    }
+
+    private Grant open(String command, FileParity.File file) throws IOException {
+        List<String> call = begin(command);
         call.add(Long.toString(file.id));
         call.add(FileVersion.text(file.version));
         call.add(Long.toString(file.length));
@@ -80,7 +95,7 @@ public final class StewardClient {
         call.addAll(file.nodes);
         Object reply = send(call);
         if (!(reply instanceof Object[]) || ((Object[]) reply).length < 6) {
-            throw new IOException("the steward's answer to FILES.OPEN is not an array of six");
+            throw new IOException("the steward's answer to " + command + " is not an array of six");
         }
         Object[] items = (Object[]) reply;
         Decision decision = decision(text(items[0]));

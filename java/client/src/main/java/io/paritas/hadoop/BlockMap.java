@@ -23,6 +23,8 @@ import org.apache.hadoop.hdfs.util.StripedBlockUtil;
 final class BlockMap {
     /** A steward has limits too; a larger file is read without parity. */
     private static final int BLOCKS_MAX = 65_536;
+    /** The length of a file of which nothing is known yet. */
+    static final long ANY_LENGTH = -1;
 
     final LocatedBlocks located;
     final FileParity.File file;
@@ -45,7 +47,7 @@ final class BlockMap {
     static BlockMap of(DFSClient client, String path, long length, LocatedBlock firstBlock, int k, int subBytes)
             throws IOException {
         HdfsLocatedFileStatus status = client.getLocatedFileInfo(path, true);
-        if (status == null || status.isDirectory() || status.getLen() != length) {
+        if (status == null || status.isDirectory() || length != ANY_LENGTH && length != status.getLen()) {
             return null;
         }
         LocatedBlocks located = status.getLocatedBlocks();
@@ -79,11 +81,11 @@ final class BlockMap {
         }
         ExtendedBlock last = blocks.get(blocks.size() - 1).getBlock();
         long version = FileVersion.of(
-                status.getFileId(), length, status.getModificationTime(), last.getBlockId(), last.getGenerationStamp());
+                status.getFileId(), status.getLen(), status.getModificationTime(), last.getBlockId(), last.getGenerationStamp());
         int units = policy == null ? k : policy.getNumDataUnits();
         long blockBytes = policy == null ? unitBytes : status.getBlockSize();
         FileParity.File file = new FileParity.File(
-                path, status.getFileId(), version, length, policy != null, blockBytes, units,
+                path, status.getFileId(), version, status.getLen(), policy != null, blockBytes, units,
                 policy == null ? nodes(blocks) : nodes(blocks, policy));
         return new BlockMap(located, file, policy);
     }

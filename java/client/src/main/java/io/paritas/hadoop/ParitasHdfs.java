@@ -138,6 +138,15 @@ public class ParitasHdfs extends DistributedFileSystem {
         }
     }
 
+    /** Null if switched off. */
+    FilesClient client() {
+        return client;
+    }
+
+    Settings settings() {
+        return settings;
+    }
+
     /** What the JVM's reads have done, as `name=value` pairs; empty if switched off. */
     public String counters() {
         if (client == null) {
@@ -153,6 +162,8 @@ public class ParitasHdfs extends DistributedFileSystem {
         final long minFileBytes;
         /** The longest file whose parity is made while it is written. */
         final long writeFileBytesMax;
+        /** What a worker reads in a second to make parity ahead of readers. */
+        final long prefetchBytesPerSecond;
         final boolean isWholeFile;
         final boolean isShortCircuit;
         final List<String> excluded = new ArrayList<>();
@@ -166,6 +177,11 @@ public class ParitasHdfs extends DistributedFileSystem {
             }
             minFileBytes = conf.getLongBytes("fs.paritas.min.file", 8 << 20);
             writeFileBytesMax = conf.getLongBytes("fs.paritas.write.file.max", 1L << 30);
+            prefetchBytesPerSecond = conf.getLongBytes("fs.paritas.prefetch.rate", 32L << 20);
+            if (prefetchBytesPerSecond < 1) {
+                throw new IllegalArgumentException(
+                        "fs.paritas.prefetch.rate is " + prefetchBytesPerSecond + "; at least 1 byte a second is needed");
+            }
             String policy = conf.get("fs.paritas.read.policy", "adaptive");
             isWholeFile = policy.equals("whole-file");
             if (!isWholeFile && !policy.equals("adaptive")) {
