@@ -170,6 +170,19 @@ def test_a_file_that_is_appended_to_has_no_parity_of_the_old_bytes(world):
     assert world.reader.counters("ours")["damaged_parity"] == 0
 
 
+def test_a_file_that_is_appended_to_before_its_parity_is_committed_gets_none(world):
+    before = world.writer.counters("far")
+    world.writer.ok("begin", "far", "/raced", LENGTH, BLOCK, SEED)
+    until(lambda: len(world.keys("/raced")) >= BLOCK // MIB, "the first stripe's parity is in the cache")
+    # Each subblock of the second stripe takes more than a second, and only after them the file is looked at.
+    world.links["cache"].relay.slow_by(0.5)
+    world.writer.ok("end")
+    world.reader.ok("append", "/raced", MIB, SEED)
+    until(lambda: grown(before, world.writer.counters("far"))["writes_dropped"] == 1, "its parity is dropped")
+    assert world.entry("/raced").get("state") != "cached"
+    world.reader.ok("read", "ours", "/raced", SEED)
+
+
 def test_a_file_replaced_while_it_is_written_gets_no_parity_of_the_writer(world):
     world.writer.ok("begin", "ours", "/fought", LENGTH, BLOCK, SEED)
     world.reader.ok("delete", "/fought")

@@ -20,8 +20,8 @@
 //! - The answer `should-cache` waits until the record is stored. So a steward that starts finds every entry.
 //! - Time, identity and chance come as arguments. What is to be done in the cache store leaves through [`Out`].
 //!
-//! When a node becomes a straggler, [`Csac::prefetch`] names the files whose parity should be made ahead of their readers.
-//! Workers ask for them, one at a time (PREFETCH), and then write their parity as readers do (MAKE).
+//! When a node becomes a straggler, [`Csac::prefetch`] names the files whose parity should be made ahead of their
+//! readers. Workers ask for them, one at a time (PREFETCH), and then write their parity as readers do (MAKE).
 //!
 //! Not there yet: rates that the store's nodes report themselves.
 

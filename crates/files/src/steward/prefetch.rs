@@ -7,8 +7,8 @@ use crate::request::Open;
 use paritas_base::Time;
 
 impl Steward {
-    /// Names the next file, each once after a node has become a straggler. A worker that dies makes no parity of the file
-    /// that it was given; its next reader does.
+    /// Names the next file, each once after a node has become a straggler. If the worker dies, the file's next reader
+    /// makes the parity.
     pub(super) fn on_prefetch(&mut self, asker: Asker, out: &mut impl Out) {
         let mut next = None;
         while next.is_none()
