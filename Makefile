@@ -17,7 +17,7 @@ SIMULATOR = $(TARGET)/release/simulator
 PROGRAMS = --package paritas --package paritas-simulator
 say = @printf '== %s, %s\n' '$@' "$$(date +%T)"
 
-.PHONY: run test tools java-test files-test files-smoke files-lab release release-mutants verify unit-test simulator-test mutant-test mutants black-box-test storm-test soak storm-mutant versus-valkey lab simulate digest bench fix simulator fuzz asan-test asan-soak
+.PHONY: run test tools java-test files-test files-smoke files-lab files-lab-writes release release-mutants verify unit-test simulator-test mutant-test mutants black-box-test storm-test soak storm-mutant versus-valkey lab simulate digest bench fix simulator fuzz asan-test asan-soak
 .NOTPARALLEL:
 
 # A whole cluster on this machine: make run ARGS="--nodes 7 --scheme 4+2"
@@ -75,7 +75,7 @@ mutants:
 black-box-test: tools release release-mutants
 	$(say)
 	PARITAS_BIN=$(abspath $(TARGET))/release/paritas PARITAS_FAULTY_BIN=$(abspath $(TARGET))/mutants/release/paritas \
-		$(PYTHON) -m pytest tests --ignore tests/test_hdfs_reads.py $(ARGS)
+		$(PYTHON) -m pytest tests --ignore-glob 'tests/test_hdfs_*.py' $(ARGS)
 
 # Clients on few keys while nodes are killed and paused, then a linearizability checker: tests/storm/README.md.
 storm-test: tools release
@@ -109,7 +109,7 @@ lab: tools
 	PATH="$(abspath target/venv)/bin:$(addsuffix :,$(abspath $(firstword $(wildcard $(VALKEY)))))$$PATH" \
 		$(TARGET)/release/paritas lab run all --out docs/lab $(ARGS)
 
-# Reads of a real HDFS through the Java client: some minutes.
+# Reads and writes of a real HDFS through the Java client: some minutes.
 files-test: java-test release
 	$(say)
 	$(call hdfs-tests,$(ARGS))
@@ -124,6 +124,13 @@ files-lab: tools java-test
 	$(say)
 	cargo build --release --package paritas
 	PARITAS_BIN=$(abspath $(TARGET))/release/paritas $(PYTHON) scripts/hdfs-lab --out docs/lab $(ARGS)
+
+# POCache's experiments 7 and 15, writes and prefetch, in the same way: about fifteen minutes. Needs root.
+files-lab-writes: tools java-test
+	$(say)
+	cargo build --release --package paritas
+	PARITAS_BIN=$(abspath $(TARGET))/release/paritas $(PYTHON) scripts/hdfs-lab-writes writes --out docs/lab $(ARGS)
+	PARITAS_BIN=$(abspath $(TARGET))/release/paritas $(PYTHON) scripts/hdfs-lab-writes prefetch --out docs/lab $(ARGS)
 
 # Searches for input that breaks a decoder or a machine, and keeps what reaches new code in fuzz/corpus, which
 # `make unit-test` replays: make fuzz SECONDS=600 TARGETS="peers clients"
@@ -172,7 +179,7 @@ fix:
 	cargo xtask fix
 
 define hdfs-tests
-PARITAS_BIN=$(abspath $(TARGET))/release/paritas $(PYTHON) -m pytest tests/test_hdfs_reads.py $(1)
+PARITAS_BIN=$(abspath $(TARGET))/release/paritas $(PYTHON) -m pytest tests/test_hdfs_*.py $(1)
 endef
 
 define storm

@@ -158,6 +158,19 @@ impl Csac {
         if decision != Decision::ShouldCache {
             return Update::Recorded;
         }
+        self.admit(file, blocks, count)
+    }
+
+    /// Makes room for a file that PREFETCH named: as UPDATE, but nobody has accessed the file.
+    pub fn update_prefetched(&mut self, file: File, blocks: u64) -> Update {
+        if self.entries.contains_key(&file) {
+            return Update::Recorded;
+        }
+        let count = self.history.past(file).map_or(0, |past| past.count);
+        self.admit(file, blocks, count)
+    }
+
+    fn admit(&mut self, file: File, blocks: u64, count: u64) -> Update {
         if blocks > self.settings.total_blocks {
             return Update::Declined(Decline::TooLarge);
         }
@@ -242,6 +255,12 @@ impl Csac {
             }
         }
         files
+    }
+
+    /// Whether PREFETCH would still name the file.
+    pub fn is_worth_prefetching(&self, file: File) -> bool {
+        let past = self.history.past(file);
+        !self.entries.contains_key(&file) && past.is_some_and(|past| self.is_affected(&past.nodes))
     }
 
     /// Whether the file's blocks are in the cache or reserved.

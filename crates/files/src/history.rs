@@ -70,6 +70,11 @@ impl History {
         count
     }
 
+    /// What is known of a file.
+    pub(crate) fn past(&self, file: File) -> Option<&Past> {
+        self.files.get(&file)
+    }
+
     /// Forgets a file.
     pub(crate) fn forget(&mut self, file: File) -> Option<Past> {
         let past = self.files.remove(&file)?;

@@ -24,6 +24,10 @@ pub const MOUNT_BYTES_MAX: usize = 64;
 pub enum Request<'a> {
     /// A file is opened for reading.
     Open(Open<'a>),
+    /// A worker asks for a file whose parity is to be made ahead of its readers.
+    Prefetch,
+    /// A worker is about to make the parity of this file.
+    Make(Open<'a>),
     /// Parity of a file under construction is wanted.
     Room(Room),
     /// A writer of parity has written all of it.
@@ -124,6 +128,8 @@ pub fn parse<'a>(words: &[&'a [u8]]) -> Option<Result<(&'a str, Request<'a>), St
     let command = name.strip_prefix("FILES.")?;
     let usage = match command {
         "OPEN" => "NS ID VERSION LENGTH LAYOUT K BLOCK PATH NODE...",
+        "PREFETCH" => "NS",
+        "MAKE" => "NS ID VERSION LENGTH LAYOUT K BLOCK PATH NODE...",
         "ROOM" => "NS ID BLOCKS K LAYOUT BLOCK",
         "DONE" => "NS PIN COMMIT SUBBLOCKS [VERSION LENGTH] | NS PIN DROP | NS PIN CLOSE",
         "RENEW" => "NS PIN...",
@@ -146,6 +152,8 @@ pub fn parse<'a>(words: &[&'a [u8]]) -> Option<Result<(&'a str, Request<'a>), St
 fn request<'a>(command: &str, words: &mut Words<'_, 'a>) -> Result<Request<'a>, String> {
     match command {
         "OPEN" => open(words).map(Request::Open),
+        "PREFETCH" => Ok(Request::Prefetch),
+        "MAKE" => open(words).map(Request::Make),
         "ROOM" => room(words).map(Request::Room),
         "DONE" => done(words),
         "RENEW" => {

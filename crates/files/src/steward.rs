@@ -20,13 +20,16 @@
 //! - The answer `should-cache` waits until the record is stored. So a steward that starts finds every entry.
 //! - Time, identity and chance come as arguments. What is to be done in the cache store leaves through [`Out`].
 //!
-//! Not there yet: prefetch ([`Csac::prefetch`] names the files, but nothing reads and encodes them), and rates that the
-//! store's nodes report themselves.
+//! When a node becomes a straggler, [`Csac::prefetch`] names the files whose parity should be made ahead of their
+//! readers. Workers ask for them, one at a time (PREFETCH), and then write their parity as readers do (MAKE).
+//!
+//! Not there yet: rates that the store's nodes report themselves.
 
 mod answers;
 mod entry;
 mod nodes;
 mod pins;
+mod prefetch;
 mod status;
 
 use crate::csac::{Csac, CsacSettings, Decision, Decline, Update};
@@ -42,7 +45,7 @@ use nodes::Nodes;
 use paritas_base::{Map, Prng, Span, Time, map};
 use pins::Pins;
 use status::Counters;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 
 /// Parity rows of a stripe. Row 0 is the XOR of the data, so it serves codes with more rows too.
 const M: u32 = 1;
@@ -76,6 +79,8 @@ pub struct Settings {
     pub estimator: Estimator,
     /// How often that is estimated.
     pub period: Span,
+    /// The paper's θ: percent of the blocks that parity made ahead may take, each time a node becomes a straggler.
+    pub prefetch_percent: u8,
 }
 
 /// What happens to the machine.
@@ -106,6 +111,8 @@ pub struct Steward {
     /// Tokens of the entries that are neither Doomed nor Erasing.
     by_file: Map<File, u64>,
     pins: Pins,
+    /// Files whose parity should be made ahead, in order.
+    ahead: VecDeque<File>,
     /// Tokens of Doomed entries.
     doomed: BTreeSet<u64>,
     /// When the keys of Cached entries are to be refreshed.
@@ -138,6 +145,7 @@ impl Steward {
             entries: map(),
             by_file: map(),
             pins: Pins::new(PINS_MAX),
+            ahead: VecDeque::new(),
             doomed: BTreeSet::new(),
             refreshes: BTreeSet::new(),
             retries: BTreeSet::new(),
@@ -171,6 +179,8 @@ impl Steward {
     fn on_request(&mut self, now: Time, asker: Asker, request: Request<'_>, out: &mut impl Out) {
         match request {
             Request::Open(open) => self.on_open(now, asker, &open, out),
+            Request::Prefetch => self.on_prefetch(asker, out),
+            Request::Make(open) => self.on_make(now, asker, &open, out),
             Request::Room(room) => self.on_room(now, asker, room, out),
             Request::Commit {
                 pin,
@@ -218,9 +228,7 @@ impl Steward {
     }
 
     fn on_open(&mut self, now: Time, asker: Asker, open: &Open<'_>, out: &mut impl Out) {
-        let mut nodes: Vec<Node> = open.nodes.iter().filter_map(|name| self.nodes.number(name)).collect();
-        nodes.sort_unstable();
-        nodes.dedup();
+        let nodes = self.numbers(open);
         let geometry = self.geometry(open);
         let blocks = geometry.cache_blocks(self.settings.block_bytes);
         self.counters.opens += 1;
@@ -270,18 +278,29 @@ impl Steward {
             Update::Declined(Decline::TooLarge) => self.counters.too_large += 1,
             Update::Declined(Decline::NothingEvictable) => self.counters.nothing_evictable += 1,
             Update::Cached { evicted } => {
-                for file in evicted {
-                    self.counters.evictions += 1;
-                    if let Some(token) = self.by_file.get(&file).copied() {
-                        self.doom(now, token, out);
-                    }
-                }
+                self.evict(now, evicted, out);
                 self.counters.affected_misses += u64::from(affected);
                 let entry = Entry::new(open.file, Some(open.version), geometry, blocks, open.path);
                 return self.grant(now, entry, Waiting::Open(asker, nodes), out);
             }
         }
         self.decline(asker, affected, &nodes, out);
+    }
+
+    fn numbers(&mut self, open: &Open<'_>) -> Vec<Node> {
+        let mut nodes: Vec<Node> = open.nodes.iter().filter_map(|name| self.nodes.number(name)).collect();
+        nodes.sort_unstable();
+        nodes.dedup();
+        nodes
+    }
+
+    fn evict(&mut self, now: Time, evicted: Vec<File>, out: &mut impl Out) {
+        for file in evicted {
+            self.counters.evictions += 1;
+            if let Some(token) = self.by_file.get(&file).copied() {
+                self.doom(now, token, out);
+            }
+        }
     }
 
     fn on_room(&mut self, now: Time, asker: Asker, room: Room, out: &mut impl Out) {
@@ -371,6 +390,11 @@ impl Steward {
                         };
                         out.reply(asker, Reply::Opened(opened));
                     }
+                    Waiting::Make(asker, nodes) => {
+                        self.counters.prefetches += 1;
+                        let opened = self.making(&nodes, Some(grant));
+                        out.reply(asker, Reply::Opened(opened));
+                    }
                     Waiting::Room(asker, blocks) => {
                         self.counters.rooms += 1;
                         out.reply(asker, Reply::Room(blocks, grant));
@@ -390,6 +414,7 @@ impl Steward {
     fn refuse(&mut self, waiting: Waiting, geometry: Geometry, out: &mut impl Out) {
         match waiting {
             Waiting::Open(asker, nodes) => self.decline(asker, false, &nodes, out),
+            Waiting::Make(asker, nodes) => out.reply(asker, Reply::Opened(self.making(&nodes, None))),
             Waiting::Room(asker, _) => {
                 self.counters.no_room += 1;
                 out.reply(asker, Reply::Room(0, Granted::none(M, geometry.sub_bytes)));
@@ -525,6 +550,7 @@ fn unknown(pin: u64) -> String {
 #[derive(Clone, Debug)]
 enum Waiting {
     Open(Asker, Vec<Node>),
+    Make(Asker, Vec<Node>),
     /// With the number of parity blocks asked for.
     Room(Asker, u64),
 }

@@ -16,6 +16,8 @@ pub(crate) fn append(out: &mut Vec<u8>, reply: &Reply) {
                 encode::bulk(out, node.as_bytes());
             }
         }
+        Reply::Next(Some(file)) => encode::bulk(out, file.to_string().as_bytes()),
+        Reply::Next(None) => encode::null(out, Proto::Resp2),
         Reply::Room(blocks, granted) => {
             encode::array_header(out, 5);
             encode::integer(out, *blocks as i64);

@@ -54,6 +54,8 @@ pub struct MountSettings {
     pub estimator: Option<Text<Estimator>>,
     /// Milliseconds between two estimates.
     pub period_ms: Option<u64>,
+    /// Percent of the blocks that parity made ahead of readers may take, each time a node becomes slow.
+    pub prefetch: Option<u8>,
 }
 
 impl StewardSettings {
@@ -118,6 +120,7 @@ impl MountSettings {
         within("blocks", machine.blocks, 1..=BLOCKS_MAX)?;
         within("block", machine.block_bytes, BLOCK_BYTES)?;
         within("subblock", machine.sub_bytes, SUB_BYTES)?;
+        within("prefetch", u64::from(machine.prefetch_percent), 0..=100)?;
         within("period_ms", machine.period.as_ms(), 100..=60_000)
     }
 
@@ -130,6 +133,7 @@ impl MountSettings {
             eviction: self.eviction.map_or(Eviction::Lfu, |text| text.0),
             estimator: self.estimator.map_or(Estimator::Mad, |text| text.0),
             period: Span::from_ms(self.period_ms.unwrap_or(1500).min(1 << 32)),
+            prefetch_percent: self.prefetch.unwrap_or(40),
         }
     }
 }

@@ -71,6 +71,8 @@ pub struct Opened {
 pub enum Reply {
     /// To OPEN.
     Opened(Opened),
+    /// To PREFETCH: a file, or none.
+    Next(Option<File>),
     /// To ROOM: parity blocks, or 0.
     Room(u64, Granted),
     /// To RENEW: whether each pin is known.

@@ -253,7 +253,9 @@ impl Steward {
             }
         }
         let slow = self.rates.stragglers(now, self.settings.estimator);
-        self.csac.set_stragglers(slow);
+        if self.csac.set_stragglers(slow) {
+            self.ahead = self.csac.prefetch(self.settings.prefetch_percent).into();
+        }
     }
 
     /// Asks the store again for what it did not do.

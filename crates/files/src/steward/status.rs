@@ -24,6 +24,8 @@ pub(super) struct Counters {
     pub(super) commits: u64,
     pub(super) drops: u64,
     pub(super) evictions: u64,
+    /// Grants to workers that make parity ahead of readers.
+    pub(super) prefetches: u64,
     pub(super) ended_pins: u64,
     /// Entries whose keys were gone.
     pub(super) missing: u64,
@@ -106,6 +108,8 @@ impl Steward {
             "commits": c.commits,
             "drops": c.drops,
             "evictions": c.evictions,
+            "prefetches": c.prefetches,
+            "prefetches_waiting": self.ahead.len(),
             "pins_ended": c.ended_pins,
             "missing": c.missing,
             "other_version": c.other_version,

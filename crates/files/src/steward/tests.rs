@@ -11,6 +11,7 @@ pub(super) fn settings(blocks: u64) -> Settings {
         eviction: Eviction::Lru,
         estimator: Estimator::Mad,
         period: Span::from_ms(1500),
+        prefetch_percent: 40,
     }
 }
 
@@ -363,17 +364,8 @@ fn a_deleted_file_has_no_parity() {
 #[test]
 fn with_a_straggler_only_its_files_are_cached() {
     let mut world = World::new(10);
-    let sample = |bytes| crate::Sample {
-        bytes,
-        time: Span::from_ms(100),
-        cancelled: false,
-    };
-    for _ in 0..8 {
-        let fast = ["b:9866", "c:9866", "d:9866", "e:9866"].map(|node| (node, sample(4 * MIB)));
-        world.ask(Request::Report([&fast[..], &[("a:9866", sample(MIB / 2))]].concat()));
-    }
-    assert_eq!(world.open(1, 1).slow, [""; 0], "not estimated yet");
-    world.after(2);
+    assert_eq!(world.open(1, 1).slow, [""; 0]);
+    make_slow(&mut world);
     let affected = world.open(2, 1);
     assert_eq!(
         (affected.answer, affected.slow),
@@ -387,6 +379,101 @@ fn with_a_straggler_only_its_files_are_cached() {
         panic!()
     };
     assert_eq!(opened.answer, Answer::ShouldNotCache);
+}
+
+/// Makes a:9866 slow among five nodes.
+fn make_slow(world: &mut World) {
+    let sample = |bytes| crate::Sample {
+        bytes,
+        time: Span::from_ms(100),
+        cancelled: false,
+    };
+    for _ in 0..8 {
+        let fast = ["b:9866", "c:9866", "d:9866", "e:9866"].map(|node| (node, sample(4 * MIB)));
+        world.ask(Request::Report([&fast[..], &[("a:9866", sample(MIB / 2))]].concat()));
+    }
+    world.after(2);
+}
+
+#[test]
+fn files_of_a_new_straggler_are_made_ahead_the_last_accessed_first() {
+    let mut world = World::new(5);
+    for file in 1..=4 {
+        world.cache(file, 1);
+    }
+    // Files 5 to 7 evict the others; then 1 to 4 are known, but not cached.
+    for file in 5..=9 {
+        world.cache(file, 1);
+    }
+    assert_eq!(world.ask(Request::Prefetch), Reply::Next(None), "no node is slow");
+    make_slow(&mut world);
+    let status = |world: &mut World| match world.ask(Request::Status) {
+        Reply::Status(text) => serde_json::from_str::<serde_json::Value>(&text).unwrap(),
+        other => panic!("{other:?}"),
+    };
+    let before = status(&mut world);
+    assert_eq!(before["prefetches_waiting"], 2, "40 % of five blocks");
+    assert_eq!(world.ask(Request::Prefetch), Reply::Next(Some(4)));
+    let Reply::Opened(made) = world.ask(Request::Make(open(4, 1))) else {
+        panic!()
+    };
+    assert_eq!(
+        (made.answer, made.slow),
+        (Answer::ShouldCache, vec!["a:9866".to_owned()])
+    );
+    assert_eq!(world.erased.len(), 5, "one more file was evicted for it");
+    let Reply::Opened(twice) = world.ask(Request::Make(open(4, 1))) else {
+        panic!()
+    };
+    assert_eq!((twice.answer, twice.grant.pin), (Answer::ShouldNotCache, 0));
+    assert_eq!(world.commit(made.grant.pin, 16, None), Reply::Done);
+    let after = status(&mut world);
+    assert_eq!(after["prefetches"], 1);
+    for count in ["opens", "hits", "affected", "affected_misses"] {
+        assert_eq!(after[count], before[count], "a worker is no reader: {count}");
+    }
+    assert_eq!(world.open(4, 1).answer, Answer::Cached);
+
+    // A reader was faster than the worker.
+    world.cache(3, 1);
+    assert_eq!(world.ask(Request::Prefetch), Reply::Next(None));
+}
+
+#[test]
+fn parity_in_use_is_not_pulled_by_what_is_made_ahead() {
+    let mut world = World::new(5);
+    for file in 1..=6 {
+        world.cache(file, 1);
+    }
+    let readers: Vec<Granted> = (2..=6).map(|file| world.open(file, 1).grant).collect();
+    make_slow(&mut world);
+    assert_eq!(world.ask(Request::Prefetch), Reply::Next(Some(1)));
+    let erased = world.erased.len();
+    let Reply::Opened(made) = world.ask(Request::Make(open(1, 1))) else {
+        panic!()
+    };
+    assert_eq!(made.answer, Answer::ShouldCache);
+    assert_eq!(world.erased.len(), erased, "its reader still has it");
+    for reader in readers {
+        assert_eq!(world.ask(Request::Close { pin: reader.pin }), Reply::Done);
+    }
+    assert_eq!(world.erased.len(), erased + 1);
+}
+
+#[test]
+fn nothing_is_made_ahead_of_a_straggler_that_recovered() {
+    let mut world = World::new(5);
+    for file in 1..=6 {
+        world.cache(file, 1);
+    }
+    make_slow(&mut world);
+    // Its rate is forgotten.
+    world.after(200);
+    assert_eq!(world.ask(Request::Prefetch), Reply::Next(None));
+    let Reply::Opened(late) = world.ask(Request::Make(open(1, 1))) else {
+        panic!()
+    };
+    assert_eq!(late.answer, Answer::ShouldNotCache);
 }
 
 #[test]

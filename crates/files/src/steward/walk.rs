@@ -190,7 +190,7 @@ impl Walk {
 
     fn step(&mut self) {
         let file = self.random.between(1, FILES);
-        match self.random.below(20) {
+        match self.random.below(21) {
             0..=6 => {
                 let open = self.open(file);
                 let subblocks = self.steward.geometry(&open).subblocks();
@@ -261,6 +261,18 @@ impl Walk {
                     (node, Sample { bytes, time, cancelled })
                 });
                 self.ask(Request::Report(samples.to_vec()));
+            }
+            19 => {
+                if let Reply::Next(Some(file)) = self.ask(Request::Prefetch) {
+                    let open = self.open(file);
+                    let subblocks = self.steward.geometry(&open).subblocks();
+                    if let Reply::Opened(made) = self.ask(Request::Make(open))
+                        && made.answer == Answer::ShouldCache
+                    {
+                        self.keys.insert(made.grant.token.unwrap(), None);
+                        self.client(file, made.grant, Role::Writer(subblocks));
+                    }
+                }
             }
             17 | 18 => {
                 let seconds = *self.random.pick(&[1, 5, 20, 40, 100, 7 * 3600]);

@@ -4,7 +4,7 @@ import java.io.IOException;
 import java.util.List;
 
 /** The parity of one open file: what the steward granted, and the parity that this reader writes. */
-public final class FileParity {
+public final class FileParity implements FilesClient.Pinned {
     /** The identity of a file's bytes. */
     public static final class File {
         public final String path;
@@ -31,10 +31,12 @@ public final class FileParity {
     }
 
     /** Parity nobody reads goes by itself after a day. */
-    private static final int TTL_SECONDS = 86_400;
+    static final int TTL_SECONDS = 86_400;
 
     private final FilesClient client;
     private final File file;
+    /** Nobody reads the file now. */
+    private final boolean isAhead;
     /** Held while the steward is asked, which may take seconds. The other state has its own lock. */
     private final Object asking = new Object();
     private volatile StewardClient.Grant grant;
@@ -51,8 +53,14 @@ public final class FileParity {
     private long wantedSubblocks;
 
     public FileParity(FilesClient client, File file) {
+        this(client, file, false);
+    }
+
+    /** `isAhead`: the parity is to be made before a reader asks for it. */
+    public FileParity(FilesClient client, File file, boolean isAhead) {
         this.client = client;
         this.file = file;
+        this.isAhead = isAhead;
         long stripes = up(file.length, file.blockBytes * file.k);
         for (long stripe = 0; stripe < stripes; stripe++) {
             long data = file.length - stripe * file.blockBytes * file.k;
@@ -166,7 +174,8 @@ public final class FileParity {
         }
     }
 
-    synchronized void revoke() {
+    @Override
+    public synchronized void revoke() {
         revoked = true;
     }
 
@@ -181,7 +190,7 @@ public final class FileParity {
     private StewardClient.Grant ask() {
         try {
             if (client.isConfigured()) {
-                StewardClient.Grant granted = client.steward.open(file);
+                StewardClient.Grant granted = isAhead ? client.steward.make(file) : client.steward.open(file);
                 client.onSlow(granted.slow);
                 boolean isUsable = granted.decision != StewardClient.Decision.SHOULD_NOT_CACHE
                         && granted.subBytes == client.settings.subBytes;

@@ -39,6 +39,12 @@ public final class FilesClient {
         }
     }
 
+    /** Parity that this JVM reads or writes, which the steward is told every ten seconds. */
+    public interface Pinned {
+        /** The steward does not know of it any more: it must not be used, nor committed. */
+        void revoke();
+    }
+
     /** What JMX shows. */
     public interface CountersMXBean {
         String getCounters();
@@ -62,6 +68,12 @@ public final class FilesClient {
         public final AtomicLong decodedBytes = new AtomicLong();
         public final AtomicLong paritySubblocksWritten = new AtomicLong();
         public final AtomicLong commits = new AtomicLong();
+        /** Files whose parity was made while they were written, and is committed. */
+        public final AtomicLong writesCommitted = new AtomicLong();
+        /** Such files without: too long, not closed, changed meanwhile; or steward or cache were away or full. */
+        public final AtomicLong writesDropped = new AtomicLong();
+        /** Of these, for want of memory. */
+        public final AtomicLong writesDeclined = new AtomicLong();
         public final AtomicLong lostReads = new AtomicLong();
         public final AtomicLong damagedParity = new AtomicLong();
         public final AtomicLong missingParity = new AtomicLong();
@@ -75,7 +87,8 @@ public final class FilesClient {
             return "stripes=" + stripes + " whole_stripes=" + wholeStripes + " data_bytes=" + dataBytes + " parity_bytes="
                     + parityBytes + " delivered_bytes=" + deliveredBytes + " decoded_bytes=" + decodedBytes
                     + " parity_subblocks_written="
-                    + paritySubblocksWritten + " commits=" + commits + " lost_reads=" + lostReads + " damaged_parity="
+                    + paritySubblocksWritten + " commits=" + commits + " writes_committed=" + writesCommitted
+                    + " writes_dropped=" + writesDropped + " writes_declined=" + writesDeclined + " lost_reads=" + lostReads + " damaged_parity="
                     + damagedParity + " missing_parity=" + missingParity + " hedges=" + hedges + " hedge_wins="
                     + hedgeWins + " hedge_bytes=" + hedgeBytes + " hedges_declined=" + hedgesDeclined;
         }
@@ -104,7 +117,7 @@ public final class FilesClient {
     private final RespPool cache;
     private final ThreadPoolExecutor lanes;
     private final ThreadPoolExecutor writers;
-    private final Map<Long, FileParity> pinned = new ConcurrentHashMap<>();
+    private final Map<Long, Pinned> pinned = new ConcurrentHashMap<>();
     private final List<StewardClient.Sample> samples = new ArrayList<>();
 
     private FilesClient(Settings settings) {
@@ -180,7 +193,7 @@ public final class FilesClient {
         }
     }
 
-    void pin(long pin, FileParity file) {
+    void pin(long pin, Pinned file) {
         pinned.put(pin, file);
     }
 
@@ -241,7 +254,7 @@ public final class FilesClient {
             return;
         }
         for (long unknown : steward.renew(new ArrayList<>(pinned.keySet()))) {
-            FileParity file = pinned.remove(unknown);
+            Pinned file = pinned.remove(unknown);
             if (file != null) {
                 file.revoke();
             }

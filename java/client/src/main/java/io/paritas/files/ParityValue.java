@@ -39,9 +39,14 @@ public final class ParityValue {
 
     /** `into` ^= `from`. */
     public static void xor(byte[] into, byte[] from, int length) {
+        xor(into, 0, from, 0, length);
+    }
+
+    /** The same from these places on. */
+    public static void xor(byte[] into, int at, byte[] from, int first, int length) {
         // A plain loop: the JIT makes vector instructions of it.
         for (int i = 0; i < length; i++) {
-            into[i] ^= from[i];
+            into[at + i] ^= from[first + i];
         }
     }
 }

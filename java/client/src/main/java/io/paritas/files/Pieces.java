@@ -22,8 +22,14 @@ public final class Pieces {
 
     /** Whether the bytes are the caller's from now on. If not, this counts as a read declined for memory. */
     public synchronized boolean reserve(long bytes) {
+        boolean done = tryReserve(bytes);
+        declined += done ? 0 : 1;
+        return done;
+    }
+
+    /** The same for a caller that may try again. */
+    public synchronized boolean tryReserve(long bytes) {
         if (reserved + bytes > bytesMax) {
-            declined++;
             return false;
         }
         reserved += bytes;

@@ -4,6 +4,7 @@ import java.io.IOException;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Collection;
+import java.util.Collections;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Set;
@@ -68,7 +69,22 @@ public final class StewardClient {
     }
 
     public Grant open(FileParity.File file) throws IOException {
-        List<String> call = begin("FILES.OPEN");
+        return open("FILES.OPEN", file);
+    }
+
+    /** As `open` by a worker, who makes the parity of a file that `next` has named. */
+    public Grant make(FileParity.File file) throws IOException {
+        return open("FILES.MAKE", file);
+    }
+
+    /** The id of the next file whose parity should be made ahead of its readers; 0: there is none now. */
+    public long next() throws IOException {
+        Object reply = send(begin("FILES.PREFETCH"));
+        return reply == null ? 0 : number(reply);
+    }
+
+    private Grant open(String command, FileParity.File file) throws IOException {
+        List<String> call = begin(command);
         call.add(Long.toString(file.id));
         call.add(FileVersion.text(file.version));
         call.add(Long.toString(file.length));
@@ -79,7 +95,7 @@ public final class StewardClient {
         call.addAll(file.nodes);
         Object reply = send(call);
         if (!(reply instanceof Object[]) || ((Object[]) reply).length < 6) {
-            throw new IOException("the steward's answer to FILES.OPEN is not an array of six");
+            throw new IOException("the steward's answer to " + command + " is not an array of six");
         }
         Object[] items = (Object[]) reply;
         Decision decision = decision(text(items[0]));
@@ -98,6 +114,35 @@ public final class StewardClient {
             decision = Decision.SHOULD_NOT_CACHE;
         }
         return new Grant(decision, number(items[1]), token, (int) subBytes, slow);
+    }
+
+    /** Asks for room for the parity of a file under construction. `pin` is 0 if there is none. */
+    public Grant room(long id, long parityBlocks, int k, long blockBytes) throws IOException {
+        List<String> call = begin("FILES.ROOM");
+        call.add(Long.toString(id));
+        call.add(Long.toString(parityBlocks));
+        call.add(Integer.toString(k));
+        call.add("contiguous");
+        call.add(Long.toString(blockBytes));
+        Object reply = send(call);
+        if (!(reply instanceof Object[]) || ((Object[]) reply).length < 5) {
+            throw new IOException("the steward's answer to FILES.ROOM is not an array of five");
+        }
+        Object[] items = (Object[]) reply;
+        long subBytes = number(items[4]);
+        if (number(items[0]) < parityBlocks || number(items[3]) < 1 || subBytes < 1 || subBytes > Integer.MAX_VALUE) {
+            return new Grant(Decision.SHOULD_NOT_CACHE, number(items[1]), "", 0, Collections.emptySet());
+        }
+        String token = text(items[2]);
+        if (!isToken(token)) {
+            throw new IOException("the steward granted '" + token + "', which is not a token of 16 hex digits");
+        }
+        return new Grant(Decision.SHOULD_CACHE, number(items[1]), token, (int) subBytes, Collections.emptySet());
+    }
+
+    /** After `room`: the file is closed, and this is its version and its length. */
+    public void commit(long pin, long subblocks, long version, long length) throws IOException {
+        done(pin, "COMMIT", Long.toString(subblocks), FileVersion.text(version), Long.toString(length));
     }
 
     public void commit(long pin, long subblocks) throws IOException {

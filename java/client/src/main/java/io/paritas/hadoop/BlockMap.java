@@ -23,6 +23,8 @@ import org.apache.hadoop.hdfs.util.StripedBlockUtil;
 final class BlockMap {
     /** A steward has limits too; a larger file is read without parity. */
     private static final int BLOCKS_MAX = 65_536;
+    /** The length of a file of which nothing is known yet. */
+    static final long ANY_LENGTH = -1;
 
     final LocatedBlocks located;
     final FileParity.File file;
@@ -39,13 +41,13 @@ final class BlockMap {
     }
 
     /**
-     * Null if the file is not one of usual blocks, or not the one that was opened: `firstBlock` tells. `k` is for contiguous
-     * files.
+     * Null if the file is not one of usual blocks, or not the one that was opened: `firstBlock` tells, unless it is null. `k` is
+     * for contiguous files.
      */
     static BlockMap of(DFSClient client, String path, long length, LocatedBlock firstBlock, int k, int subBytes)
             throws IOException {
         HdfsLocatedFileStatus status = client.getLocatedFileInfo(path, true);
-        if (status == null || status.isDirectory() || status.getLen() != length) {
+        if (status == null || status.isDirectory() || length != ANY_LENGTH && length != status.getLen()) {
             return null;
         }
         LocatedBlocks located = status.getLocatedBlocks();
@@ -55,7 +57,7 @@ final class BlockMap {
                 || located.getFileEncryptionInfo() != null
                 || blocks.isEmpty()
                 || blocks.size() > BLOCKS_MAX
-                || !blocks.get(0).getBlock().equals(firstBlock.getBlock())) {
+                || firstBlock != null && !blocks.get(0).getBlock().equals(firstBlock.getBlock())) {
             return null;
         }
         ErasureCodingPolicy policy = located.getErasureCodingPolicy();
@@ -64,7 +66,7 @@ final class BlockMap {
             return null;
         }
         long unitBytes = policy == null
-                ? blocks.get(0).getBlockSize() : status.getBlockSize() * policy.getNumDataUnits();
+                ? contiguousBytes(status, blocks) : status.getBlockSize() * policy.getNumDataUnits();
         for (int i = 0; i < blocks.size(); i++) {
             LocatedBlock block = blocks.get(i);
             boolean isLast = i == blocks.size() - 1;
@@ -79,13 +81,23 @@ final class BlockMap {
         }
         ExtendedBlock last = blocks.get(blocks.size() - 1).getBlock();
         long version = FileVersion.of(
-                status.getFileId(), length, status.getModificationTime(), last.getBlockId(), last.getGenerationStamp());
+                status.getFileId(), status.getLen(), status.getModificationTime(), last.getBlockId(), last.getGenerationStamp());
         int units = policy == null ? k : policy.getNumDataUnits();
         long blockBytes = policy == null ? unitBytes : status.getBlockSize();
         FileParity.File file = new FileParity.File(
-                path, status.getFileId(), version, length, policy != null, blockBytes, units,
+                path, status.getFileId(), version, status.getLen(), policy != null, blockBytes, units,
                 policy == null ? nodes(blocks) : nodes(blocks, policy));
         return new BlockMap(located, file, policy);
+    }
+
+    /** Of a file of one block the store knows how large it might have become, as its writer did. */
+    private static long contiguousBytes(HdfsLocatedFileStatus status, List<LocatedBlock> blocks) {
+        long first = blocks.get(0).getBlockSize();
+        return blocks.size() == 1 ? Math.max(first, status.getBlockSize()) : first;
+    }
+
+    ExtendedBlock lastBlock() {
+        return located.get(located.locatedBlockCount() - 1).getBlock();
     }
 
     private static List<String> nodes(List<LocatedBlock> blocks) {

@@ -1,32 +1,49 @@
 package io.paritas.hadoop;
 
 import io.paritas.files.FilesClient;
+import io.paritas.files.WrittenParity;
 import java.io.IOException;
 import java.io.InputStream;
+import java.net.InetSocketAddress;
 import java.net.URI;
 import java.util.ArrayList;
+import java.util.Collections;
+import java.util.EnumSet;
 import java.util.List;
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.TimeUnit;
 import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.CreateFlag;
 import org.apache.hadoop.fs.FSDataInputStream;
+import org.apache.hadoop.fs.FSDataOutputStream;
+import org.apache.hadoop.fs.Options.ChecksumOpt;
 import org.apache.hadoop.fs.Path;
+import org.apache.hadoop.fs.permission.FsPermission;
 import org.apache.hadoop.hdfs.DFSInputStream;
+import org.apache.hadoop.hdfs.DFSOutputStream;
+import org.apache.hadoop.hdfs.DFSStripedOutputStream;
 import org.apache.hadoop.hdfs.DistributedFileSystem;
 import org.apache.hadoop.hdfs.client.HdfsDataInputStream;
+import org.apache.hadoop.hdfs.client.HdfsDataOutputStream;
+import org.apache.hadoop.util.Progressable;
 
 /**
  * HDFS whose reads no slow DataNode delays: `fs.hdfs.impl` = this class. Paths, jobs and servers stay as they are.
  *
- * <p>Whatever is unusual is left to Hadoop's own stream, and so is everything if `fs.paritas.enabled` is false.
+ * <p>A new contiguous file gets its parity while it is written. Whatever is unusual is left to Hadoop's own stream, and so is everything if `fs.paritas.enabled` is false.
  */
 public class ParitasHdfs extends DistributedFileSystem {
-    private ReadSettings settings;
+    private Settings settings;
     private FilesClient client;
     private boolean verifies = true;
+    /** Files that are being written, or whose parity is not yet committed. */
+    private final Set<WrittenParity> writing = Collections.newSetFromMap(new ConcurrentHashMap<>());
 
     @Override
     public void initialize(URI uri, Configuration conf) throws IOException {
         super.initialize(uri, conf);
-        settings = new ReadSettings(conf);
+        settings = new Settings(conf);
         client = settings.isEnabled ? FilesClient.of(settings.shared) : null;
     }
 
@@ -54,6 +71,82 @@ public class ParitasHdfs extends DistributedFileSystem {
         return new ParitasDataInputStream(store, new ParitasStream(store, getClient(), getConf(), name, settings, client));
     }
 
+    @Override
+    public FSDataOutputStream create(
+            Path path, FsPermission permission, EnumSet<CreateFlag> flags, int bufferSize, short replication, long blockSize,
+            Progressable progress, ChecksumOpt checksum) throws IOException {
+        FSDataOutputStream own =
+                super.create(path, permission, flags, bufferSize, replication, blockSize, progress, checksum);
+        return flags.contains(CreateFlag.APPEND) ? own : withParity(path, own, blockSize);
+    }
+
+    @Override
+    public HdfsDataOutputStream create(
+            Path path, FsPermission permission, boolean overwrite, int bufferSize, short replication, long blockSize,
+            Progressable progress, InetSocketAddress[] favoredNodes) throws IOException {
+        HdfsDataOutputStream own = super.create(
+                path, permission, overwrite, bufferSize, replication, blockSize, progress, favoredNodes);
+        return (HdfsDataOutputStream) withParity(path, own, blockSize);
+    }
+
+    @Override
+    public FSDataOutputStream createNonRecursive(
+            Path path, FsPermission permission, EnumSet<CreateFlag> flags, int bufferSize, short replication, long blockSize,
+            Progressable progress) throws IOException {
+        FSDataOutputStream own =
+                super.createNonRecursive(path, permission, flags, bufferSize, replication, blockSize, progress);
+        return flags.contains(CreateFlag.APPEND) ? own : withParity(path, own, blockSize);
+    }
+
+    /** The same new file as a stream that makes parity too; or as it is, if it is unusual. */
+    private FSDataOutputStream withParity(Path path, FSDataOutputStream own, long blockSize) throws IOException {
+        boolean isWanted = client != null && client.isConfigured() && settings.writeFileBytesMax > 0
+                && blockSize >= settings.shared.subBytes
+                && ParitasDataOutputStream.isPossible()
+                && settings.wants(fixRelativePart(path).toUri().getPath(), settings.minFileBytes);
+        if (!isWanted || !(own instanceof HdfsDataOutputStream)) {
+            return own;
+        }
+        java.io.OutputStream wrapped = own.getWrappedStream();
+        if (!(wrapped instanceof DFSOutputStream) || wrapped instanceof DFSStripedOutputStream) {
+            return own;
+        }
+        DFSOutputStream store = (DFSOutputStream) wrapped;
+        WrittenParity parity = new WrittenParity(
+                client, store.getFileId(), settings.k, blockSize, settings.minFileBytes, settings.writeFileBytesMax);
+        writing.removeIf(WrittenParity::isOver);
+        writing.add(parity);
+        return new ParitasDataOutputStream(store, statistics, getClient(), settings, blockSize, parity);
+    }
+
+    /** Parity of closed files is waited for, as long as steward and cache may take. */
+    @Override
+    public void close() throws IOException {
+        try {
+            long deadlineNs = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(settings == null ? 0 : settings.shared.timeoutMs);
+            for (WrittenParity parity : writing) {
+                if (parity.hasEnded()) {
+                    parity.await(deadlineNs);
+                } else {
+                    parity.fail();
+                }
+            }
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+        } finally {
+            super.close();
+        }
+    }
+
+    /** Null if switched off. */
+    FilesClient client() {
+        return client;
+    }
+
+    Settings settings() {
+        return settings;
+    }
+
     /** What the JVM's reads have done, as `name=value` pairs; empty if switched off. */
     public String counters() {
         if (client == null) {
@@ -63,22 +156,32 @@ public class ParitasHdfs extends DistributedFileSystem {
     }
 
     /** The settings `fs.paritas.*`. */
-    static final class ReadSettings {
+    static final class Settings {
         final boolean isEnabled;
         final int k;
         final long minFileBytes;
+        /** The longest file whose parity is made while it is written. */
+        final long writeFileBytesMax;
+        /** What a worker reads in a second to make parity ahead of readers. */
+        final long prefetchBytesPerSecond;
         final boolean isWholeFile;
         final boolean isShortCircuit;
         final List<String> excluded = new ArrayList<>();
         final FilesClient.Settings shared = new FilesClient.Settings();
 
-        ReadSettings(Configuration conf) {
+        Settings(Configuration conf) {
             isEnabled = conf.getBoolean("fs.paritas.enabled", true);
             k = conf.getInt("fs.paritas.k", 4);
             if (k < 1 || k > 64) {
                 throw new IllegalArgumentException("fs.paritas.k is " + k + "; 1 to 64 is possible");
             }
             minFileBytes = conf.getLongBytes("fs.paritas.min.file", 8 << 20);
+            writeFileBytesMax = conf.getLongBytes("fs.paritas.write.file.max", 1L << 30);
+            prefetchBytesPerSecond = conf.getLongBytes("fs.paritas.prefetch.rate", 32L << 20);
+            if (prefetchBytesPerSecond < 1) {
+                throw new IllegalArgumentException(
+                        "fs.paritas.prefetch.rate is " + prefetchBytesPerSecond + "; at least 1 byte a second is needed");
+            }
             String policy = conf.get("fs.paritas.read.policy", "adaptive");
             isWholeFile = policy.equals("whole-file");
             if (!isWholeFile && !policy.equals("adaptive")) {

@@ -48,7 +48,7 @@ final class ParitasStream extends FSInputStream
     private final DFSClient dfs;
     private final Configuration conf;
     private final String path;
-    private final ParitasHdfs.ReadSettings settings;
+    private final ParitasHdfs.Settings settings;
     private final FilesClient client;
     private final long length;
     private long position;
@@ -68,7 +68,7 @@ final class ParitasStream extends FSInputStream
     private boolean isMapOld;
 
     ParitasStream(
-            DFSInputStream store, DFSClient dfs, Configuration conf, String path, ParitasHdfs.ReadSettings settings,
+            DFSInputStream store, DFSClient dfs, Configuration conf, String path, ParitasHdfs.Settings settings,
             FilesClient client) {
         this.store = store;
         this.dfs = dfs;

@@ -156,6 +156,22 @@ public class WireTest {
     }
 
     @Test
+    public void aWorkerIsGivenFilesOneByOne() throws IOException {
+        String granted = "*6\r\n$12\r\nshould-cache\r\n:7\r\n$16\r\n0123456789abcdef\r\n:1\r\n:1048576\r\n*0\r\n";
+        try (Script script = new Script("$5\r\n16386\r\n", granted, "$-1\r\n")) {
+            StewardClient steward = new StewardClient(script.pool(), "ns");
+            assertEquals(16386, steward.next());
+            StewardClient.Grant grant = steward.make(
+                    new FileParity.File("/a", 16386, 1, 100, false, 64, 4, Collections.singletonList("a:1")));
+            assertEquals(StewardClient.Decision.SHOULD_CACHE, grant.decision);
+            assertEquals(0, steward.next());
+            assertEquals(
+                    "FILES.PREFETCH ns\nFILES.MAKE ns 16386 0000000000000001 100 contiguous 4 64 /a a:1\nFILES.PREFETCH ns\n",
+                    script.asked.toString());
+        }
+    }
+
+    @Test
     public void samplesAreReported() throws IOException {
         try (Script script = new Script("+OK\r\n")) {
             new StewardClient(script.pool(), "ns").report(Arrays.asList(

@@ -90,7 +90,7 @@ public final class Reads {
         System.exit(0);
     }
 
-    private static void put(Map<String, String> settings, String setting) {
+    static void put(Map<String, String> settings, String setting) {
         int equals = setting.indexOf('=');
         settings.put(setting.substring(0, equals), setting.substring(equals + 1));
     }
@@ -187,7 +187,7 @@ public final class Reads {
         return "ok";
     }
 
-    private static void fill(FSDataOutputStream out, long seed, long from, long end) throws IOException {
+    static void fill(FSDataOutputStream out, long seed, long from, long end) throws IOException {
         byte[] chunk = new byte[CHUNK_BYTES];
         for (long at = from; at < end; ) {
             chunk(chunk, seed, at / CHUNK_BYTES);

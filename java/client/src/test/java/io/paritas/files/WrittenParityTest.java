@@ -1,0 +1,219 @@
+package io.paritas.files;
+
+import static org.junit.Assert.assertArrayEquals;
+import static org.junit.Assert.assertEquals;
+import static org.junit.Assert.assertTrue;
+
+import java.io.IOException;
+import java.nio.charset.StandardCharsets;
+import java.util.Arrays;
+import java.util.Collections;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Random;
+import java.util.concurrent.ConcurrentHashMap;
+import org.junit.After;
+import org.junit.Before;
+import org.junit.Test;
+
+/** Real threads between a writer, a steward and a cache, both of which do as the test says. */
+public class WrittenParityTest {
+    private static final int SUB = 4096;
+    private static final int BLOCK = 3 * SUB + 100;
+    private static final int K = 3;
+    private static final int LENGTH = 4 * BLOCK + 2 * SUB + 5;
+    private static final int TIMEOUT_MS = 30_000;
+    private static final int SHORT_TIMEOUT_MS = 2_000;
+    private static final long PATIENCE_NS = 30_000_000_000L;
+    private static final String TOKEN = "0123456789abcdef";
+    private static final String ROOM = "*5\r\n:BLOCKS\r\n:7\r\n$16\r\n" + TOKEN + "\r\n:1\r\n:4096\r\n";
+    private static final String NO_ROOM = "*5\r\n:0\r\n:0\r\n$0\r\n\r\n:1\r\n:4096\r\n";
+
+    private final Map<String, String> values = new ConcurrentHashMap<>();
+    private final Map<String, String> answers = new ConcurrentHashMap<>();
+    private volatile boolean isCacheHanging;
+    private FakeServer steward;
+    private FakeServer cache;
+    private FilesClient client;
+
+    @Before
+    public void start() throws IOException {
+        answers.put("FILES.ROOM", ROOM);
+        steward = new FakeServer(words -> answers.getOrDefault(words[0], "+OK\r\n").replace("BLOCKS", words[3]));
+        cache = new FakeServer(words -> {
+            if (isCacheHanging) {
+                return null;
+            }
+            values.put(words[1], words[2]);
+            return "+OK\r\n";
+        });
+        client = client(40, TIMEOUT_MS);
+    }
+
+    @After
+    public void end() throws IOException {
+        steward.close();
+        cache.close();
+    }
+
+    private FilesClient client(int pieces, int timeoutMs) {
+        FilesClient.Settings settings = new FilesClient.Settings();
+        settings.steward = steward.address();
+        settings.cache = cache.address();
+        settings.namespace = "ns";
+        settings.subBytes = SUB;
+        settings.readMemoryBytes = (long) pieces * SUB;
+        settings.timeoutMs = timeoutMs;
+        return FilesClient.of(settings);
+    }
+
+    private WrittenParity parity(long lengthMax) {
+        return new WrittenParity(client, 77, K, BLOCK, 2 * SUB, lengthMax);
+    }
+
+    private static byte[] write(WrittenParity parity, int length) {
+        byte[] file = new byte[length];
+        Random random = new Random(length);
+        random.nextBytes(file);
+        for (int at = 0; at < length; ) {
+            int count = Math.min(length - at, random.nextInt(2 * SUB));
+            parity.data(file, at, count);
+            at += count;
+        }
+        return file;
+    }
+
+    private void await(WrittenParity parity) throws InterruptedException {
+        parity.await(System.nanoTime() + PATIENCE_NS);
+        assertTrue("it ends", parity.isOver());
+        assertEquals("all memory is given back", 0, client.pieces.reserved());
+    }
+
+    private Map<String, byte[]> stored() {
+        Map<String, byte[]> stored = new HashMap<>();
+        values.forEach((key, value) -> {
+            byte[] bytes = value.getBytes(StandardCharsets.ISO_8859_1);
+            byte[] header = Arrays.copyOf(bytes, ParityValue.HEADER_BYTES);
+            byte[] payload = Arrays.copyOfRange(bytes, ParityValue.HEADER_BYTES, bytes.length);
+            assertTrue("whole, and of any version", ParityValue.isOf(5, header, payload, payload.length));
+            String[] parts = key.split(":");
+            assertEquals("fp:ns:77:" + TOKEN + ":" + parts[4] + ":0:" + parts[6], key);
+            stored.put(parts[4] + ":" + parts[6], payload);
+        });
+        return stored;
+    }
+
+    @Test
+    public void parityOfAClosedFileIsCommittedWithItsVersion() throws Exception {
+        WrittenParity parity = parity(2L * K * BLOCK);
+        byte[] file = write(parity, LENGTH);
+        parity.end(() -> 0xab);
+        await(parity);
+        Map<String, byte[]> wanted = ParityWriteTest.plain(file, K, BLOCK, SUB);
+        Map<String, byte[]> stored = stored();
+        assertEquals(wanted.keySet(), stored.keySet());
+        wanted.forEach((name, bytes) -> assertArrayEquals(name, bytes, stored.get(name)));
+        assertEquals(Collections.singletonList("FILES.ROOM ns 77 2 3 contiguous " + BLOCK), steward.asked("FILES.ROOM"));
+        assertEquals(
+                Collections.singletonList("FILES.DONE ns 7 COMMIT " + wanted.size() + " 00000000000000ab " + LENGTH),
+                steward.asked("FILES.DONE"));
+        assertEquals(1, client.counters.writesCommitted.get());
+    }
+
+    @Test
+    public void aShortFileCostsNothing() throws Exception {
+        WrittenParity parity = parity(2L * K * BLOCK);
+        write(parity, 2 * SUB - 1);
+        parity.end(() -> 1);
+        await(parity);
+        assertEquals(Collections.emptyList(), steward.asked("FILES.ROOM"));
+        assertEquals(0, client.counters.writesDropped.get());
+    }
+
+    private void isDropped(WrittenParity parity) throws Exception {
+        await(parity);
+        assertEquals(Collections.singletonList("FILES.DONE ns 7 DROP"), steward.asked("FILES.DONE"));
+        assertEquals(1, client.counters.writesDropped.get());
+        assertEquals(0, client.counters.writesCommitted.get());
+    }
+
+    @Test
+    public void aFileThatIsNotWhatWasWrittenIsDropped() throws Exception {
+        WrittenParity parity = parity(2L * K * BLOCK);
+        write(parity, LENGTH);
+        parity.end(() -> {
+            throw new IOException("it was appended to");
+        });
+        isDropped(parity);
+    }
+
+    @Test
+    public void aFileThatIsNotClosedIsDropped() throws Exception {
+        WrittenParity parity = parity(2L * K * BLOCK);
+        write(parity, LENGTH);
+        parity.fail();
+        isDropped(parity);
+        parity.end(() -> 1);
+        assertEquals(1, steward.asked("FILES.DONE").size());
+    }
+
+    @Test
+    public void aFileLongerThanItsRoomIsDropped() throws Exception {
+        WrittenParity parity = parity(LENGTH - 1);
+        write(parity, LENGTH);
+        isDropped(parity);
+    }
+
+    @Test
+    public void aStewardThatForgotIsNotAskedToCommit() throws Exception {
+        WrittenParity parity = parity(2L * K * BLOCK);
+        write(parity, LENGTH);
+        parity.revoke();
+        parity.end(() -> 1);
+        await(parity);
+        assertEquals(Collections.emptyList(), steward.asked("FILES.DONE"));
+    }
+
+    @Test
+    public void withoutRoomNothingIsStored() throws Exception {
+        for (String answer : new String[] {NO_ROOM, "-ERR nobody leads\r\n", ROOM.replace("4096", "8192")}) {
+            answers.put("FILES.ROOM", answer);
+            WrittenParity parity = parity(2L * K * BLOCK);
+            write(parity, LENGTH);
+            parity.end(() -> 1);
+            await(parity);
+            assertEquals(Collections.emptyList(), cache.asked("SET"));
+        }
+        // Room for parity of other subblocks is given back.
+        assertEquals(Collections.singletonList("FILES.DONE ns 7 DROP"), steward.asked("FILES.DONE"));
+    }
+
+    @Test
+    public void aWriterWaitsForAHangingCacheOnlyOnce() throws Exception {
+        isCacheHanging = true;
+        // Memory of one block: the second stripe needs what the first one has not sent.
+        client = client(4, SHORT_TIMEOUT_MS);
+        long start = System.nanoTime();
+        WrittenParity parity = parity(1 << 20);
+        write(parity, 1 << 19);
+        long waitedMs = (System.nanoTime() - start) / 1_000_000;
+        parity.end(() -> 1);
+        assertTrue("it waits: " + waitedMs, waitedMs >= SHORT_TIMEOUT_MS / 2);
+        assertTrue("but not for each of " + (1 << 19) / SUB / K + " subblocks: " + waitedMs, waitedMs < 10 * SHORT_TIMEOUT_MS);
+        isDropped(parity);
+    }
+
+    @Test
+    public void aWriterThatIsFasterThanTheCacheWaitsForItsOwnSums() throws Exception {
+        client = client(4, TIMEOUT_MS);
+        WrittenParity parity = parity(1 << 20);
+        byte[] file = write(parity, 1 << 19);
+        parity.end(() -> 1);
+        await(parity);
+        List<String> done = steward.asked("FILES.DONE");
+        int subblocks = ParityWriteTest.plain(file, K, BLOCK, SUB).size();
+        assertEquals(Collections.singletonList("FILES.DONE ns 7 COMMIT " + subblocks + " 0000000000000001 " + (1 << 19)), done);
+        assertEquals(0, client.counters.writesDeclined.get());
+    }
+}

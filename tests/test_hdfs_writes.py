@@ -1,0 +1,329 @@
+"""Parity of files of a real HDFS that is made while they are written, or ahead of their readers: right bytes, and never parity
+of a file that is not what was written."""
+
+import json
+import signal
+import subprocess
+
+import pytest
+import redis
+
+from conftest import Cluster, until
+from hdfs import Hdfs, Reader, free_ports, missing
+from steward import NAMESPACE, Steward
+from test_hdfs_reads import BLOCK, CLASS, DATANODES, LENGTH, MIB, PARITY, SEED, STOPPED_S, Link, grown
+from writer import Worker, Writer
+
+pytestmark = [pytest.mark.timeout(600), pytest.mark.skipif(missing() is not None, reason=str(missing()))]
+
+# What a writer waits for steward or cache where they hang. The file below is written in a fraction of a second.
+PATIENCE_S = 2
+# A steward deletes the keys of a writer that does not renew its pin after 60 s.
+PIN_S = 90
+SUBBLOCKS = PARITY // MIB
+
+
+class World:
+    """HDFS, cache, steward, a writer and a reader, for all tests of this file."""
+
+    def __init__(self, directory):
+        self.directory = directory
+        self.hdfs = Hdfs(directory / "hdfs", DATANODES)
+        self.cluster = self.steward = self.writer = self.reader = None
+        self.links = {}
+
+    def start(self):
+        (self.directory / "cache").mkdir()
+        (self.directory / "steward").mkdir()
+        self.cluster = Cluster(self.directory / "cache", memory="192mb")
+        self.steward = Steward(self.directory / "steward", f"127.0.0.1:{self.cluster.port}", free_ports(1)[0]).start()
+        self.hdfs.start()
+        for part, port in (("steward", self.steward.port), ("cache", self.cluster.port)):
+            self.links[part] = Link(port)
+        self.writer = self.start_writer()
+        self.reader = Reader(self.hdfs, {"vanilla": [], "ours": self.ours()}, ["fs.paritas.write.file.max=0"])
+        return self
+
+    def ours(self):
+        return [CLASS, "fs.paritas.read.policy=whole-file", f"fs.paritas.namespace={NAMESPACE}",
+                f"fs.paritas.steward={self.steward.address}", f"fs.paritas.cache=127.0.0.1:{self.cluster.port}"]
+
+    def start_writer(self):
+        far = [*self.ours(), f"fs.paritas.steward={self.links['steward'].address}",
+               f"fs.paritas.cache={self.links['cache'].address}", f"fs.paritas.timeout.ms={PATIENCE_S}000"]
+        return Writer(self.hdfs, {"vanilla": [], "ours": self.ours(), "far": far})
+
+    def is_committed(self, path):
+        """Polls until a file has parity, and returns its keys in the cache."""
+        until(lambda: self.entry(path).get("state") == "cached", f"parity of {path} is committed")
+        return self.keys(path)
+
+    def id(self, path):
+        return int(self.reader.ok("id", path))
+
+    def status(self):
+        """The steward's, of the mount."""
+        mount = json.loads(until(self.steward.status, "the steward answers"))["mounts"][NAMESPACE]
+        return mount.get("status") or {"entries": [], "commits": 0, "rooms": 0}
+
+    def entry(self, path):
+        file = self.id(path)
+        return next((entry for entry in self.status()["entries"] if entry["id"] == file and entry["state"] != "doomed"), {})
+
+    def keys(self, path):
+        return set(self.cluster.client(decode_responses=False).scan_iter(f"fp:{NAMESPACE}:{self.id(path)}:*", count=1000))
+
+    def stop(self):
+        for part in (*self.links.values(), self.writer, self.reader, self.hdfs):
+            if part is not None:
+                part.stop()
+        if self.steward is not None:
+            self.steward.kill()
+        if self.cluster is not None:
+            self.cluster.stop()
+
+
+@pytest.fixture(scope="module", name="world")
+def start_world(tmp_path_factory):
+    world = World(tmp_path_factory.mktemp("writes"))
+    try:
+        yield world.start()
+    finally:
+        world.stop()
+
+
+@pytest.fixture(autouse=True)
+def heal(world):
+    yield
+    for i in range(DATANODES):
+        world.hdfs.signal(i, signal.SIGCONT)
+    for link in world.links.values():
+        link.open()
+    if world.steward.process.poll() is not None:
+        world.steward.start()
+    if world.writer.process.poll() is not None:
+        world.writer.stop()
+        world.writer = world.start_writer()
+
+
+def serves_a_read(world, path, length=LENGTH):
+    """The first read of a file with its last block's DataNode, and each other one in turn, stopped: nothing is waited for."""
+    nodes = [world.hdfs.node(i) for i in range(DATANODES)]
+    used = {nodes.index(name.split(",")[0]) for name in world.reader.ok("locations", path).split()}
+    before = world.reader.counters("ours")
+    for i in used:
+        world.hdfs.signal(i, signal.SIGSTOP)
+        seconds = world.reader.seconds("read", "ours", path, SEED)
+        world.hdfs.signal(i, signal.SIGCONT)
+        assert seconds < STOPPED_S, f"DataNode {i} is waited for"
+    after = grown(before, world.reader.counters("ours"))
+    assert after["delivered_bytes"] == len(used) * length and after["lost_reads"] == 0, after
+    assert after["decoded_bytes"] > 0 and after["commits"] == 0, after
+
+
+def test_the_parity_of_a_written_file_serves_its_first_read(world):
+    # Every block on another DataNode, as far as they suffice: one parity stands for one of a stripe.
+    for attempt in range(50):
+        path = f"/written{attempt}"
+        world.writer.ok("write", "ours", path, LENGTH, BLOCK, SEED)
+        stripe = world.reader.ok("locations", path).split()[:4]
+        if len(set(stripe)) == 4:
+            break
+    else:
+        pytest.fail(f"no stripe of 50 files lies on four DataNodes: {stripe}")
+    assert len(world.is_committed(path)) == SUBBLOCKS
+    serves_a_read(world, path)
+
+
+def test_a_renamed_file_keeps_its_parity_and_a_short_one_has_none(world):
+    world.writer.ok("begin", "ours", "/_temporary", LENGTH, BLOCK, SEED)
+    world.writer.ok("rename", "ours", "/_temporary", "/renamed")
+    world.writer.ok("end")
+    assert len(world.is_committed("/renamed")) == SUBBLOCKS
+    before = world.status()["rooms"]
+    world.writer.ok("write", "ours", "/short", MIB, BLOCK, SEED)
+    # One of one block, which a reader must take for the same.
+    world.writer.ok("write", "ours", "/one", BLOCK + 1, 2 * BLOCK, SEED)
+    assert len(world.is_committed("/one")) == BLOCK // MIB + 1
+    assert world.status()["rooms"] == before + 1
+    before = world.reader.counters("ours")
+    world.reader.ok("read", "ours", "/one", SEED)
+    world.reader.ok("read", "ours", "/renamed", SEED)
+    after = grown(before, world.reader.counters("ours"))
+    assert after["commits"] == 0 and after["parity_bytes"] > 0, "the readers use it"
+
+
+def test_a_file_system_that_is_closed_has_committed(world):
+    before = world.status()["commits"]
+    world.writer.ok("write", "ours", "/closed", LENGTH, BLOCK, SEED)
+    world.writer.ok("close", "ours")
+    assert world.status()["commits"] == before + 1
+
+
+def test_a_file_that_is_appended_to_has_no_parity_of_the_old_bytes(world):
+    world.writer.ok("write", "ours", "/grown", LENGTH, BLOCK, SEED)
+    world.is_committed("/grown")
+    world.reader.ok("append", "/grown", 2 * BLOCK, SEED)
+    before = world.reader.counters("ours")
+    world.reader.ok("read", "ours", "/grown", SEED)
+    assert grown(before, world.reader.counters("ours"))["decoded_bytes"] == 0
+    assert world.reader.counters("ours")["damaged_parity"] == 0
+
+
+def test_a_file_that_is_appended_to_before_its_parity_is_committed_gets_none(world):
+    before = world.writer.counters("far")
+    world.writer.ok("begin", "far", "/raced", LENGTH, BLOCK, SEED)
+    until(lambda: len(world.keys("/raced")) >= BLOCK // MIB, "the first stripe's parity is in the cache")
+    # Each subblock of the second stripe takes more than a second, and only after them the file is looked at.
+    world.links["cache"].relay.slow_by(0.5)
+    world.writer.ok("end")
+    world.reader.ok("append", "/raced", MIB, SEED)
+    until(lambda: grown(before, world.writer.counters("far"))["writes_dropped"] == 1, "its parity is dropped")
+    assert world.entry("/raced").get("state") != "cached"
+    world.reader.ok("read", "ours", "/raced", SEED)
+
+
+def test_a_file_replaced_while_it_is_written_gets_no_parity_of_the_writer(world):
+    world.writer.ok("begin", "ours", "/fought", LENGTH, BLOCK, SEED)
+    world.reader.ok("delete", "/fought")
+    world.reader.ok("write", "/fought", LENGTH, BLOCK, SEED + 1)
+    before = world.writer.counters("ours")
+    assert world.writer.ask("end").startswith("error"), "as with Hadoop's own stream"
+    until(lambda: grown(before, world.writer.counters("ours"))["writes_dropped"] == 1, "its parity is dropped")
+    assert world.entry("/fought") == {}
+    world.reader.ok("read", "ours", "/fought", SEED + 1)
+
+
+def test_a_writer_killed_half_way_leaves_no_parity(world):
+    world.writer.ok("begin", "ours", "/half", LENGTH, BLOCK, SEED)
+    until(lambda: len(world.keys("/half")) >= BLOCK // MIB, "the first stripe's parity is in the cache")
+    assert world.entry("/half")["state"] == "filling"
+    commits = world.status()["commits"]
+    world.writer.process.kill()
+    world.writer.process.wait()
+    # The pin of a dead client ends after 60 s.
+    until(lambda: not world.keys("/half"), "the steward deletes what was written", PIN_S)
+    assert world.entry("/half") == {} and world.status()["commits"] == commits
+
+
+@pytest.mark.parametrize("part", ["steward", "cache"])
+@pytest.mark.parametrize("trouble", ["hang", "stop"])
+def test_steward_or_cache_that_hang_or_go_during_a_write(world, part, trouble):
+    path = f"/{part}-{trouble}"
+    before = world.writer.counters("far")
+    world.writer.ok("begin", "far", path, 2 * BLOCK, BLOCK, SEED)
+    getattr(world.links[part], trouble)()
+    seconds = world.writer.seconds("more", LENGTH - 2 * BLOCK) + world.writer.seconds("end")
+    assert seconds < PATIENCE_S + STOPPED_S, f"the writer waits for the {part}"
+    until(lambda: grown(before, world.writer.counters("far"))["writes_dropped"] == 1, "its parity is dropped")
+    world.links[part].open()
+    assert world.entry(path).get("state") != "cached"
+    world.reader.ok("read", "ours", path, SEED)
+
+
+def test_the_steward_is_killed_during_a_write(world):
+    world.writer.ok("begin", "ours", "/orphan", 2 * BLOCK, BLOCK, SEED)
+    before = world.writer.counters("ours")
+    world.steward.kill()
+    seconds = world.writer.seconds("more", LENGTH - 2 * BLOCK) + world.writer.seconds("end")
+    assert seconds < PATIENCE_S + STOPPED_S
+    world.steward.start()
+    until(lambda: grown(before, world.writer.counters("ours"))["writes_dropped"] == 1, "its parity is dropped")
+    assert world.entry("/orphan").get("state") != "cached", "the new steward does not take it for whole"
+    world.reader.ok("read", "ours", "/orphan", SEED)
+
+
+def test_the_cache_is_killed_during_a_write(world, tmp_path):
+    port = free_ports(1)[0]
+    cache = subprocess.Popen(["redis-server", "--port", str(port), "--save", "", "--dir", str(tmp_path)], stdout=subprocess.DEVNULL)
+    steward = writer = None
+    try:
+        steward = Steward(tmp_path, f"127.0.0.1:{port}", free_ports(1)[0]).start()
+        mortal = [*world.ours(), f"fs.paritas.steward={steward.address}", f"fs.paritas.cache=127.0.0.1:{port}"]
+        writer = Writer(world.hdfs, {"mortal": mortal})
+        writer.ok("begin", "mortal", "/mortal", 4 * BLOCK, BLOCK, SEED)
+        client = redis.Redis(port=port)
+        until(lambda: len(list(client.scan_iter("fp:*"))) == BLOCK // MIB, "the first stripe's parity is in the cache")
+        cache.kill()
+        cache.wait()
+        seconds = writer.seconds("more", LENGTH - 4 * BLOCK) + writer.seconds("end")
+        assert seconds < PATIENCE_S + STOPPED_S
+        until(lambda: writer.counters("mortal")["writes_dropped"] == 1, "its parity is dropped")
+        world.reader.ok("read", "vanilla", "/mortal", SEED)
+    finally:
+        if writer is not None:
+            writer.stop()
+        if steward is not None:
+            steward.kill()
+        cache.kill()
+        cache.wait()
+
+
+def test_parity_of_a_new_straggler_is_made_ahead_of_readers(world, tmp_path):
+    """A cache of few blocks: the first files that were read have lost their place to the last ones. When a DataNode becomes slow,
+    its files get parity without being read, the last that were read first."""
+    files, blocks, percent = 6, 6, 50
+    fine_s, straggler_s = 10, 2000
+    steward = reader = worker = None
+    try:
+        steward = Steward(tmp_path, f"127.0.0.1:{world.cluster.port}", free_ports(1)[0])
+        steward.config.write_text(
+            f'listen = "{steward.address}"\n[mount.ahead]\ncache = "127.0.0.1:{world.cluster.port}"\nblocks = {blocks}\n'
+            f'block = "8mb"\neviction = "lru"\nprefetch = {percent}\nperiod_ms = 500\n', encoding="utf-8")
+        steward.start()
+        ours = [*world.ours(), "fs.paritas.namespace=ahead", f"fs.paritas.steward={steward.address}"]
+        reader = Reader(world.hdfs, {"ours": ours, "vanilla": []}, ["fs.paritas.write.file.max=0"])
+        nodes = [world.hdfs.node(i) for i in range(DATANODES)]
+
+        def report(seconds, straggler_bytes):
+            """Samples that outweigh what the client itself has measured."""
+            samples = []
+            for i, node in enumerate(nodes):
+                samples += [node, straggler_bytes if i == 2 else 100 * MIB * seconds, seconds * 10**9, 0] * 8
+            with redis.Redis(port=steward.port, protocol=2) as client:
+                client.execute_command("FILES.REPORT", "ahead", *samples)
+
+        report(fine_s, 100 * MIB * fine_s)
+        # Two parity blocks each: so three of six files are cached.
+        for i in range(files):
+            reader.ok("write", f"/ahead{i}", LENGTH, BLOCK, SEED, *nodes)
+        for i in range(files):
+            before = reader.counters("ours")["commits"]
+
+            def is_committed(i=i, before=before):
+                # Nothing new is granted before evicted parity is deleted: then a later read makes it.
+                reader.ok("read", "ours", f"/ahead{i}", SEED)
+                return reader.counters("ours")["commits"] > before
+
+            until(is_committed, "its parity is committed")
+        worker = Worker(world.hdfs, ours)
+
+        def status():
+            return json.loads(until(steward.status, "the steward answers"))["mounts"]["ahead"]["status"]
+
+        def cached():
+            return {entry["id"] for entry in status()["entries"] if entry["state"] == "cached"}
+
+        ids = [int(reader.ok("id", f"/ahead{i}")) for i in range(files)]
+        assert cached() == set(ids[3:])
+        opens = status()["opens"]
+        report(straggler_s, MIB * straggler_s)
+        # Half of six blocks: one file of two.
+        until(lambda: ids[2] in cached(), "parity of the last read one that had none")
+        # It pauses after each stripe, and then says so.
+        until(lambda: worker.lines(f"inode {ids[2]}: made parity of {LENGTH} bytes"), "the worker names the file")
+        after = status()
+        assert (after["prefetches"], after["prefetches_waiting"], after["opens"]) == (1, 0, opens)
+        assert len(cached()) == 3 and ids[0] not in cached() and ids[1] not in cached()
+
+        world.hdfs.signal(2, signal.SIGSTOP)
+        before = reader.counters("ours")
+        seconds = reader.seconds("read", "ours", "/ahead2", SEED)
+        assert seconds < STOPPED_S, "the slow DataNode is waited for"
+        assert grown(before, reader.counters("ours"))["decoded_bytes"] >= BLOCK
+    finally:
+        for part in (reader, worker):
+            if part is not None:
+                part.stop()
+        if steward is not None:
+            steward.kill()
