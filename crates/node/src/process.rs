@@ -13,7 +13,8 @@ use paritas_control::LEASE_PARTS;
 use paritas_control::message::Registration;
 use paritas_frontend::Node;
 use paritas_io::{Limits, Listeners, Shard, Stop, descriptors, entropy, signals};
-use paritas_protocol::{ClassRules, ClientLimits, Identity, LARGE_VALUE_BYTES_MAX, Parameters, check_class_rules};
+use paritas_protocol::{ClassRules, ClientLimits, Identity, Parameters, check_class_rules};
+use paritas_wire::resp::Limits;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -222,8 +223,8 @@ fn client_limits(settings: &NodeSettings) -> ClientLimits {
             Some(crate::ByteCount(0)) => usize::MAX,
             Some(size) => bytes(size),
         },
-        // The value in the client's input, which may be a copy that grows, and in its command or reply.
-        alone_bytes: 3 * LARGE_VALUE_BYTES_MAX,
+        // An argument in the client's input, which may be a copy that grows, and in its command or reply.
+        alone_bytes: 3 * Limits::DEFAULT.whole_bytes_max,
     }
 }
 

@@ -43,8 +43,8 @@ pub enum WriteRefusal {
         /// The longest length in bytes.
         bytes_max: usize,
     },
-    /// The value was sent ahead of its command, and has not arrived whole: the owner has changed, or too many nodes were
-    /// lost.
+    /// The value was sent ahead of its command, and has not arrived whole: the owner has changed, or too many nodes
+    /// were lost.
     NotStaged,
     /// The object is longer than the store allows.
     TooLarge,
@@ -341,8 +341,8 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
     }
 
     /// The same for a value that is made of the body of another one and of other bytes. `record`: that of the object
-    /// with the body; empty if no piece is of a body. `basis`: what the command has made the value from. If that is another one than before, the value is sent from its beginning. The bytes of
-    /// `like` do not count.
+    /// with the body; empty if no piece is of a body. `basis`: what the command has made the value from. If that is
+    /// another one than before, the value is sent from its beginning. The bytes of `like` do not count.
     ///
     /// # Errors
     /// Those of [`Self::put_large`].

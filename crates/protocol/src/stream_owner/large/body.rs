@@ -1,5 +1,5 @@
-//! Bodies of large values on their way to readers (P14.7), whole or in ranges. A body never changes, so all readers of a
-//! range share it.
+//! Bodies of large values on their way to readers (P14.7), whole or in ranges. A body never changes, so all readers of
+//! a range share it.
 
 use super::{StreamOwner, decode};
 use crate::context::Context;

@@ -1,5 +1,5 @@
-//! Values that come ahead of their command (P14.13). A long value is never held whole: its bytes go to the parts as they
-//! arrive, and the command that follows names it by its ticket.
+//! Values that come ahead of their command (P14.13). A long value is never held whole: its bytes go to the parts as
+//! they arrive, and the command that follows names it by its ticket.
 
 use super::upload::Made;
 use super::{Origin, StreamOwner, Ticket};

@@ -89,8 +89,8 @@ pub(in crate::stream_owner) struct Uploading {
 }
 
 impl StreamOwner {
-    /// Sends what may be sent of a value that has begun. `bytes` are those from `offset` on, or some of them. Returns its
-    /// record when an object may name it.
+    /// Sends what may be sent of a value that has begun. `bytes` are those from `offset` on, or some of them. Returns
+    /// its record when an object may name it.
     ///
     /// # Errors
     /// [`Stop::Wait`] until every holder has its part. A refusal if a holder has no memory for it.
