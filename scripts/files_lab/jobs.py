@@ -90,6 +90,7 @@ class Cluster:
                    *(word for option in options for word in ("-D", option)), *arguments]
         started = time.monotonic()
         done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False,
+                              cwd=self.stage.directory,  # TeraSort leaves a file there
                               env={**os.environ, "HADOOP_USER_NAME": "root"})
         if done.returncode != 0:
             raise RuntimeError(f"{main}: {done.stdout[-1000:]} {done.stderr[-3000:]}")
