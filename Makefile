@@ -119,11 +119,14 @@ files-smoke: java-test release
 	$(say)
 	$(call hdfs-tests,-k "erasure or position_is_hedged")
 
-# POCache's experiment 1 on a real HDFS whose links are shaped, into docs/lab: about fifteen minutes. Needs root.
+# POCache's experiments on a real HDFS whose links are shaped, into docs/lab: `single` takes twenty minutes. Needs root.
+# make files-lab LAB="skewed strategies --reads 20"; `scripts/hdfs-lab --help` names them all.
+LAB ?= single
 files-lab: tools java-test
 	$(say)
 	cargo build --release --package paritas
-	PARITAS_BIN=$(abspath $(TARGET))/release/paritas $(PYTHON) scripts/hdfs-lab --out docs/lab $(ARGS)
+	$(if $(filter jobs,$(LAB)),scripts/build-java --jobs)
+	PARITAS_BIN=$(abspath $(TARGET))/release/paritas $(PYTHON) scripts/hdfs-lab --out docs/lab $(LAB)
 
 # POCache's experiments 7 and 15, writes and prefetch, in the same way: about fifteen minutes. Needs root.
 files-lab-writes: tools java-test

@@ -38,6 +38,7 @@ SITE = {
     "dfs.namenode.safemode.extension": 0,
     "dfs.namenode.datanode.registration.ip-hostname-check": "false",  # no reverse DNS here
     "dfs.namenode.redundancy.interval.seconds": "1s",
+    "dfs.namenode.redundancy.considerLoad": "false",  # a node that has just taken a block may get the next one too
     "dfs.namenode.handler.count": 4,
     "dfs.datanode.handler.count": 4,
     "dfs.blockreport.initialDelay": 0,

@@ -1,5 +1,6 @@
 """A steward of `paritas files`, for tests."""
 
+import json
 import subprocess
 
 from conftest import BINARY, TIMEOUT_S, until
@@ -8,15 +9,17 @@ NAMESPACE = "lake"
 
 
 class Steward:
-    """One process over a cache store. `prefix` puts it into a network namespace."""
+    """One process over a cache store. `prefix` puts it into a network namespace. `mounts` are settings by name."""
 
-    def __init__(self, directory, cache, port, host="127.0.0.1", prefix=(), blocks=100):
+    def __init__(self, directory, cache, port, host="127.0.0.1", prefix=(), blocks=100, mounts=None):
         self.directory, self.host, self.port, self.prefix = directory, host, port, list(prefix)
         self.address = f"{host}:{port}"
         self.config = directory / "files.toml"
-        self.config.write_text(
-            f'listen = "{self.address}"\n[mount.{NAMESPACE}]\ncache = "{cache}"\nblocks = {blocks}\nblock = "8mb"\n',
-            encoding="utf-8")
+        text = f'listen = "{self.address}"\n'
+        for name, settings in (mounts or {NAMESPACE: {"blocks": blocks}}).items():
+            settings = {"cache": cache, "block": "8mb", **settings}
+            text += f"[mount.{name}]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in settings.items())
+        self.config.write_text(text, encoding="utf-8")
         self.process = None
 
     def start(self):

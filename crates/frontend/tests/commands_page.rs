@@ -48,7 +48,7 @@ a minus means at least that many.
 
 | command | here |
 |---|---|
-| values, keys | at most 512 MiB and 8 KiB; an error names the limit. Arguments of APPEND and SETRANGE, and the reply of MGET: 16 MiB. A value from 1 MiB on is never held whole (P14.13): it must come at 64 KiB/s or more, and a connection ends if a reply that has begun cannot be completed |
+| values, keys | at most 512 MiB and 8 KiB; an error names the limit |
 | MSET, MSETNX | values of at most 64 KiB; an error names the limit. Over several hash slots, \
 other keys may be set by then |
 | EXPIRE and its kin, SET EX … | times after the year 10889 are invalid (48 bits of milliseconds) |

@@ -199,7 +199,7 @@ final class ParitasStream extends FSInputStream
 
     @Override
     public void readFully(long from, byte[] into, int at, int count) throws IOException {
-        if (from > length - count) {
+        if (from < 0 || count <= 0 || into == null || from > length - count) {
             store.readFully(from, into, at, count);
             return;
         }

@@ -1,12 +1,17 @@
 package io.paritas.lab;
 
+import io.paritas.files.ParityValue;
+import io.paritas.files.RespPool;
 import io.paritas.hadoop.ParitasHdfs;
 import java.io.BufferedReader;
 import java.io.IOException;
 import java.io.InputStreamReader;
+import java.net.InetSocketAddress;
 import java.net.URI;
 import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
 import java.util.HashMap;
+import java.util.List;
 import java.util.Map;
 import java.util.Random;
 import org.apache.hadoop.conf.Configuration;
@@ -15,12 +20,32 @@ import org.apache.hadoop.fs.FSDataOutputStream;
 import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.Path;
 import org.apache.hadoop.hdfs.DistributedFileSystem;
+import org.apache.hadoop.hdfs.protocol.AddErasureCodingPolicyResponse;
+import org.apache.hadoop.hdfs.protocol.ErasureCodingPolicy;
+import org.apache.hadoop.hdfs.protocol.HdfsLocatedFileStatus;
+import org.apache.hadoop.hdfs.protocol.LocatedBlock;
+import org.apache.hadoop.hdfs.protocol.LocatedStripedBlock;
+import org.apache.hadoop.hdfs.util.StripedBlockUtil;
+import org.apache.hadoop.io.erasurecode.ECSchema;
 
 /**
  * Writes and reads files of an HDFS as told on standard input, one command a line, one answer a line.
  *
  * <pre>
- * write PATH BYTES BLOCK SEED NODE...   a file of seeded bytes; block i on the DataNode NODE i (host:port), if named
+ * write PATH BYTES BLOCK SEED NODE...   a file of seeded bytes; block i on the DataNode NODE i (host:port), if named.
+ *                                       Replicas: several of them, joined by commas
+ * whole MODE PATH SEED                  reads the whole file by the mode's system, see {@link WholeRead}. The third number of
+ *                                       the answer is how many blocks came from the cache
+ * settle MODE                           waits for what goes on after such reads
+ * put PATH SOURCE BLOCK NODE...         copies a file of any file system; NODEs as with write
+ * drain MODE PATH                       reads the whole file and drops it
+ * digest DIRECTORY                      the SHA-256 of a job's output
+ * delete-all PATH                       with all that is below
+ * range MODE PATH SEED FROM COUNT       one read by position of a stream that is open already
+ * value HOST:PORT COUNT                 writes a value of so many bytes to the cache, and times a read of it
+ * believe MODE NODE...                  these nodes are to be taken for slow ones
+ * xor-policy PATH K                     as policy, with the policy XOR-K-1-1024k, which it makes
+ * units PATH                            the DataNodes of each block group's units, in order, joined by commas
  * read MODE PATH SEED                   reads the whole file and compares it with the seed's bytes
  * part MODE PATH SEED FROM COUNT        seeks, reads that many bytes, compares, closes
  * pread MODE PATH SEED FROM COUNT       the same by position
@@ -39,11 +64,13 @@ import org.apache.hadoop.hdfs.DistributedFileSystem;
  * `--fs URI --conf key=value`. The answer to a read is `ok NANOSECONDS BYTES`, to a failure `error TEXT`.
  */
 public final class Reads {
-    private static final int BUFFER_BYTES = 128 << 10;
+    static final int BUFFER_BYTES = 128 << 10;
     private static final int CHUNK_BYTES = 1 << 16;
+    private static final int XOR_CELL_BYTES = 1 << 20;
 
     private final URI uri;
     private final Map<String, FileSystem> modes = new HashMap<>();
+    private final Map<String, WholeRead> systems = new HashMap<>();
     private final byte[] buffer = new byte[BUFFER_BYTES];
 
     private Reads(URI uri) {
@@ -74,7 +101,9 @@ public final class Reads {
             }
             Configuration conf = new Configuration();
             settings.forEach(conf::set);
-            reads.modes.put(mode.getKey(), FileSystem.newInstance(uri, conf));
+            FileSystem fs = FileSystem.newInstance(uri, conf);
+            reads.modes.put(mode.getKey(), fs);
+            reads.systems.put(mode.getKey(), WholeRead.of(fs, conf));
         }
         System.out.println("ready");
         BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
@@ -109,12 +138,44 @@ public final class Reads {
                 return timed(words, Long.parseLong(words[4]), Long.parseLong(words[5]), "pread");
             case "slow":
                 return slow(words);
-            case "policy":
-                DistributedFileSystem hdfs = (DistributedFileSystem) any();
-                hdfs.mkdirs(new Path(words[1]));
-                hdfs.enableErasureCodingPolicy(words[2]);
-                hdfs.setErasureCodingPolicy(new Path(words[1]), words[2]);
+            case "whole":
+                return whole(words);
+            case "put":
+                Trees.put((DistributedFileSystem) any(), new Path(words[1]), new Path(words[2]), Long.parseLong(words[3]),
+                        nodes(words, 4));
                 return "ok";
+            case "drain":
+                return "ok " + Trees.drain(mode(words[1]), new Path(words[2]));
+            case "digest":
+                return "ok " + Trees.digest(any(), new Path(words[1]));
+            case "delete-all":
+                return "ok " + any().delete(new Path(words[1]), true);
+            case "range":
+                return range(words);
+            case "value":
+                return value(words[1], Integer.parseInt(words[2]));
+            case "settle":
+                system(words[1]).settle();
+                return "ok";
+            case "believe":
+                system(words[1]).believe(WholeRead.nodes(words, 2));
+                return "ok";
+            case "policy":
+                policy(new Path(words[1]), words[2]);
+                return "ok";
+            case "xor-policy":
+                ErasureCodingPolicy xor =
+                        new ErasureCodingPolicy(new ECSchema("xor", Integer.parseInt(words[2]), 1), XOR_CELL_BYTES);
+                for (AddErasureCodingPolicyResponse each :
+                        ((DistributedFileSystem) any()).addErasureCodingPolicies(new ErasureCodingPolicy[] {xor})) {
+                    if (!each.isSucceed() && !each.getErrorMsg().contains("same")) {
+                        return "error " + each.getErrorMsg();
+                    }
+                }
+                policy(new Path(words[1]), xor.getName());
+                return "ok";
+            case "units":
+                return units(words[1]);
             case "preads":
                 return preads(words);
             case "append":
@@ -147,6 +208,70 @@ public final class Reads {
         return mode;
     }
 
+    private WholeRead system(String name) throws IOException {
+        mode(name);
+        return systems.get(name);
+    }
+
+    private void policy(Path path, String name) throws IOException {
+        DistributedFileSystem hdfs = (DistributedFileSystem) any();
+        hdfs.mkdirs(path);
+        hdfs.enableErasureCodingPolicy(name);
+        hdfs.setErasureCodingPolicy(path, name);
+    }
+
+    private String whole(String[] words) throws IOException {
+        Path path = new Path(words[2]);
+        byte[] all = new byte[Math.toIntExact(any().getFileStatus(path).getLen())];
+        long start = System.nanoTime();
+        int cached = system(words[1]).read(path, all);
+        long ns = System.nanoTime() - start;
+        boolean same = compare(all, all.length, Long.parseLong(words[3]), 0);
+        return same ? "ok " + ns + ' ' + all.length + ' ' + cached : "wrong bytes";
+    }
+
+    private String range(String[] words) throws IOException {
+        long from = Long.parseLong(words[4]);
+        byte[] bytes = new byte[Integer.parseInt(words[5])];
+        long ns;
+        try (FSDataInputStream in = mode(words[1]).open(new Path(words[2]))) {
+            long start = System.nanoTime();
+            in.readFully(from, bytes);
+            ns = System.nanoTime() - start;
+        }
+        return compare(bytes, bytes.length, Long.parseLong(words[3]), from) ? "ok " + ns : "wrong bytes";
+    }
+
+    private static String value(String address, int count) throws IOException {
+        RespPool cache = new RespPool(address, 5000);
+        byte[] header = new byte[ParityValue.HEADER_BYTES];
+        byte[] bytes = new byte[count];
+        cache.use(0, connection -> {
+            connection.set("lab-value", header, bytes, count, 60);
+            return null;
+        });
+        long start = System.nanoTime();
+        int got = cache.use(0, connection -> connection.get("lab-value", header, bytes));
+        long ns = System.nanoTime() - start;
+        cache.close();
+        return got == count ? "ok " + ns : "error the value has " + got + " bytes";
+    }
+
+    private String units(String path) throws IOException {
+        HdfsLocatedFileStatus status = ((DistributedFileSystem) any()).getClient().getLocatedFileInfo(path, true);
+        ErasureCodingPolicy policy = status.getErasureCodingPolicy();
+        StringBuilder text = new StringBuilder("ok");
+        for (LocatedBlock group : status.getLocatedBlocks().getLocatedBlocks()) {
+            List<String> nodes = new ArrayList<>();
+            for (LocatedBlock unit : StripedBlockUtil.parseStripedBlockGroup((LocatedStripedBlock) group,
+                    policy.getCellSize(), policy.getNumDataUnits(), policy.getNumParityUnits())) {
+                nodes.add(unit == null ? "none" : unit.getLocations()[0].getXferAddr());
+            }
+            text.append(' ').append(String.join(",", nodes));
+        }
+        return text.toString();
+    }
+
     private FileSystem any() {
         return modes.values().iterator().next();
     }
@@ -156,12 +281,7 @@ public final class Reads {
         long bytes = Long.parseLong(words[2]);
         long block = Long.parseLong(words[3]);
         long seed = Long.parseLong(words[4]);
-        java.net.InetSocketAddress[] nodes = new java.net.InetSocketAddress[words.length - 5];
-        for (int i = 0; i < nodes.length; i++) {
-            int colon = words[5 + i].lastIndexOf(':');
-            nodes[i] = new java.net.InetSocketAddress(
-                    words[5 + i].substring(0, colon), Integer.parseInt(words[5 + i].substring(colon + 1)));
-        }
+        InetSocketAddress[][] nodes = nodes(words, 5);
         // HDFS takes favoured nodes for a file, not for a block: the file is made of one-block files, joined.
         DistributedFileSystem hdfs = (DistributedFileSystem) any();
         if (nodes.length == 0) {
@@ -174,10 +294,10 @@ public final class Reads {
         Path[] rest = new Path[blocks - 1];
         for (int i = 0; i < blocks; i++) {
             Path part = i == 0 ? path : (rest[i - 1] = new Path(path + ".part" + i));
-            java.net.InetSocketAddress[] one = {nodes[i % nodes.length]};
+            InetSocketAddress[] wanted = nodes[i % nodes.length];
             try (FSDataOutputStream out = hdfs.create(
-                    part, org.apache.hadoop.fs.permission.FsPermission.getFileDefault(), true, BUFFER_BYTES, (short) 1,
-                    block, null, one)) {
+                    part, org.apache.hadoop.fs.permission.FsPermission.getFileDefault(), true, BUFFER_BYTES,
+                    (short) wanted.length, block, null, wanted)) {
                 fill(out, seed, i * block, Math.min(bytes, (i + 1) * block));
             }
         }
@@ -185,6 +305,20 @@ public final class Reads {
             hdfs.concat(path, rest);
         }
         return "ok";
+    }
+
+    private static InetSocketAddress[][] nodes(String[] words, int from) {
+        InetSocketAddress[][] nodes = new InetSocketAddress[words.length - from][];
+        for (int i = 0; i < nodes.length; i++) {
+            String[] replicas = words[from + i].split(",");
+            nodes[i] = new InetSocketAddress[replicas.length];
+            for (int j = 0; j < replicas.length; j++) {
+                int colon = replicas[j].lastIndexOf(':');
+                nodes[i][j] = new InetSocketAddress(
+                        replicas[j].substring(0, colon), Integer.parseInt(replicas[j].substring(colon + 1)));
+            }
+        }
+        return nodes;
     }
 
     static void fill(FSDataOutputStream out, long seed, long from, long end) throws IOException {

@@ -1,0 +1,163 @@
+"""Values from 1 MiB on are written as they come and read as the client takes them: no node holds one whole."""
+
+import socket
+import threading
+
+import pytest
+import redis
+
+from conftest import TIMEOUT_S, until
+from test_large_values import bytes_of, is_owner, owner_of, parts_bytes, until_parts_are
+
+MIB = 1 << 20
+# Above the parts, a node may hold two pieces for each client, its buffers, and what the allocator keeps.
+OVER_PARTS_MIB = 80
+
+
+def resident_mib(pid):
+    with open(f"/proc/{pid}/status", encoding="ascii") as status:
+        line = next(line for line in status if line.startswith("VmHWM"))
+    return int(line.split()[1]) >> 10
+
+
+def head_of_set(key, size):
+    return b"*3\r\n$3\r\nSET\r\n$%d\r\n%s\r\n$%d\r\n" % (len(key), key, size)
+
+
+def test_a_value_of_the_greatest_length_is_held_whole_by_no_node(start_cluster, rng):
+    cluster = start_cluster(memory="512mb")
+    size = 512 * MIB
+    piece = rng.randbytes(MIB)
+    value = piece * 512
+    owner = owner_of(cluster, "{of}:source")
+    for node in owner, (owner + 1) % cluster.nodes:
+        client = bytes_of(cluster, node)
+        client.set("{of}:source", "before")
+        assert client.set("{of}:source", value)
+        assert client.strlen("{of}:source") == size
+        assert client.get("{of}:source") == value
+        for start in 0, 5 * MIB - 10, size - 100_000:
+            assert client.getrange("{of}:source", start, start + 99_999) == value[start : start + 100_000]
+        assert client.getdel("{of}:source") == value
+        assert client.get("{of}:source") is None
+    # Each of six nodes has a quarter of the value.
+    for node, pid in cluster.pids().items():
+        assert resident_mib(pid) < size // 4 // MIB + OVER_PARTS_MIB, f"node {node}"
+    with socket.create_connection(("127.0.0.1", cluster.port), timeout=TIMEOUT_S) as connection:
+        connection.sendall(head_of_set(b"key", size + 1))
+        assert b"invalid bulk length" in connection.recv(1000)
+    until_parts_are(cluster, 0)
+
+
+def test_long_values_are_changed_and_copied(start_cluster, rng):
+    cluster = start_cluster(memory="256mb")
+    value = rng.randbytes(20 * MIB + 3)
+    client = bytes_of(cluster, 0)
+    assert client.set("{of}:a", value, nx=True, ex=100) and client.ttl("{of}:a") > 90
+    assert client.set("{of}:a", b"x" * (2 * MIB), nx=True) is None
+    assert client.append("{of}:a", b"more") == len(value) + 4
+    assert client.setrange("{of}:a", 7 * MIB - 3, b"changed") == len(value) + 4
+    expected = bytearray(value + b"more")
+    expected[7 * MIB - 3 : 7 * MIB + 4] = b"changed"
+    assert client.execute_command("PARITAS.REDUNDANCY", "{of}:a", "rep:3") == b"OK"
+    assert client.copy("{of}:a", "{of}:b") and client.rename("{of}:a", "{of}:c")
+    assert client.set("{of}:b", value, get=True) == bytes(expected)
+    assert client.get("{of}:c") == bytes(expected) and client.get("{of}:b") == value
+    with pytest.raises(redis.ResponseError, match="16777216"):
+        client.append("{of}:c", bytes(16 * MIB + 1))
+    with pytest.raises(redis.ResponseError, match="reply"):
+        client.mget("{of}:b", "{of}:c")
+    with pytest.raises(redis.ResponseError, match="not a valid float"):
+        client.incrbyfloat("{of}:c", 1)
+    assert client.flushall()
+    until_parts_are(cluster, 0)
+
+
+def test_clients_that_go_or_send_too_slowly_leave_nothing(start_cluster):
+    cluster = start_cluster(memory="256mb")
+    connections = []
+    for n in range(12):
+        connection = socket.create_connection(("127.0.0.1", cluster.port + n % 6), timeout=TIMEOUT_S)
+        connection.sendall(head_of_set(b"slow", 64 * MIB) + bytes(MIB))
+        connections.append(connection)
+    until(lambda: parts_bytes(cluster) > 0, "parts")
+    for connection in connections[::2]:
+        connection.close()
+    # The others send no more. That is allowed for 10 s.
+    until_parts_are(cluster, 0)
+    client = bytes_of(cluster, 0)
+    assert client.exists("slow") == 0
+    slow = connections[1]
+    slow.sendall(bytes(63 * MIB) + b"\r\n")
+    assert b"more slowly" in slow.recv(1000)
+    slow.sendall(b"PING\r\n")
+    assert slow.recv(1000) == b"+PONG\r\n"
+
+
+def test_a_slow_reader_gets_the_value_that_was_there_and_delays_nobody(start_cluster, rng):
+    cluster = start_cluster(memory="256mb")
+    value = rng.randbytes(40 * MIB)
+    owner = owner_of(cluster, "key")
+    clients = [bytes_of(cluster, node) for node in range(cluster.nodes)]
+    clients[0].set("key", value)
+    readers = []
+    for node in owner, (owner + 1) % cluster.nodes:
+        reader = socket.create_connection(("127.0.0.1", cluster.port + node), timeout=TIMEOUT_S)
+        reader.sendall(b"GET key\r\nGET other\r\n")
+        readers.append(reader)
+        assert reader.recv(1, socket.MSG_PEEK) == b"$"
+    for client in clients:
+        client.set("key", "after")
+        client.set("other", "small")
+        assert client.get("key") == b"after"
+    for reader in readers:
+        wanted = b"$%d\r\n" % len(value) + value + b"\r\n$5\r\nsmall\r\n"
+        got = bytearray()
+        while len(got) < len(wanted):
+            some = reader.recv(MIB)
+            assert some, f"closed after {len(got)} bytes"
+            got += some
+        assert bytes(got) == wanted
+        reader.close()
+    until_parts_are(cluster, 0)
+
+
+def test_nodes_die_while_long_values_are_written_and_read(start_cluster, rng):
+    """A SET whose client's node lives ends with OK, or with an error that says what happened."""
+    cluster = start_cluster(memory="256mb")
+    old, new = (rng.randbytes(24 * MIB) for _ in range(2))
+    keys = [f"key:{n}" for n in range(6)]
+    entry = 0
+    client = bytes_of(cluster, entry)
+    for key in keys:
+        client.set(key, old)
+    half = threading.Event()
+    outcome = {}
+
+    def write(key):
+        with socket.create_connection(("127.0.0.1", cluster.port + entry), timeout=60) as connection:
+            head = head_of_set(key.encode(), len(new))
+            connection.sendall(head + new[: 12 * MIB])
+            half.wait(TIMEOUT_S)
+            connection.sendall(new[12 * MIB :] + b"\r\n")
+            outcome[key] = connection.recv(1000)
+
+    threads = [threading.Thread(target=write, args=(key,)) for key in keys[:4]]
+    for thread in threads:
+        thread.start()
+    until(lambda: parts_bytes(cluster) > 0, "parts")
+    dead = cluster.kill(2, 3)
+    half.set()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive(), "a SET without an answer"
+    cluster.until_replaced(dead, timeout_s=60)
+    for key in keys[:4]:
+        answer = outcome[key]
+        assert answer.startswith((b"+OK", b"-TRYAGAIN", b"-CLUSTERDOWN", b"-UNCERTAIN", b"-NOREPLICAS")), answer
+        value = client.get(key)
+        assert value in (old, new), f"{key}: neither old nor new"
+        if not answer.startswith(b"-UNCERTAIN"):
+            assert value == (new if answer.startswith(b"+OK") else old), f"{key}: {answer}"
+    assert all(client.get(key) == old for key in keys[4:])
+    assert any(is_owner(cluster, node, keys[0]) for node in range(6))
