@@ -14,7 +14,7 @@ use paritas_control::message::Registration;
 use paritas_frontend::Node;
 use paritas_io::{Limits, Listeners, Shard, Stop, descriptors, entropy, signals};
 use paritas_protocol::{ClassRules, ClientLimits, Identity, Parameters, check_class_rules};
-use paritas_wire::resp::Limits;
+use paritas_wire::resp;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -224,7 +224,7 @@ fn client_limits(settings: &NodeSettings) -> ClientLimits {
             Some(size) => bytes(size),
         },
         // An argument in the client's input, which may be a copy that grows, and in its command or reply.
-        alone_bytes: 3 * Limits::DEFAULT.whole_bytes_max,
+        alone_bytes: 3 * resp::Limits::DEFAULT.whole_bytes_max,
     }
 }
 

@@ -70,6 +70,8 @@ pub enum Fault {
     BodyOfAnyRecord,
     /// P14.2: an object names a large value when every holder has its part. It does when all units were sent.
     PutBeforeKept,
+    /// P14.13: the groups of a long reply are pinned until it is read. They are not.
+    LongReplyUnpinned,
     /// P14.3: a group is alive until the delta that removed its last object is stable. It dies with the delta.
     FreedBeforeStable,
     /// P14.10: a change of class counts if its object has not changed since its value was read. It counts always.
@@ -175,7 +177,7 @@ impl Rules {
 }
 
 #[cfg(feature = "mutants")]
-const NAMES: [(&str, Mutant); 63] = [
+const NAMES: [(&str, Mutant); 64] = [
     ("owner-judges-who-is-alive", Mutant::OwnerJudgesWhoIsAlive),
     ("no-epoch-fence", Mutant::NoEpochFence),
     ("serve-before-push", Mutant::Does(Fault::ServeBeforePush)),
@@ -243,6 +245,7 @@ const NAMES: [(&str, Mutant); 63] = [
     ("kept-chunks-written", Mutant::Does(Fault::HeadroomWritten)),
     ("epoch-for-id", Mutant::EpochForId),
     ("put-before-kept", Mutant::Does(Fault::PutBeforeKept)),
+    ("long-reply-unpinned", Mutant::Does(Fault::LongReplyUnpinned)),
     ("freed-before-stable", Mutant::Does(Fault::FreedBeforeStable)),
     ("swap-without-compare", Mutant::Does(Fault::SwapWithoutCompare)),
     ("body-of-any-record", Mutant::Does(Fault::BodyOfAnyRecord)),

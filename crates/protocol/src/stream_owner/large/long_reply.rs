@@ -4,6 +4,7 @@
 use super::{StreamOwner, Ticket, decode};
 use crate::context::Context;
 use crate::interface::{Channel, Out};
+use crate::rules::Fault;
 use crate::stream_owner::Stop;
 use core::ops::Range;
 use paritas_base::configuration::Configuration;
@@ -30,6 +31,8 @@ pub(super) struct LongReply {
     range: Range<u64>,
     /// A node that waits for the bytes from an offset of the reply on.
     asked: Option<((NodeId, Incarnation), u64)>,
+    /// False only in tests that break the rule.
+    is_pinned: bool,
     /// When the reader was heard last.
     wanted_at: Time,
 }
@@ -56,7 +59,9 @@ impl StreamOwner {
     ) -> Result<(), Stop> {
         self.end_long_reply(ticket);
         let record = decode(record).ok_or(Stop::Wait)?;
-        if self.large.long_replies.len() >= LONG_REPLIES_MAX || !self.large.ledger.pin(&record) {
+        let is_unpinned = cx.rules().fault(Fault::LongReplyUnpinned);
+        let is_full = self.large.long_replies.len() >= LONG_REPLIES_MAX;
+        if is_full || !(is_unpinned || self.large.ledger.pin(&record)) {
             return Err(Stop::Wait);
         }
         self.begin_work(cx);
@@ -65,6 +70,7 @@ impl StreamOwner {
             tail: tail.into(),
             range,
             asked: None,
+            is_pinned: !is_unpinned,
             wanted_at: cx.mono(),
         };
         self.large.long_replies.insert(ticket, reply);
@@ -112,7 +118,8 @@ impl StreamOwner {
 
     /// The reply was read to its end, or its client has gone.
     pub fn end_long_reply(&mut self, ticket: Ticket) {
-        if let Some(reply) = self.large.long_replies.remove(&ticket) {
+        let reply = self.large.long_replies.remove(&ticket);
+        if let Some(reply) = reply.filter(|reply| reply.is_pinned) {
             self.large.ledger.unpin(&reply.record);
         }
     }
