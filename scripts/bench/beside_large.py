@@ -1,6 +1,6 @@
-"""Times of small GETs through another node than the owner, alone and beside SETs of 16 MiB by the same way.
+"""Times of small GETs through another node than the owner, alone and beside SETs of long values by the same way.
 
-python3 scripts/bench/beside_large.py [--writers 8] [--seconds 15]; PARITAS_BIN names the binary."""
+python3 scripts/bench/beside_large.py [--writers 2] [--mib 64] [--seconds 15]; PARITAS_BIN names the binary."""
 
 import argparse
 import multiprocessing
@@ -14,8 +14,6 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "tests"))
 from conftest import Cluster, until  # noqa: E402
 from test_large_values import owner_of  # noqa: E402
-
-VALUE = 16 << 20
 
 
 def request(*words):
@@ -33,8 +31,8 @@ def ask(stream, command, reply):
     return got == reply
 
 
-def write(port, key, until_at, counts):
-    command = request(b"SET", key, bytes(VALUE))
+def write(port, key, mib, until_at, counts):
+    command = request(b"SET", key, bytes(mib << 20))
     done = failed = 0
     stream = socket.create_connection(("127.0.0.1", port))
     while time.monotonic() < until_at:
@@ -64,7 +62,8 @@ def read(port, seconds):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--writers", type=int, default=8)
+    parser.add_argument("--writers", type=int, default=2)
+    parser.add_argument("--mib", type=int, default=64)
     parser.add_argument("--seconds", type=int, default=15)
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
@@ -78,7 +77,7 @@ def main():
             print("alone:", read(port, asked.seconds / 3))
             counts, until_at = multiprocessing.Queue(), time.monotonic() + asked.seconds + 2
             keys = [b"{of}:%d" % n for n in range(asked.writers)]
-            writers = [multiprocessing.Process(target=write, args=(port, key, until_at, counts)) for key in keys]
+            writers = [multiprocessing.Process(target=write, args=(port, key, asked.mib, until_at, counts)) for key in keys]
             for writer in writers:
                 writer.start()
             time.sleep(1)
