@@ -2,7 +2,7 @@
 //! gone there, the command runs without it.
 
 use super::client::{Caller, Client, Wait};
-use super::stuck::wait_max;
+use super::stuck::{is_heard, wait_max};
 use super::{Dispatcher, Ran, Router, Turn, forward, lists_tenure};
 use crate::dialect::Refusal;
 use paritas_base::configuration::Tenure;
@@ -285,12 +285,13 @@ impl Dispatcher {
         staging: &mut Staging,
     ) {
         let now = cx.mono();
-        if now > staging.moved_at + wait_max(cx) {
+        staging.stream = cx.shared.slots.stream_of(command::slot(&staging.key));
+        let stream = staging.stream;
+        // The command itself will be refused at once (P5.13).
+        if now > staging.moved_at + wait_max(cx) || self.is_refused(cx, lists, stream) {
             staging.way = Way::Away;
             return;
         }
-        staging.stream = cx.shared.slots.stream_of(command::slot(&staging.key));
-        let stream = staging.stream;
         self.retry_at = self.retry_at.min(now + cx.shared.parameters.retry);
         if let Some((configuration, owner)) = lists.owner_mut(stream) {
             if owner.phase() == Phase::Serve {
@@ -299,11 +300,12 @@ impl Dispatcher {
                 let bytes = (staging.value_bytes, staging.at);
                 owner.stage(cx, configuration, ticket, None, &staging.key, bytes);
                 staging.way = Way::Here(tenure);
+                return;
             }
-            return;
+            return self.wait_to_stage(cx, lists, staging);
         }
         let (Some((owner, epoch)), Caller::Local(conn)) = (forward::owner_at(lists, stream), client.caller) else {
-            return;
+            return self.wait_to_stage(cx, lists, staging);
         };
         // The owner may not serve yet, or not know that it is one.
         if now < staging.told_at + cx.shared.parameters.retry {
@@ -312,6 +314,19 @@ impl Dispatcher {
         let is_self = (owner.node, owner.incarnation) == (cx.shared.node, cx.shared.incarnation);
         if !is_self && send_stage(cx, conn, staging, &owner, epoch) {
             staging.way = Way::Asked(owner, epoch);
+            return;
+        }
+        self.wait_to_stage(cx, lists, staging);
+    }
+
+    /// The stream of a value does not serve: all commands for it wait together, once (P5.13).
+    fn wait_to_stage<O: Out>(&mut self, cx: &mut Context<'_, O>, lists: &Lists, staging: &mut Staging) {
+        let now = cx.mono();
+        let end = self.wait_for(cx, lists, staging.stream, now) + wait_max(cx);
+        if now >= end {
+            staging.way = Way::Away;
+        } else {
+            self.retry_at = self.retry_at.min(end);
         }
     }
 
@@ -529,7 +544,14 @@ impl Router {
                     }
                 }
                 Way::Asked(target, epoch) | Way::There(target, epoch) => {
-                    if lists_tenure(lists, staging.stream) != Some(target) {
+                    let since = staging.moved_at;
+                    if client.stalled && now - since >= renewal && !is_heard(cx, &target, since) {
+                        self.dispatcher.wait_for_owner(cx, lists, staging.stream, since);
+                    }
+                    if self.dispatcher.is_refused(cx, lists, staging.stream) {
+                        give_up(cx, lists, client, &mut staging);
+                        self.dispatcher.wake = true;
+                    } else if lists_tenure(lists, staging.stream) != Some(target) {
                         staging.way = if staging.at == 0 { Way::Open } else { Way::Away };
                         self.dispatcher.wake = true;
                     } else {
