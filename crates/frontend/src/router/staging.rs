@@ -545,7 +545,9 @@ impl Router {
                 }
                 Way::Asked(target, epoch) | Way::There(target, epoch) => {
                     let since = staging.moved_at;
-                    if client.stalled && now - since >= renewal && !is_heard(cx, &target, since) {
+                    if !cx.reaches(&target, Channel::Main) {
+                        self.dispatcher.wait_for(cx, lists, staging.stream, now);
+                    } else if client.stalled && now - since >= renewal && !is_heard(cx, &target, since) {
                         self.dispatcher.wait_for_owner(cx, lists, staging.stream, since);
                     }
                     if self.dispatcher.is_refused(cx, lists, staging.stream) {

@@ -164,6 +164,9 @@ impl<W: Write> Writer<W> {
     }
 }
 
+/// Bytes of a string that are read at a time.
+const PIECE_BYTES: usize = 64 << 10;
+
 /// A length, or the number of a special encoding of a string.
 enum Length {
     Bytes(u64),
@@ -328,6 +331,17 @@ impl<R: BufRead> Reader<R> {
         }
     }
 
+    /// Reads a string of this length. Memory is taken piece by piece, because the file may be shorter.
+    fn bytes(&mut self, length: usize) -> Result<Vec<u8>, RdbError> {
+        let mut bytes = Vec::new();
+        while bytes.len() < length {
+            let at = bytes.len();
+            bytes.resize(length.min(at + PIECE_BYTES), 0);
+            self.fill(&mut bytes[at..])?;
+        }
+        Ok(bytes)
+    }
+
     /// Reads a string of at most `bytes_max` bytes. Memory grows with the bytes read.
     fn string(&mut self, bytes_max: usize, what: impl Fn() -> String) -> Result<Vec<u8>, RdbError> {
         let bounded = |reader: &Self, bytes: u64| match usize::try_from(bytes) {
@@ -341,9 +355,7 @@ impl<R: BufRead> Reader<R> {
         match self.length()? {
             Length::Bytes(bytes) => {
                 let length = bounded(self, bytes)?;
-                let mut string = vec![0; length];
-                self.fill(&mut string)?;
-                Ok(string)
+                self.bytes(length)
             }
             Length::Encoded(0) => Ok(i8::from_le_bytes(self.array()?).to_string().into_bytes()),
             Length::Encoded(1) => Ok(i16::from_le_bytes(self.array()?).to_string().into_bytes()),
@@ -353,8 +365,7 @@ impl<R: BufRead> Reader<R> {
                 let length = bounded(self, bytes)?;
                 // Redis compresses only strings that get shorter.
                 let packed = bounded(self, packed)?;
-                let mut input = vec![0; packed];
-                self.fill(&mut input)?;
+                let input = self.bytes(packed)?;
                 unpack(&input, length).ok_or_else(|| self.refuse("a compressed string that cannot be unpacked"))
             }
             Length::Encoded(other) => Err(self.refuse(&format!("a string in an unknown form, {other}"))),
@@ -416,7 +427,7 @@ fn name_of(kind: u8) -> String {
 
 /// Decompresses LZF, which Redis uses for long strings: literal bytes, and copies of earlier output.
 fn unpack(input: &[u8], length: usize) -> Option<Vec<u8>> {
-    let mut out = Vec::with_capacity(length);
+    let mut out = Vec::with_capacity(length.min(PIECE_BYTES));
     let mut rest = input.iter().copied();
     while let Some(control) = rest.next() {
         if control < 32 {
