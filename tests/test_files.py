@@ -428,7 +428,7 @@ WRONG_SETTINGS = [
     ('[mount.lake]\ncache = "h:1"\nblocks = 4\nblock = "1kb"\n', "block is 1024, it must be 65536 to"),
     ('[mount.lake]\ncache = "h:1"\nblocks = 4\neviction = "fifo"\n', "`fifo` is not an eviction: use lru, lfu or arc"),
     ('[mount.lake]\ncache = "h:1"\nblocks = 4\nestimator = "guess"\n', "`guess` is not an estimator: use mad,"),
-    ('[mount.lake]\ncache = "h:1"\nblocks = 4\nprefetch = true\n', "unknown field `prefetch`"),
+    ('[mount.lake]\ncache = "h:1"\nblocks = 4\nprefetching = true\n', "unknown field `prefetching`"),
     ('[mount."a b"]\ncache = "h:1"\nblocks = 4\n', "a name has 1 to 64 letters"),
     ('listen = "0.0.0.0:7"\n[mount.lake]\ncache = "h:1"\nblocks = 4\n', "set advertise to the host:port"),
     ('listen = "here"\n', "listen"),
