@@ -193,15 +193,17 @@ class Hdfs:
 class Reader:
     """A JVM that reads as it is told: see java/lab, Reads."""
 
+    MAIN = "io.paritas.lab.Reads"
+
     def __init__(self, hdfs, modes, shared=(), prefix=(), heap="768m"):
-        self.log = hdfs.directory / f"logs/reader-{os.urandom(4).hex()}.log"
+        self.log = hdfs.directory / f"logs/{type(self).__name__.lower()}-{os.urandom(4).hex()}.log"
         arguments = ["--fs", hdfs.uri]
         for setting in shared:
             arguments += ["--conf", setting]
         arguments += [f"{name}:{';'.join(settings)}" for name, settings in modes.items()]
         with open(self.log, "w", encoding="utf-8") as log:
             self.process = subprocess.Popen(
-                [*prefix, *JAVA, f"-Xmx{heap}", "-cp", hdfs.class_path, "io.paritas.lab.Reads", *arguments],
+                [*prefix, *JAVA, f"-Xmx{heap}", "-cp", hdfs.class_path, self.MAIN, *arguments],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, env={**os.environ, "HADOOP_USER_NAME": "root"})
         assert self.process.stdout.readline().strip() == "ready", self.log.read_text(encoding="utf-8")
 

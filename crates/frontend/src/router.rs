@@ -470,7 +470,7 @@ impl Dispatcher {
                 let first = Wait::of(effect, stream, tenure.term(), cx.mono());
                 match client.caller {
                     Caller::Local(_) => {
-                        let long = Long::here(cx, n, stream, tenure, first, bytes);
+                        let long = Long::local(cx, n, stream, tenure, first, bytes);
                         self.push(cx, lists, client, turn, start, Wait::Long(long));
                         self.note_long(client);
                     }

@@ -49,6 +49,11 @@ a minus means at least that many.
 | command | here |
 |---|---|
 | values, keys | at most 512 MiB and 8 KiB; an error names the limit |
+| values from 1 MiB on | go to their nodes as they come. \
+A SET that sends less than 640 KiB in 10 s is refused; `-TRYAGAIN … was not stored` \
+if their nodes change meanwhile. A client that reads nothing for 60 s, or whose reply cannot be completed, is \
+disconnected |
+| APPEND, SETRANGE, MGET | arguments of at most 16 MiB; a reply to MGET of at most 32 MiB |
 | MSET, MSETNX | values of at most 64 KiB; an error names the limit. Over several hash slots, \
 other keys may be set by then |
 | EXPIRE and its kin, SET EX … | times after the year 10889 are invalid (48 bits of milliseconds) |

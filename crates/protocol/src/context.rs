@@ -136,6 +136,9 @@ impl Shared {
     }
 }
 
+/// See [`Context::is_backed_up`].
+const LINK_BYTES_SOFT_MAX: usize = 1 << 20;
+
 /// What a role or a command may use while one event is handled.
 pub struct Context<'a, O: Out> {
     /// The time of the event.
@@ -215,6 +218,13 @@ impl<O: Out> Context<'_, O> {
         let shared = &*self.shared;
         (to.node, to.incarnation) == (shared.node, shared.incarnation)
             || shared.sessions.incarnation_of(to.node, channel) == Some(to.incarnation)
+    }
+
+    /// Whether more than 1 MiB waits to be sent to a peer. Nothing long is sent to it then: acks, heartbeats and short
+    /// commands wait behind one long message at most.
+    pub fn is_backed_up(&mut self, to: NodeId, channel: Channel) -> bool {
+        let buffer = self.out.peer(to, channel);
+        buffer.is_some_and(|buffer| buffer.bytes.len() + buffer.waiting > LINK_BYTES_SOFT_MAX)
     }
 
     /// The buffer for frames to that incarnation of that node, if they can be sent. And the arena: frames may hold

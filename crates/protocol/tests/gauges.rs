@@ -73,7 +73,11 @@ fn write(cluster: &mut Cluster, client: Client, count: usize, value_bytes: usize
 fn gauges_sum_to_what_the_allocators_say() {
     let _alone = ONE_AT_A_TIME.lock();
     let before = HEAP_BYTES.load(Ordering::Relaxed);
-    let parameters = Parameters::for_memory(16 << 20, 6);
+    // The large value below is held whole while it is read.
+    let parameters = Parameters {
+        streamed_bytes_min: 8 << 20,
+        ..Parameters::for_memory(16 << 20, 6)
+    };
     let mut cluster = Cluster::coded(2, 1, 3, 0, parameters);
     let client = cluster.connect(0, Port::Any);
     write(&mut cluster, client, 100_000, 100);

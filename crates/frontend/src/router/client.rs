@@ -263,7 +263,7 @@ pub(crate) struct Parked {
 /// A reply that is one long value.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LongValue {
-    /// Its length.
+    /// Its length in bytes.
     pub(crate) bytes: u64,
     /// The stream, and the first epoch of the tenure of the owner that has run the command.
     pub(crate) owner: (StreamId, Epoch),

@@ -48,9 +48,6 @@ const FRAME_REST_BYTES: usize = 256;
 const SPARE_MAX: usize = 256;
 const SPARE_BYTES_MAX: usize = 4 << 10;
 
-/// While more than this number of bytes waits to be sent to a peer, no long command is: acks, heartbeats and short
-/// commands wait behind one long command at most.
-const LINK_BYTES_SOFT_MAX: usize = 1 << 20;
 /// From this number of bytes on a command is long. That with a value in one object is shorter.
 const LONG_COMMAND_BYTES: usize = 128 << 10;
 /// Time until such a command is tried again.
@@ -58,11 +55,7 @@ pub(crate) const CONGESTED_RETRY: Span = Span::from_ms(1);
 
 /// Whether a command of `bytes` bytes must wait until the link to a peer has sent others.
 pub(crate) fn is_congested<O: Out>(cx: &mut Context<'_, O>, to: NodeId, bytes: usize) -> bool {
-    bytes >= LONG_COMMAND_BYTES
-        && cx
-            .out
-            .peer(to, Channel::Main)
-            .is_some_and(|buffer| buffer.bytes.len() + buffer.waiting > LINK_BYTES_SOFT_MAX)
+    bytes >= LONG_COMMAND_BYTES && cx.is_backed_up(to, Channel::Main)
 }
 
 impl Dispatcher {

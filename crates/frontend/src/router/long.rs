@@ -25,15 +25,15 @@ const LOOK_MAX: Span = Span::from_ms(64);
 /// Where the value is read.
 #[derive(Debug)]
 enum Source {
-    /// At the owner at this node. The reply may be seen when this has come.
-    Here(Tenure, Box<Wait>),
-    /// At another node.
-    There {
+    /// The owner at this node. The client may see the reply when what it waits for has come.
+    Local(Tenure, Box<Wait>),
+    /// The owner at another node.
+    Remote {
         target: Tenure,
         epoch: Epoch,
         /// When it was asked for the bytes at [`Long::at`].
         asked_at: Option<Time>,
-        /// Its answer.
+        /// The bytes that it has sent and the client's buffer does not have.
         piece: Vec<u8>,
     },
 }
@@ -55,10 +55,13 @@ pub(crate) struct Long {
     is_gone: bool,
     /// The command may have changed something.
     is_write: bool,
-    /// When bytes were added last, and since when the next ones are waited for.
+    /// When bytes were added last.
     moved_at: Time,
+    /// Since when the owner owes the next bytes.
     waits_since: Option<Time>,
+    /// When the owner was last told that the reply is still wanted.
     wanted_at: Time,
+    /// The wait before the next look at a client that does not read, and the time of that look.
     look: Span,
     look_at: Time,
 }
@@ -73,9 +76,6 @@ impl Long {
         is_write: bool,
     ) -> Box<Self> {
         Box::new(Self {
-            is_write,
-            moved_at: cx.mono(),
-            waits_since: None,
             n,
             stream,
             source,
@@ -84,6 +84,9 @@ impl Long {
             has_head: false,
             is_done: false,
             is_gone: false,
+            is_write,
+            moved_at: cx.mono(),
+            waits_since: None,
             wanted_at: cx.mono(),
             look: LOOK_MIN,
             look_at: Time(0),
@@ -91,7 +94,7 @@ impl Long {
     }
 
     /// A reply that is read at the owner at this node.
-    pub(crate) fn here<O: Out>(
+    pub(crate) fn local<O: Out>(
         cx: &Context<'_, O>,
         n: u64,
         stream: StreamId,
@@ -100,7 +103,7 @@ impl Long {
         bytes: u64,
     ) -> Box<Self> {
         let is_write = matches!(first, Wait::Write { .. });
-        Self::new(cx, n, stream, Source::Here(tenure, Box::new(first)), bytes, is_write)
+        Self::new(cx, n, stream, Source::Local(tenure, Box::new(first)), bytes, is_write)
     }
 
     pub(crate) fn is_done(&self) -> bool {
@@ -109,18 +112,18 @@ impl Long {
 
     pub(crate) fn held_bytes(&self) -> usize {
         let piece = match &self.source {
-            Source::There { piece, .. } => piece.capacity(),
-            Source::Here(..) => 0,
+            Source::Remote { piece, .. } => piece.capacity(),
+            Source::Local(..) => 0,
         };
         size_of::<Self>() + piece
     }
 
     fn is_from(&self, node: NodeId) -> bool {
-        matches!(&self.source, Source::There { target, .. } if target.node == node)
+        matches!(&self.source, Source::Remote { target, .. } if target.node == node)
     }
 }
 
-/// What came of a step.
+/// The result of a step.
 enum Step {
     /// Bytes were added.
     Moved,
@@ -136,10 +139,9 @@ enum Step {
 }
 
 impl Client {
-    /// It has as many long replies as it may have.
+    /// Whether it has as many long replies as it may have.
     pub(crate) fn has_many_long_replies(&self) -> bool {
-        let long = self.segments.iter().filter(|s| matches!(s.wait, Wait::Long(_)));
-        self.long_replies > 0 && long.take(LONG_REPLIES_MAX).count() == LONG_REPLIES_MAX
+        self.long_replies >= LONG_REPLIES_MAX
     }
 }
 
@@ -192,8 +194,8 @@ impl Router {
                 .map_or(target.since, |list| list.configuration.epoch);
             let is_self = (target.node, target.incarnation) == (cx.shared.node, cx.shared.incarnation);
             let source = match is_self {
-                true => Source::Here(target, Box::new(Wait::Ready)),
-                false => Source::There {
+                true => Source::Local(target, Box::new(Wait::Ready)),
+                false => Source::Remote {
                     target,
                     epoch,
                     asked_at: None,
@@ -227,7 +229,7 @@ impl Router {
             long.is_gone = true;
             return;
         };
-        if let Source::There { asked_at, piece, .. } = &mut long.source
+        if let Source::Remote { asked_at, piece, .. } = &mut long.source
             && at == long.at
             && piece.is_empty()
             && asked_at.is_some()
@@ -284,7 +286,7 @@ impl Router {
             }
             long.wanted_at = now;
             match &long.source {
-                Source::Here(tenure, _) => {
+                Source::Local(tenure, _) => {
                     if let Some((configuration, owner)) = lists.owner_mut(long.stream)
                         && owner.tenure() == *tenure
                     {
@@ -292,7 +294,7 @@ impl Router {
                         let _ = owner.read_long_reply(cx, configuration, ticket, STILL_WANTED);
                     }
                 }
-                Source::There { target, epoch, .. } => {
+                Source::Remote { target, epoch, .. } => {
                     let (n, at) = (long.n, STILL_WANTED);
                     let message = Message::ReadReply { conn, n, at };
                     cx.send(target, Channel::Main, long.stream, *epoch, &message);
@@ -405,7 +407,7 @@ fn step<O: Out>(cx: &mut Context<'_, O>, lists: &mut Lists, conn: ConnId, ticket
     let now = cx.mono();
     let mut deadline = None;
     let fresh = match &mut long.source {
-        Source::Here(tenure, first) => {
+        Source::Local(tenure, first) => {
             if lists_tenure(lists, long.stream) != Some(*tenure) {
                 return gone;
             }
@@ -426,7 +428,7 @@ fn step<O: Out>(cx: &mut Context<'_, O>, lists: &mut Lists, conn: ConnId, ticket
                 Some(Ok(bytes)) => bytes,
             }
         }
-        Source::There {
+        Source::Remote {
             target,
             epoch,
             asked_at,
@@ -473,7 +475,7 @@ fn step<O: Out>(cx: &mut Context<'_, O>, lists: &mut Lists, conn: ConnId, ticket
     buffer.deadline = earliest(buffer.deadline, deadline);
     long.at += fresh.len() as u64;
     long.has_head = true;
-    if let Source::There { piece, .. } = &mut long.source {
+    if let Source::Remote { piece, .. } = &mut long.source {
         piece.clear();
     }
     if is_end { Step::Done } else { Step::Moved }
@@ -482,13 +484,13 @@ fn step<O: Out>(cx: &mut Context<'_, O>, lists: &mut Lists, conn: ConnId, ticket
 /// Tells the owner that a reply is not read any more.
 fn end<O: Out>(cx: &mut Context<'_, O>, lists: &mut Lists, conn: ConnId, ticket: Ticket, long: &Long) {
     match &long.source {
-        Source::Here(tenure, _) => {
+        Source::Local(tenure, _) => {
             let owner = lists.owner_mut(long.stream);
             if let Some((_, owner)) = owner.filter(|(_, owner)| owner.tenure() == *tenure) {
                 owner.end_long_reply(ticket);
             }
         }
-        Source::There { target, epoch, .. } => {
+        Source::Remote { target, epoch, .. } => {
             let message = Message::GiveUp { conn, n: long.n };
             cx.send(target, Channel::Main, long.stream, *epoch, &message);
         }

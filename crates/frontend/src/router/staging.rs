@@ -8,16 +8,13 @@ use crate::dialect::Refusal;
 use paritas_base::configuration::Tenure;
 use paritas_base::{ConnId, Epoch, NodeId, Span, StreamId, Time};
 use paritas_protocol::{Channel, Context, LARGE_VALUE_BYTES_MAX, Lists, Out, Phase, Port, Ticket, WriteRefusal};
+use paritas_store::KEY_BYTES_MAX;
 use paritas_wire::command::{self, Command};
 use paritas_wire::peer::{Message, StageState};
 use paritas_wire::resp::{ArgList, Args, Decoded, Limits, ProtocolError, decode};
 
-/// While more than this number of bytes waits to be sent to a peer, no further piece is sent.
-const LINK_BYTES_SOFT_MAX: usize = 1 << 20;
 /// The most bytes of the arguments behind the value.
 const AFTER_BYTES_MAX: usize = 64 << 10;
-/// The longest key.
-const KEY_BYTES_MAX: usize = 8 << 10;
 /// No holder is asked for memory before this number of bytes of the value has come.
 const FIRST_BYTES: usize = 32 << 10;
 /// A client that sends fewer than `SLOW_BYTES` of a value in this time holds memory for nothing: its value is given up.
@@ -40,17 +37,17 @@ pub(crate) fn is_value(args: ArgList<'_>) -> bool {
 
 /// Where the bytes of the value go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Way {
-    /// Not known yet.
-    Open,
-    /// To the owner at this node.
-    Here(Tenure),
-    /// To another node, which was asked.
+enum Destination {
+    /// It is not known yet.
+    Unknown,
+    /// The owner at this node.
+    Local(Tenure),
+    /// The owner at another node. It has been asked whether it takes them.
     Asked(Tenure, Epoch),
-    /// To another node, which takes them.
-    There(Tenure, Epoch),
-    /// Nowhere: the command will be refused.
-    Away,
+    /// The owner at another node, which takes them.
+    Remote(Tenure, Epoch),
+    /// They are thrown away: the command will be refused.
+    Discard,
 }
 
 /// One command with its value.
@@ -65,17 +62,18 @@ pub(crate) struct Staging {
     value_bytes: u64,
     /// Bytes of the value that the client has sent.
     at: u64,
-    way: Way,
+    destination: Destination,
     /// Why the command is refused without being run.
     refusal: Option<Refusal>,
     /// Bytes that the owner at another node has not said it has taken: those before `at`.
     untaken: Vec<u8>,
-    /// When something moved last, when bytes were sent again, and when the owner was told last that the value still
-    /// comes.
+    /// When the client sent bytes last, or the owner took some.
     moved_at: Time,
+    /// When bytes were sent to the owner a second time.
     resent_at: Time,
+    /// When the owner was last told that the value still comes.
     told_at: Time,
-    /// Bytes of the value at the beginning of this time.
+    /// The value of `at` when the speed was measured last, and that time.
     measured: (u64, Time),
 }
 
@@ -89,7 +87,7 @@ impl Staging {
     }
 }
 
-/// What a command with a long value waits for.
+/// What a command with a long value waits for, after a step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Then {
     /// More input.
@@ -144,10 +142,10 @@ impl Dispatcher {
             stream,
             value_bytes: value_bytes as u64,
             at: 0,
-            way: if is_refused || is_elsewhere {
-                Way::Away
+            destination: if is_refused || is_elsewhere {
+                Destination::Discard
             } else {
-                Way::Open
+                Destination::Unknown
             },
             refusal: refusal.map(Refusal::Write),
             untaken: Vec::new(),
@@ -183,12 +181,12 @@ impl Dispatcher {
                 break None;
             }
             let rest = rest.get(..left).unwrap_or(rest);
-            let is_begun = staging.at > 0 || staging.way == Way::Away;
+            let is_begun = staging.at > 0 || staging.destination == Destination::Discard;
             if rest.is_empty() || (!is_begun && rest.len() < left.min(FIRST_BYTES)) {
                 break Some(Then::Input);
             }
             match self.send_on(cx, lists, client, &mut staging, rest) {
-                0 if staging.way == Way::Away => {}
+                0 if staging.destination == Destination::Discard => {}
                 0 => break Some(Then::Stalled),
                 some => {
                     used += some;
@@ -197,7 +195,7 @@ impl Dispatcher {
                 }
             }
         };
-        let is_taken = staging.untaken.is_empty() || staging.way == Way::Away;
+        let is_taken = staging.untaken.is_empty() || staging.destination == Destination::Discard;
         client.staging = Some(staging);
         match then {
             Some(then) => (used, then),
@@ -210,7 +208,7 @@ impl Dispatcher {
         }
     }
 
-    /// Sends on some bytes of the value. Returns how many. 0: it must wait, or the way has changed.
+    /// Sends on some bytes of the value. Returns how many. 0: it must wait, or the destination has changed.
     fn send_on<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,
@@ -219,24 +217,24 @@ impl Dispatcher {
         staging: &mut Staging,
         bytes: &[u8],
     ) -> usize {
-        match staging.way {
-            Way::Away => bytes.len(),
-            Way::Open => {
-                self.choose_way(cx, lists, client, staging);
+        match staging.destination {
+            Destination::Discard => bytes.len(),
+            Destination::Unknown => {
+                self.find_owner(cx, lists, client, staging);
                 0
             }
-            Way::Asked(target, _) => {
+            Destination::Asked(target, _) => {
                 if lists_tenure(lists, staging.stream) != Some(target) {
-                    staging.way = Way::Open;
+                    staging.destination = Destination::Unknown;
                     self.retry_at = self.retry_at.min(cx.mono() + cx.shared.parameters.retry);
                 }
                 0
             }
-            Way::Here(tenure) => {
+            Destination::Local(tenure) => {
                 let ticket = ticket_of(cx, client, staging.n);
                 let owner = lists.owner_mut(staging.stream);
                 let Some((configuration, owner)) = owner.filter(|(_, owner)| owner.tenure() == tenure) else {
-                    staging.way = Way::Away;
+                    staging.destination = Destination::Discard;
                     return 0;
                 };
                 let so_far = owner.stage_bytes(cx, configuration, ticket, staging.at, bytes);
@@ -245,16 +243,15 @@ impl Dispatcher {
                         staging.refusal = Some(Refusal::Write(WriteRefusal::NoMemory));
                         owner.unstage(ticket);
                     }
-                    staging.way = Way::Away;
+                    staging.destination = Destination::Discard;
                 }
                 so_far.taken.saturating_sub(staging.at) as usize
             }
-            Way::There(target, epoch) => {
+            Destination::Remote(target, epoch) => {
                 let piece_bytes = cx.shared.parameters.piece_bytes as usize;
                 let room = (2 * piece_bytes).saturating_sub(staging.untaken.len());
                 let count = bytes.len().min(room).min(piece_bytes.div_ceil(2));
-                let buffer = cx.out.peer(target.node, Channel::Bulk);
-                let is_full = buffer.is_none_or(|buffer| buffer.bytes.len() + buffer.waiting > LINK_BYTES_SOFT_MAX);
+                let is_full = !may_send_bytes(cx, &target);
                 if is_full {
                     self.retry_at = self.retry_at.min(cx.mono() + forward::CONGESTED_RETRY);
                 }
@@ -277,7 +274,7 @@ impl Dispatcher {
     }
 
     /// Finds the owner that takes the value.
-    fn choose_way<O: Out>(
+    fn find_owner<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,
         lists: &mut Lists,
@@ -289,7 +286,7 @@ impl Dispatcher {
         let stream = staging.stream;
         // The command itself will be refused at once (P5.13).
         if now > staging.moved_at + wait_max(cx) || self.is_refused(cx, lists, stream) {
-            staging.way = Way::Away;
+            staging.destination = Destination::Discard;
             return;
         }
         self.retry_at = self.retry_at.min(now + cx.shared.parameters.retry);
@@ -299,7 +296,7 @@ impl Dispatcher {
                 let tenure = owner.tenure();
                 let bytes = (staging.value_bytes, staging.at);
                 owner.stage(cx, configuration, ticket, None, &staging.key, bytes);
-                staging.way = Way::Here(tenure);
+                staging.destination = Destination::Local(tenure);
                 return;
             }
             return self.wait_to_stage(cx, lists, staging);
@@ -313,7 +310,7 @@ impl Dispatcher {
         }
         let is_self = (owner.node, owner.incarnation) == (cx.shared.node, cx.shared.incarnation);
         if !is_self && send_stage(cx, conn, staging, &owner, epoch) {
-            staging.way = Way::Asked(owner, epoch);
+            staging.destination = Destination::Asked(owner, epoch);
             return;
         }
         self.wait_to_stage(cx, lists, staging);
@@ -324,7 +321,7 @@ impl Dispatcher {
         let now = cx.mono();
         let end = self.wait_for(cx, lists, staging.stream, now) + wait_max(cx);
         if now >= end {
-            staging.way = Way::Away;
+            staging.destination = Destination::Discard;
         } else {
             self.retry_at = self.retry_at.min(end);
         }
@@ -391,7 +388,7 @@ impl Dispatcher {
         (used, Then::Done)
     }
 
-    /// The input of a command with a long value was no command: what came of the value is given up.
+    /// Ends a command with a long value that will not run: its owner forgets the bytes that it has taken.
     pub(crate) fn give_up_staging<O: Out>(&mut self, cx: &mut Context<'_, O>, lists: &mut Lists, client: &mut Client) {
         let Some(mut staging) = client.staging.take() else {
             return;
@@ -403,28 +400,33 @@ impl Dispatcher {
 /// Tells the owner that the value is not wanted any more.
 fn give_up<O: Out>(cx: &mut Context<'_, O>, lists: &mut Lists, client: &Client, staging: &mut Staging) {
     let ticket = ticket_of(cx, client, staging.n);
-    match staging.way {
-        Way::Here(tenure) => {
+    match staging.destination {
+        Destination::Local(tenure) => {
             let owner = lists.owner_mut(staging.stream);
             if let Some((_, owner)) = owner.filter(|(_, owner)| owner.tenure() == tenure) {
                 owner.unstage(ticket);
             }
         }
-        Way::Asked(target, epoch) | Way::There(target, epoch) => {
+        Destination::Asked(target, epoch) | Destination::Remote(target, epoch) => {
             let message = Message::GiveUp {
                 conn: ticket.conn,
                 n: staging.n,
             };
             cx.send(&target, Channel::Main, staging.stream, epoch, &message);
         }
-        Way::Open | Way::Away => {}
+        Destination::Unknown | Destination::Discard => {}
     }
-    staging.way = Way::Away;
+    staging.destination = Destination::Discard;
     staging.untaken = Vec::new();
 }
 
 fn ticket_of<O: Out>(cx: &Context<'_, O>, client: &Client, n: u64) -> Ticket {
     Ticket { n, ..client.ticket(cx) }
+}
+
+/// Whether bytes of a value may be sent to a node now.
+fn may_send_bytes<O: Out>(cx: &mut Context<'_, O>, to: &Tenure) -> bool {
+    cx.reaches(to, Channel::Bulk) && !cx.is_backed_up(to.node, Channel::Bulk)
 }
 
 fn send_stage<O: Out>(cx: &mut Context<'_, O>, conn: ConnId, staging: &mut Staging, to: &Tenure, epoch: Epoch) -> bool {
@@ -455,9 +457,9 @@ impl Router {
         let Some(staging) = staging.filter(|staging| staging.n == n) else {
             return;
         };
-        let (target, epoch) = match staging.way {
-            Way::Asked(target, epoch) | Way::There(target, epoch) => (target, epoch),
-            Way::Open | Way::Here(_) | Way::Away => return,
+        let (target, epoch) = match staging.destination {
+            Destination::Asked(target, epoch) | Destination::Remote(target, epoch) => (target, epoch),
+            Destination::Unknown | Destination::Local(_) | Destination::Discard => return,
         };
         if target.node != from {
             return;
@@ -465,7 +467,7 @@ impl Router {
         self.dispatcher.wake |= state != StageState::NotOwner || staging.at > 0;
         match state {
             StageState::NotOwner if staging.at == 0 => {
-                staging.way = Way::Open;
+                staging.destination = Destination::Unknown;
                 self.dispatcher.retry_at = self.dispatcher.retry_at.min(cx.mono() + cx.shared.parameters.retry);
                 return;
             }
@@ -475,11 +477,11 @@ impl Router {
                     let message = Message::GiveUp { conn, n };
                     cx.send(&target, Channel::Main, staging.stream, epoch, &message);
                 }
-                staging.way = Way::Away;
+                staging.destination = Destination::Discard;
                 staging.untaken = Vec::new();
                 return;
             }
-            StageState::Open => staging.way = Way::There(target, epoch),
+            StageState::Open => staging.destination = Destination::Remote(target, epoch),
         }
         let fresh = taken.saturating_sub(staging.taken()).min(staging.untaken.len() as u64);
         if fresh > 0 {
@@ -511,7 +513,7 @@ impl Router {
             let Some(mut staging) = client.staging.take() else {
                 continue;
             };
-            if client.stalled || staging.way == Way::Away {
+            if client.stalled || staging.destination == Destination::Discard {
                 staging.measured = (staging.at, now);
             } else if now > staging.measured.1 + SLOW_SPAN {
                 if staging.at - staging.measured.0 < SLOW_BYTES {
@@ -521,15 +523,19 @@ impl Router {
                 staging.measured = (staging.at, now);
             }
             let is_whole = staging.at == staging.value_bytes && staging.untaken.is_empty();
-            if client.stalled && !is_whole && now > staging.moved_at + wait_max(cx) && staging.way != Way::Away {
+            if client.stalled
+                && !is_whole
+                && now > staging.moved_at + wait_max(cx)
+                && staging.destination != Destination::Discard
+            {
                 // A holder, or the owner, does not answer.
                 staging.refusal = Some(Refusal::Unavailable);
                 give_up(cx, lists, client, &mut staging);
                 self.dispatcher.wake = true;
             }
-            match staging.way {
-                Way::Open | Way::Away => {}
-                Way::Here(tenure) => {
+            match staging.destination {
+                Destination::Unknown | Destination::Discard => {}
+                Destination::Local(tenure) => {
                     let ticket = ticket_of(cx, client, staging.n);
                     let owner = lists.owner_mut(staging.stream);
                     match owner.filter(|(_, owner)| owner.tenure() == tenure) {
@@ -538,12 +544,12 @@ impl Router {
                             owner.stage(cx, configuration, ticket, None, &staging.key, bytes);
                         }
                         None => {
-                            staging.way = Way::Away;
+                            staging.destination = Destination::Discard;
                             self.dispatcher.wake = true;
                         }
                     }
                 }
-                Way::Asked(target, epoch) | Way::There(target, epoch) => {
+                Destination::Asked(target, epoch) | Destination::Remote(target, epoch) => {
                     let since = staging.moved_at;
                     if !cx.reaches(&target, Channel::Main) {
                         self.dispatcher.wait_for(cx, lists, staging.stream, now);
@@ -554,16 +560,18 @@ impl Router {
                         give_up(cx, lists, client, &mut staging);
                         self.dispatcher.wake = true;
                     } else if lists_tenure(lists, staging.stream) != Some(target) {
-                        staging.way = if staging.at == 0 { Way::Open } else { Way::Away };
+                        staging.destination = if staging.at == 0 {
+                            Destination::Unknown
+                        } else {
+                            Destination::Discard
+                        };
                         self.dispatcher.wake = true;
                     } else {
                         let is_late = now > staging.moved_at.max(staging.resent_at) + resend;
                         if is_late || now > staging.told_at + renewal {
                             send_stage(cx, conn, &mut staging, &target, epoch);
                         }
-                        let buffer = cx.out.peer(target.node, Channel::Bulk);
-                        let is_full = buffer.is_none_or(|b| b.bytes.len() + b.waiting > LINK_BYTES_SOFT_MAX);
-                        if is_late && !is_full && !staging.untaken.is_empty() {
+                        if is_late && !staging.untaken.is_empty() && may_send_bytes(cx, &target) {
                             let message = Message::StageBytes {
                                 conn,
                                 n: staging.n,

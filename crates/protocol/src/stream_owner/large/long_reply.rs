@@ -16,9 +16,6 @@ use std::sync::Arc;
 /// The most long replies of one stream at a time. Each has a tail in memory, beside the windows of its body.
 const LONG_REPLIES_MAX: usize = 1024;
 
-/// While more than this number of bytes waits to be sent to a peer, no piece is.
-const LINK_BYTES_SOFT_MAX: usize = 1 << 20;
-
 /// Asks for no bytes, and says that the reply is still wanted.
 pub const STILL_WANTED: u64 = u64::MAX;
 
@@ -31,8 +28,6 @@ pub(super) struct LongReply {
     range: Range<u64>,
     /// A node that waits for the bytes from an offset of the reply on.
     asked: Option<((NodeId, Incarnation), u64)>,
-    /// False only in tests that break the rule.
-    is_pinned: bool,
     /// When the reader was heard last.
     wanted_at: Time,
 }
@@ -70,7 +65,6 @@ impl StreamOwner {
             tail: tail.into(),
             range,
             asked: None,
-            is_pinned: !is_unpinned,
             wanted_at: cx.mono(),
         };
         self.large.long_replies.insert(ticket, reply);
@@ -118,8 +112,7 @@ impl StreamOwner {
 
     /// The reply was read to its end, or its client has gone.
     pub fn end_long_reply(&mut self, ticket: Ticket) {
-        let reply = self.large.long_replies.remove(&ticket);
-        if let Some(reply) = reply.filter(|reply| reply.is_pinned) {
+        if let Some(reply) = self.large.long_replies.remove(&ticket) {
             self.large.ledger.unpin(&reply.record);
         }
     }
@@ -155,8 +148,7 @@ impl StreamOwner {
             return;
         };
         let (stream, epoch) = (self.stream, configuration.epoch);
-        let buffer = cx.out.peer(from.0, Channel::Bulk);
-        if buffer.is_some_and(|buffer| buffer.bytes.len() + buffer.waiting > LINK_BYTES_SOFT_MAX) {
+        if cx.is_backed_up(from.0, Channel::Bulk) {
             // The timer answers, or another question.
             return;
         }

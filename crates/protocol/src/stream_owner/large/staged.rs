@@ -72,7 +72,7 @@ impl StreamOwner {
         from: Option<(NodeId, Incarnation)>,
         key: &[u8],
         (value_bytes, taken): (u64, u64),
-    ) -> StagedSoFar {
+    ) {
         let count = self.large.staged.len();
         let now = cx.mono();
         let staged = self.large.staged.entry(ticket).or_insert_with(|| {
@@ -102,7 +102,6 @@ impl StreamOwner {
             self.fail_staged(ticket, WriteRefusal::NotStaged);
         }
         self.feed(cx, configuration, ticket, &[]);
-        self.staged_so_far(ticket)
     }
 
     /// Takes bytes of a value, from `at` on. Of those from a client of this node it takes only what can be sent on now.
@@ -139,7 +138,7 @@ impl StreamOwner {
     }
 
     /// How far a value is. One that is unknown is over.
-    pub fn staged_so_far(&self, ticket: Ticket) -> StagedSoFar {
+    fn staged_so_far(&self, ticket: Ticket) -> StagedSoFar {
         let staged = self.large.staged.get(&ticket);
         StagedSoFar {
             taken: staged.map_or(0, |staged| staged.taken),
@@ -322,7 +321,8 @@ impl StreamOwner {
         }
     }
 
-    /// Parts of a staged value have moved on: the rest is sent on, and its sender is told.
+    /// Parts of a staged value have moved on: the rest is sent on, and its sender is told. `again`: the sender has
+    /// asked, and is told also what it knows.
     pub(super) fn go_on_staged<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,
@@ -337,10 +337,9 @@ impl StreamOwner {
         let Some((node, incarnation)) = staged.from else { return };
         let state = (staged.taken, staged.state());
         let is_whole = staged.taken == staged.value_bytes;
-        let is_much = staged.taken - staged.told.0 >= cx.shared.parameters.piece_bytes / 2
-            || is_whole
-            || state.1 != staged.told.1;
-        if again || (state != staged.told && is_much) {
+        let has_window = staged.taken - staged.told.0 >= cx.shared.parameters.piece_bytes / 2;
+        let is_due = has_window || is_whole || state.1 != staged.told.1;
+        if again || (state != staged.told && is_due) {
             staged.told = state;
             let message = Message::Staged {
                 conn: ticket.conn,
