@@ -36,12 +36,34 @@ pub trait Units {
     fn room(&self) -> u64;
     /// Stores these bytes. `None` if there is no memory.
     fn store(&mut self, bytes: &[u8]) -> Option<Self::Unit>;
-    /// The bytes of a unit, `length` of them.
-    fn bytes<'a>(&'a self, unit: &'a Self::Unit, length: u32) -> &'a [u8];
+    /// What is known of a unit without I/O; its bytes are `length` of them.
+    fn stored<'a>(&'a self, unit: &'a Self::Unit, length: u32) -> Stored<'a>;
     /// Replaces the bytes of a unit by as many others.
     fn overwrite(&mut self, unit: &mut Self::Unit, bytes: &[u8]);
     /// Gives the memory of a unit back.
     fn free(&mut self, unit: Self::Unit);
+}
+
+/// Where the bytes of a unit are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stored<'a> {
+    /// In memory.
+    Here(&'a [u8]),
+    /// On a disk, as far as is known. They must be read first.
+    OnDisk,
+    /// Nowhere: the disk has lost them.
+    Lost,
+}
+
+impl Stored<'_> {
+    /// Whether the bytes have this sum, as far as is known.
+    fn has(self, sum: u32, unit_bytes: u32) -> bool {
+        match self {
+            Stored::Here(bytes) => sum_of(bytes, unit_bytes) == sum,
+            Stored::OnDisk => true,
+            Stored::Lost => false,
+        }
+    }
 }
 
 /// The name of a part in its list: a stream, and a name in it.
@@ -138,8 +160,8 @@ pub struct Keeper<U> {
 }
 
 impl<U: core::fmt::Debug> Keeper<U> {
-    /// A keeper without parts, for `position` of a list with `positions` positions in memory. `is_born`: the list
-    /// begins, so there are no parts to look for.
+    /// A keeper without parts, for `position` of a list with `positions` positions in memory. Those on log nodes follow
+    /// them. `is_born`: the list begins, so there are no parts to look for.
     pub fn new(position: u8, positions: u8, is_born: bool) -> Self {
         Self {
             position,
@@ -535,12 +557,15 @@ impl<U: core::fmt::Debug> Keeper<U> {
         }
     }
 
-    /// A unit of a part that is kept here, with its sum. `None` if the part is not here, or the bytes do not have
-    /// their sum.
+    /// A unit of a part that is kept in memory, with its sum. `None` if the part is not here, the bytes are not in
+    /// memory, or they do not have their sum.
     pub fn read<'a, M: Units<Unit = U>>(&'a self, memory: &'a M, id: &PartId, unit: u32) -> Option<(u32, &'a [u8])> {
         let (stored, length, sum) = self.stored(memory.unit_bytes(), id, unit)?;
-        let bytes = memory.bytes(stored, length);
-        (sum_of(bytes, memory.unit_bytes()) == sum).then_some((sum, bytes))
+        let stored = memory.stored(stored, length);
+        match stored {
+            Stored::Here(bytes) if stored.has(sum, memory.unit_bytes()) => Some((sum, bytes)),
+            _ => None,
+        }
     }
 
     /// Whether a part is kept here.
@@ -573,9 +598,14 @@ impl<U: core::fmt::Debug> Keeper<U> {
         self.positions
     }
 
-    /// Units in memory.
+    /// Number of units of all parts, kept or not.
     pub fn unit_count(&self) -> usize {
         self.parts.values().map(|held| held.units.len()).sum()
+    }
+
+    /// The units of all parts, kept or not.
+    pub fn units(&self) -> impl Iterator<Item = &U> {
+        self.parts.values().flat_map(|held| &held.units)
     }
 
     /// Whether there are parts of a stream here, kept or not.

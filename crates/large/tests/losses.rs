@@ -12,8 +12,8 @@
 use paritas_base::{Position, Prng};
 use paritas_code::sum;
 use paritas_large::{
-    Answer, Class, Fetch, Holder, Keeper, Layout, Ledger, Page, PartId, PartName, Placement, Put, Reader, Record, Tell,
-    Transition, Units, Upload,
+    Answer, Class, Fetch, Holder, Keeper, Layout, Ledger, Page, PartId, PartName, Placement, Put, Reader, Record,
+    Stored, Tell, Transition, Units, Upload,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -39,8 +39,8 @@ impl Units for Pool {
         self.room = self.room.checked_sub(1)?;
         Some(bytes.to_vec())
     }
-    fn bytes<'a>(&'a self, unit: &'a Vec<u8>, length: u32) -> &'a [u8] {
-        &unit[..length as usize]
+    fn stored<'a>(&'a self, unit: &'a Vec<u8>, length: u32) -> Stored<'a> {
+        Stored::Here(&unit[..length as usize])
     }
     fn overwrite(&mut self, unit: &mut Vec<u8>, bytes: &[u8]) {
         unit[..bytes.len()].copy_from_slice(bytes);

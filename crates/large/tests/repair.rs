@@ -1,7 +1,7 @@
 //! Units whose bytes change while they are kept (P14.12).
 
 use paritas_base::{Position, Prng};
-use paritas_large::{Answer, Class, Keeper, Layout, Ledger, PartId, Put, Units, Writer};
+use paritas_large::{Answer, Class, Keeper, Layout, Ledger, PartId, Put, Stored, Units, Writer};
 
 const UNIT: u32 = 64;
 const X: Position = Position(0);
@@ -26,8 +26,8 @@ impl Units for Pool {
         self.units.push(bytes.to_vec());
         Some(self.units.len() - 1)
     }
-    fn bytes<'a>(&'a self, unit: &'a usize, length: u32) -> &'a [u8] {
-        &self.units[*unit][..length as usize]
+    fn stored<'a>(&'a self, unit: &'a usize, length: u32) -> Stored<'a> {
+        Stored::Here(&self.units[*unit][..length as usize])
     }
     fn overwrite(&mut self, unit: &mut usize, bytes: &[u8]) {
         self.units[*unit][..bytes.len()].copy_from_slice(bytes);

@@ -15,13 +15,32 @@ const LONGEST_HEAD_BYTES: usize = HEAD_BYTES + 255 * (VERSION_BYTES + SUM_BYTES)
 /// Upper limit of record numbers. A log continues after the numbers that it finds, so a higher one is an error.
 const NUMBER_MAX: u64 = 1 << 62;
 
-/// A parity chunk of a log node, which holds at most one parity position of a list.
+/// A parity chunk of a log node, which holds at most one parity position of a list; or a unit of a large value.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Key {
     /// The list.
     pub list: ListId,
-    /// The stripe.
+    /// The stripe; of a unit, its number with [`Key::UNIT_BIT`].
     pub stripe: Stripe,
+}
+
+impl Key {
+    /// Set in the keys of units of large values. No stripe has it on a disk.
+    pub const UNIT_BIT: u32 = 1 << 28;
+
+    /// The key of a unit with this number, less than [`Key::UNIT_BIT`].
+    pub fn of_unit(list: ListId, number: u32) -> Self {
+        debug_assert!(number < Self::UNIT_BIT);
+        Self {
+            list,
+            stripe: Stripe(Self::UNIT_BIT | number),
+        }
+    }
+
+    /// Whether it is the key of a unit of a large value.
+    pub fn is_unit(self) -> bool {
+        self.stripe.0 & !(Self::UNIT_BIT - 1) == Self::UNIT_BIT
+    }
 }
 
 /// What a parity chunk stands for (P1.6): the version and the sum of each data chunk.

@@ -1,12 +1,14 @@
-//! The parity chunks of a log node: all of them are on its disk (P11.1). The versions and sums of a chunk stay in
-//! memory, in the parity table. Deltas are folded into bytes that wait to be written. Chunks are read back on request.
+//! The parity chunks of a log node, and its units of large values: all of them are on its disk (P11.1, P11.5). The
+//! versions and sums of a chunk stay in memory, in the parity table; names and sums of units, in the keepers of parts.
+//! Deltas are folded into bytes that wait to be written. Chunks are read back on request.
 //!
 //! A delta counts when this node has received it, before it is on the disk (P11.4). The disk only saves memory, and
 //! saves a refill when the position comes back.
 
 use crate::interface::Out;
 use paritas_base::{Epoch, Incarnation, ListId, Map, NodeId, Position, Span, Stripe, Time, map};
-use paritas_paritylog::{Content, Io, IoId, Key, Outcome, ParityLog};
+use paritas_large::PartId;
+use paritas_paritylog::{Content, Extents, Io, IoId, Key, Outcome, ParityLog};
 use paritas_store::{Budget, Part, Purpose};
 
 /// The log of a node, its budget, and the reads under way.
@@ -22,6 +24,10 @@ pub(crate) struct DiskLog {
     /// Requests that wait for a read.
     wanted: usize,
     next_read: u64,
+    /// The number of the next unit. Numbers begin again at 0 behind the last one.
+    next_unit: u32,
+    /// Units of large values.
+    units: u32,
     /// Counts chunks and decides who may take one. Valid chunks of all positions count as used.
     budget: Budget,
     /// Some position does not know yet what it has to refill.
@@ -55,15 +61,25 @@ pub(crate) enum Wanted {
     },
     /// From the scrub of this node.
     Check { list: ListId, stripe: Stripe },
+    /// A unit of a large value, from an owner or a holder; from the scrub of this node, if `to` is `None`.
+    Unit {
+        id: PartId,
+        unit: u32,
+        to: Option<(NodeId, Incarnation, u64)>,
+    },
 }
 
-/// A finished read: who asked for the chunk, and the chunk unless it is unreadable.
-pub(crate) type Read = (Vec<Wanted>, Option<(Content, Vec<u8>)>);
+/// A finished read: the chunk, who asked for it, and its bytes unless they are unreadable.
+pub(crate) type Read = (Key, Vec<Wanted>, Option<(Content, Vec<u8>)>);
 
 impl DiskLog {
     /// Of a log, which may have chunks of an earlier incarnation. Those that no position takes up are dropped at
-    /// `until`.
-    pub(crate) fn new(log: ParityLog, until: Time) -> Self {
+    /// `until`. Its units are dropped at once: they belonged to a tenure that is over (P14.4).
+    pub(crate) fn new(mut log: ParityLog, until: Time) -> Self {
+        for list in log.lists() {
+            let units = log.keys_of(list).into_iter().filter(|key| key.is_unit());
+            units.for_each(|key| log.remove(key));
+        }
         let mut lists = log.lists();
         lists.sort_unstable();
         Self {
@@ -74,6 +90,8 @@ impl DiskLog {
             reads: map(),
             wanted: 0,
             next_read: 0,
+            next_unit: 0,
+            units: 0,
             learns: false,
             cached: lists.into_iter().map(|list| (list, until)).collect(),
             flush_at: Time(u64::MAX),
@@ -156,12 +174,50 @@ impl DiskLog {
         }
     }
 
-    /// Drops all chunks of this list.
+    /// Drops all chunks of this list. Its units are dropped by those who have stored them.
     pub(crate) fn drop_list(&mut self, list: ListId) {
         self.begin(list, false);
-        for key in self.log.keys_of(list) {
+        for key in self.chunks_of(list) {
             self.log.remove(key);
         }
+    }
+
+    /// The parity chunks of this list, in order.
+    pub(crate) fn chunks_of(&self, list: ListId) -> Vec<Key> {
+        let keys = self.log.keys_of(list).into_iter();
+        keys.filter(|key| !key.is_unit()).collect()
+    }
+
+    /// Stores a unit of a large value that a position keeps. `None` if the disk has no space for it.
+    pub(crate) fn store_unit(&mut self, list: ListId, position: Position, bytes: &[u8]) -> Option<Key> {
+        if self.units == Key::UNIT_BIT - 1 || !self.take(Part::Free) {
+            return None;
+        }
+        self.units += 1;
+        let key = self.free_key(list);
+        self.log
+            .put_extents(key, position, Content::default(), Extents::whole(bytes.to_vec()));
+        Some(key)
+    }
+
+    /// A key that no unit has.
+    fn free_key(&mut self, list: ListId) -> Key {
+        loop {
+            let key = Key::of_unit(list, self.next_unit);
+            self.next_unit = (self.next_unit + 1) % Key::UNIT_BIT;
+            if self.log.position(key).is_none() && !self.reading.contains_key(&key) {
+                return key;
+            }
+        }
+    }
+
+    /// Gives the space of a unit back; `None` if the disk has lost it.
+    pub(crate) fn free_unit(&mut self, key: Option<Key>) {
+        if let Some(key) = key {
+            self.log.remove(key);
+        }
+        self.units -= 1;
+        self.give(1, Part::Free);
     }
 
     /// Reads a chunk for `wanted`. One read answers every request that arrives during it: the log gives the chunk as it
@@ -196,7 +252,7 @@ impl DiskLog {
             };
             self.reading.remove(&key);
             self.wanted -= all.len();
-            reads.push((all, answer));
+            reads.push((key, all, answer));
         }
         reads
     }

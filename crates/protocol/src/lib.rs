@@ -36,7 +36,7 @@ pub use parameters::{ClientLimits, LogAssist, Parameters, Reads, check_class_rul
 pub use paritas_large::{Class, ClassRules, PartId};
 pub use paritas_store::Policy;
 pub use parity_member::{Log, ParityMember};
-pub use parts::PositionParts;
+pub use parts::{PositionParts, UnitRef};
 pub use replica::{Figures, FrontMessage, Notice, Opinions, Replica, flip_bit, flip_bit_of_unit};
 pub use ring::{Record, Ring};
 pub use rules::{Fault, Rules, TakenAgain};
@@ -51,6 +51,7 @@ pub use stream_owner::{
 pub use takeovers::Takeovers;
 
 /// The log of a log node, and what it wants of the disk.
+pub use paritas_large as large;
 pub use paritas_paritylog as paritylog;
 /// A part of a shard's memory that is to be made a huge page.
 pub use paritas_store::HugeRange;

@@ -56,6 +56,9 @@ pub enum Mark {
     ImportWithoutMemory,
     AckHeldBack,
     ParityReadFromDisk,
+    UnitReadFromDisk,
+    UnitLostByDisk,
+    UnitAnswerHeld,
     LoggedParityReused,
     LoggedParityMended,
     ParitiesAtOnce,
@@ -65,7 +68,7 @@ pub enum Mark {
 
 impl Mark {
     /// All marks, in the order of the enumeration, each with its description.
-    pub const ALL: [(Self, &'static str); 53] = [
+    pub const ALL: [(Self, &'static str); 56] = [
         (Self::MembersDiffer, "5.3 cut where the members' logs differ"),
         (Self::OneSurvivor, "5.3 cut from the only member left"),
         (Self::FillingMemberNewest, "5.3 cut from a Filling member's log"),
@@ -135,6 +138,18 @@ impl Mark {
         (Self::ImportWithoutMemory, "10.8 an import without memory"),
         (Self::AckHeldBack, "11.2 an ack held back while the disk is behind"),
         (Self::ParityReadFromDisk, "11.1 a parity chunk read from the disk"),
+        (
+            Self::UnitReadFromDisk,
+            "11.5 a unit of a large value read from the disk",
+        ),
+        (
+            Self::UnitLostByDisk,
+            "11.5 a unit of a large value that the disk cannot read",
+        ),
+        (
+            Self::UnitAnswerHeld,
+            "11.5 the answer to a unit that waits for the disk",
+        ),
         (Self::LoggedParityReused, "11.3 a parity chunk on disk used again"),
         (
             Self::LoggedParityMended,

@@ -117,7 +117,8 @@ impl FromStr for LogAssist {
 /// Checks that the classes of rules fit the scheme of the cluster. An error says which does not, and why.
 pub fn check_class_rules(scheme: Scheme, rules: &ClassRules) -> Result<(), String> {
     let positions = scheme.width() - scheme.logged();
-    let mut placed = rules.classes().map(|class| Placement::new(class, 0, positions, 0));
+    let logged = scheme.logged();
+    let mut placed = rules.classes().map(|class| Placement::new(class, 0, positions, logged));
     placed
         .find_map(Result::err)
         .map_or(Ok(()), |error| Err(error.to_string()))
@@ -171,6 +172,8 @@ pub struct Parameters {
     pub scrub_rate: Option<u64>,
     /// The pause between two passes of these checks over all chunks.
     pub scrub_pause: Span,
+    /// The time between two inventories that a holder asks for, of a stream of which it has parts (P14.6).
+    pub inventory: Span,
     /// Which keys are evicted when memory is full. Clients can change it while the node runs.
     pub policy: Policy,
     /// Limits of the memory that clients may use in the driver. Clients can change it while the node runs.
@@ -220,6 +223,7 @@ impl Default for Parameters {
             class_rules: ClassRules::default(),
             streamed_bytes_min: 1 << 20,
             piece_bytes: 256 << 10,
+            inventory: Span::from_secs(600),
             scrub_rate: None,
             scrub_pause: Span::from_secs(1),
             policy: Policy::NoEviction,

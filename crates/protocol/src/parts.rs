@@ -5,18 +5,29 @@
 //! each stream of the list it knows that in one of two ways: it has compared the owner's list of groups to its end, or
 //! no other holder has any part of the stream.
 
+mod disk;
+mod memory;
+
 use crate::context::Context;
+use crate::disk_log::DiskLog;
 use crate::interface::{Channel, Out};
+use crate::rules::Fault;
 use crate::scrub::Step;
 use crate::stream_owner::StreamOwner;
 use paritas_base::configuration::{Assignment, Configuration, Tenure};
-use paritas_base::{Incarnation, NodeId, Position, Span, StreamId, Term, Time};
+use paritas_base::{Incarnation, ListId, NodeId, Position, Span, StreamId, Term, Time};
 use paritas_code::sum;
-use paritas_large::{Alive, Answer, Fetch, GroupId, Keeper, Page, PartId, PartName, Put, Record, Units, WHOLE_PART};
-use paritas_store::{Arena, ChunkRef, Part, Purpose};
-use paritas_wire::peer::{self, AliveGroups, Groups, Message};
+use paritas_large::{
+    Alive, Answer, Class, Fetch, GroupId, Keeper, Page, PartId, PartName, Placement, PlacementError, Put, Record,
+    WHOLE_PART,
+};
+use paritas_wire::peer::{self, AliveGroups, Groups, Message, PartState};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+
+pub(crate) use disk::Answered;
+pub use memory::UnitRef;
+use memory::{making, writing};
 
 /// The longest body of a large value, in bytes. Records of others are refused.
 pub(crate) const BODY_BYTES_MAX: u64 = 512 << 20;
@@ -24,65 +35,6 @@ pub(crate) const BODY_BYTES_MAX: u64 = 512 << 20;
 const LIST_AGAIN_RESENDS: u64 = 10;
 /// Units that one position fetches at a time while it makes parts.
 const FETCHES_MAX: usize = 32;
-
-/// The memory of units: chunks of the node's arena.
-pub(crate) struct PartMemory<'a> {
-    arena: &'a mut Arena,
-    /// What the chunks are wanted for: a write of a client, or a part that was lost.
-    purpose: Purpose,
-}
-
-impl Units for PartMemory<'_> {
-    type Unit = ChunkRef;
-
-    fn unit_bytes(&self) -> u32 {
-        self.arena.chunk_bytes() as u32
-    }
-
-    fn room(&self) -> u64 {
-        u64::from(self.arena.available(self.purpose))
-    }
-
-    fn store(&mut self, bytes: &[u8]) -> Option<ChunkRef> {
-        if self.arena.available(self.purpose) == 0 {
-            return None;
-        }
-        let unit = self.arena.take(Part::Free)?;
-        if let Some(place) = self.arena.bytes_mut(unit).get_mut(..bytes.len()) {
-            place.copy_from_slice(bytes);
-        }
-        Some(unit)
-    }
-
-    fn bytes<'a>(&'a self, unit: &'a ChunkRef, length: u32) -> &'a [u8] {
-        let bytes = self.arena.bytes(*unit);
-        bytes.get(..length as usize).unwrap_or(bytes)
-    }
-
-    fn overwrite(&mut self, unit: &mut ChunkRef, bytes: &[u8]) {
-        if let Some(place) = self.arena.bytes_mut(*unit).get_mut(..bytes.len()) {
-            place.copy_from_slice(bytes);
-        }
-    }
-
-    fn free(&mut self, unit: ChunkRef) {
-        self.arena.give(unit, Part::Free);
-    }
-}
-
-fn writing(arena: &mut Arena) -> PartMemory<'_> {
-    PartMemory {
-        arena,
-        purpose: Purpose::Write,
-    }
-}
-
-fn making(arena: &mut Arena) -> PartMemory<'_> {
-    PartMemory {
-        arena,
-        purpose: Purpose::Rebuild,
-    }
-}
 
 /// A unit that was asked for.
 #[derive(Debug)]
@@ -102,14 +54,16 @@ struct Known {
     none_at: BTreeSet<NodeId>,
     /// When the owner is asked for its list next, and other holders for their parts.
     ask_at: Time,
+    /// When a list that was compared is asked for again: the news that a group is dead may be lost.
+    compare_at: Time,
 }
 
 /// The parts at one position, in one tenure of this node.
 #[derive(Debug)]
 pub struct PositionParts {
-    position: Position,
+    at: (ListId, Position),
     tenure: Tenure,
-    keeper: Keeper<ChunkRef>,
+    keeper: Keeper<UnitRef>,
     /// By data position.
     known: Vec<Known>,
     fetches: BTreeMap<u64, Fetching>,
@@ -118,11 +72,28 @@ pub struct PositionParts {
     held_until: Option<Time>,
     /// Whether it was whole once in this tenure.
     was_whole: bool,
+    /// Answers to writers that wait for the disk: the newest one of each part.
+    held_answers: BTreeMap<PartId, ((NodeId, Incarnation), PartState)>,
 }
 
-/// Positions of a list whose holders keep their chunks in memory. Only they have parts.
+/// Positions of a list whose holders keep their chunks in memory. Those on log nodes follow them.
 pub(crate) fn positions_in_memory<O: Out>(cx: &Context<'_, O>, configuration: &Configuration) -> u8 {
     configuration.data + configuration.parity - cx.shared.cluster.logged
+}
+
+/// Where the parts of a new value of this class are, in the stream at data position `x`. All parities that the list has
+/// on log nodes are there; copies and data blocks are in memory.
+///
+/// # Errors
+/// If the list has too few positions, or the class is none.
+pub(crate) fn placement_of<O: Out>(
+    cx: &Context<'_, O>,
+    configuration: &Configuration,
+    class: Class,
+    x: Position,
+) -> Result<Placement, PlacementError> {
+    let positions = positions_in_memory(cx, configuration);
+    Placement::new(class, x.0, positions, cx.shared.cluster.logged)
 }
 
 /// A part's name as it is on the wire.
@@ -158,7 +129,7 @@ impl PositionParts {
         let is_born = configuration.is_born(&tenure);
         let positions = positions_in_memory(cx, configuration);
         Self {
-            position,
+            at: (configuration.list, position),
             tenure,
             keeper: Keeper::new(position.0, positions, is_born),
             known: vec![Known::default(); usize::from(configuration.data)],
@@ -166,12 +137,13 @@ impl PositionParts {
             retry_at: cx.mono(),
             held_until: None,
             was_whole: is_born,
+            held_answers: BTreeMap::new(),
         }
     }
 
     /// Its position.
     pub fn position(&self) -> Position {
-        self.position
+        self.at.1
     }
 
     /// The tenure under which it holds the parts.
@@ -180,7 +152,7 @@ impl PositionParts {
     }
 
     /// What it keeps.
-    pub fn keeper(&self) -> &Keeper<ChunkRef> {
+    pub fn keeper(&self) -> &Keeper<UnitRef> {
         &self.keeper
     }
 
@@ -193,8 +165,7 @@ impl PositionParts {
     pub(crate) fn on_configuration<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
         for x in configuration.data_positions() {
             if let Some(owner) = configuration.tenure(x) {
-                self.keeper
-                    .on_owner(&mut writing(&mut cx.shared.arena), x, owner.term());
+                self.keeper.on_owner(&mut writing(cx, self.at), x, owner.term());
             }
         }
         for known in &mut self.known {
@@ -225,7 +196,7 @@ impl PositionParts {
 
     /// The tenure is over.
     pub(crate) fn end<O: Out>(&mut self, cx: &mut Context<'_, O>) {
-        self.keeper.clear(&mut writing(&mut cx.shared.arena));
+        self.keeper.clear(&mut writing(cx, self.at));
     }
 
     /// Whether [`Self::is_whole`] was true once in this tenure.
@@ -253,7 +224,7 @@ impl PositionParts {
         record: &Arc<Record>,
     ) -> Answer {
         let id = PartId { x, name };
-        self.keeper.on_open(&writing(&mut cx.shared.arena), id, record, term)
+        self.keeper.on_open(&writing(cx, self.at), id, record, term)
     }
 
     /// The owner of the stream wants a part to be made.
@@ -265,7 +236,7 @@ impl PositionParts {
         record: &Arc<Record>,
     ) -> Answer {
         let id = PartId { x, name };
-        self.keeper.on_make(&mut making(&mut cx.shared.arena), id, record)
+        self.keeper.on_make(&mut making(cx, self.at), id, record)
     }
 
     /// The next unit of an open part.
@@ -278,13 +249,13 @@ impl PositionParts {
         bytes: &[u8],
     ) -> Put {
         let id = PartId { x, name };
-        self.keeper.on_put(&mut writing(&mut cx.shared.arena), id, unit, bytes)
+        self.keeper.on_put(&mut writing(cx, self.at), id, unit, bytes)
     }
 
     /// Groups of a stream are dead.
     pub(crate) fn on_free<O: Out>(&mut self, cx: &mut Context<'_, O>, x: Position, groups: Groups<'_>) {
         let groups: BTreeSet<GroupId> = groups.iter().filter_map(GroupId::from_bits).collect();
-        self.keeper.on_free(&mut writing(&mut cx.shared.arena), x, &groups);
+        self.keeper.on_free(&mut writing(cx, self.at), x, &groups);
     }
 
     /// A page of an owner's list. `asked`: position and tenure of the question that it answers.
@@ -319,13 +290,18 @@ impl PositionParts {
             is_end,
             alive,
         };
-        let answers = asked == (self.position, self.tenure);
-        let memory = &mut making(&mut cx.shared.arena);
+        let answers = asked == (self.position(), self.tenure);
+        let memory = &mut making(cx, self.at);
         self.keeper.on_page(memory, x, &page, answers);
-        if let Some(known) = self.known.get_mut(x.index())
-            && answers
-            && !is_end
-        {
+        let Some(known) = self.known.get_mut(x.index()).filter(|_| answers) else {
+            return;
+        };
+        if is_end {
+            known.compare_at = match cx.rules().fault(Fault::InventoryAskedOnce) {
+                true => Time(u64::MAX),
+                false => cx.after(cx.shared.parameters.inventory),
+            };
+        } else {
             // The next page at once.
             known.ask_at = cx.now.mono;
         }
@@ -337,14 +313,8 @@ impl PositionParts {
     }
 
     /// A holder has parts of a stream, or none.
-    pub(crate) fn on_found<O: Out>(
-        &mut self,
-        cx: &mut Context<'_, O>,
-        configuration: &Configuration,
-        x: Position,
-        from: NodeId,
-        any: bool,
-    ) {
+    pub(crate) fn on_found(&mut self, configuration: &Configuration, x: Position, from: NodeId, any: bool) {
+        let mut others = others(configuration, self.position());
         let Some(known) = self.known.get_mut(x.index()) else {
             return;
         };
@@ -352,7 +322,6 @@ impl PositionParts {
             return;
         }
         known.none_at.insert(from);
-        let mut others = others(configuration, self.position, positions_in_memory(cx, configuration));
         // Without a Live holder nobody can say.
         let is_any_live = others.clone().any(|held| held.state.is_live());
         known.has_none = is_any_live && others.all(|held| known.none_at.contains(&held.tenure.node));
@@ -360,22 +329,31 @@ impl PositionParts {
 
     // --- units -------------------------------------------------------------------------------------------------------
 
-    /// Sum and bytes of a unit that is kept here. No bytes of [`WHOLE_PART`], if the part is whole and right.
+    /// Sum and bytes of a unit that is kept here. No bytes of [`WHOLE_PART`], if the part is whole and right. `None` if
+    /// this position does not have the unit. `from`: who asks, and the number of the question.
     pub(crate) fn read<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,
         x: Position,
         name: PartName,
         unit: u32,
-    ) -> Option<(u32, Vec<u8>)> {
+        from: (NodeId, Incarnation, u64),
+    ) -> Option<Answered> {
         let id = PartId { x, name };
         if unit == WHOLE_PART {
-            let none = || (sum::of_extent(cx.shared.arena.chunk_bytes(), 0, &[]), Vec::new());
-            return self.keeper.is_sound(&id).then(none);
+            let sum = sum::of_extent(cx.shared.arena.chunk_bytes(), 0, &[]);
+            return self
+                .keeper
+                .is_sound(&id)
+                .then_some(Answered::Now(Some((sum, Vec::new()))));
         }
-        let memory = writing(&mut cx.shared.arena);
+        // Without space for another read there is no answer, and the reader asks again.
+        if self.read_disk(cx, id, unit, Some(from)).is_some() {
+            return Some(Answered::Later);
+        }
+        let memory = writing(cx, self.at);
         if let Some((sum, bytes)) = self.keeper.read(&memory, &id, unit) {
-            return Some((sum, bytes.to_vec()));
+            return Some(Answered::Now(Some((sum, bytes.to_vec()))));
         }
         self.check(cx, id, unit);
         None
@@ -389,22 +367,16 @@ impl PositionParts {
         let Some((id, unit)) = self.keeper.next_to_check() else {
             return Step::Ended;
         };
-        self.check(cx, id, unit);
+        // A unit that cannot be read now is left to the next pass.
+        if self.read_disk(cx, id, unit, None).is_none() {
+            self.check(cx, id, unit);
+        }
         Step::Checked
     }
 
     fn check<O: Out>(&mut self, cx: &mut Context<'_, O>, id: PartId, unit: u32) {
-        let is_right = self.keeper.check(&making(&mut cx.shared.arena), id, unit);
+        let is_right = self.keeper.check(&making(cx, self.at), id, unit);
         cx.shared.scrub.bad += u64::from(!is_right);
-    }
-
-    /// Whether a unit is kept here and has wrong bytes.
-    pub fn is_wrong(&self, arena: &Arena, id: &PartId, unit: u32) -> bool {
-        let stored = self.keeper.stored(arena.chunk_bytes() as u32, id, unit);
-        stored.is_some_and(|(slot, length, sum)| {
-            let bytes = arena.bytes(*slot).get(..length as usize);
-            bytes.is_none_or(|bytes| !is_sound(arena.chunk_bytes(), sum, bytes))
-        })
     }
 
     /// The answer to a request for a unit. False if this position did not ask.
@@ -435,7 +407,7 @@ impl PositionParts {
             let message = Message::PartState {
                 name: to_wire(fetching.part.name),
                 question: 0,
-                state: peer::PartState::Kept(check),
+                state: PartState::Kept(check),
             };
             cx.send(&owner, Channel::Bulk, stream, configuration.epoch, &message);
         }
@@ -451,7 +423,7 @@ impl PositionParts {
         bytes: Option<Vec<u8>>,
     ) -> Option<u32> {
         let before = self.keeper.repaired();
-        let memory = &mut making(&mut cx.shared.arena);
+        let memory = &mut making(cx, self.at);
         let check = self.keeper.on_fetched(memory, fetching.part, &fetching.fetch, bytes);
         cx.shared.scrub.repaired += self.keeper.repaired() - before;
         check
@@ -474,6 +446,10 @@ impl PositionParts {
     /// Asks for units of parts that are being made.
     fn fetch<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
         self.held_until = None;
+        if cx.shared.disk.as_mut().is_some_and(DiskLog::holds_acks) {
+            // It goes on when the disk has caught up.
+            return;
+        }
         while self.fetches.len() < FETCHES_MAX {
             let has = |position: u8| configuration.tenure(Position(position)).is_some();
             let all = cx.shared.pace.allows_unit(cx.now.mono);
@@ -515,6 +491,7 @@ impl PositionParts {
 
     /// Asks what is to be asked, and goes on with the parts that are being made.
     pub(crate) fn on_turn_end<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
+        self.send_held_answers(cx, configuration);
         let now = cx.mono();
         if self.is_at_rest() {
             return;
@@ -522,9 +499,13 @@ impl PositionParts {
         self.drop_fetches(cx, |fetching| fetching.until <= now);
         if now >= self.retry_at {
             self.retry_at = cx.after(cx.shared.parameters.retry);
-            self.keeper.retry(&making(&mut cx.shared.arena));
+            self.keeper.retry(&making(cx, self.at));
         }
         for x in configuration.data_positions() {
+            if self.compares_at(x).is_some_and(|at| now >= at) {
+                self.keeper.ask_list(x);
+                self.known[x.index()].ask_at = now;
+            }
             if now >= self.known[x.index()].ask_at && self.must_ask(configuration, x) {
                 // A list that was compared is asked for again only for parts that cannot be made.
                 let again = match self.keeper.is_compared(x) {
@@ -550,8 +531,14 @@ impl PositionParts {
         self.keeper.needs_list(x) && (!has_all || self.has_parts_of(x) || self.keeper.owes(x))
     }
 
+    /// When a list that was compared is asked for again.
+    fn compares_at(&self, x: Position) -> Option<Time> {
+        let is_wanted = self.keeper.is_compared(x) && self.has_parts_of(x);
+        is_wanted.then(|| self.known[x.index()].compare_at)
+    }
+
     fn is_live(&self, configuration: &Configuration) -> bool {
-        configuration.at(self.position).is_some_and(|a| a.state.is_live())
+        configuration.at(self.position()).is_some_and(|a| a.state.is_live())
     }
 
     fn ask<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration, x: Position) {
@@ -561,7 +548,7 @@ impl PositionParts {
         };
         if let Some(owner) = configuration.tenure(x) {
             let message = Message::ReadGroups {
-                position: self.position,
+                position: self.position(),
                 tenure: self.tenure,
                 after: self.keeper.next_page(x).map(GroupId::bits),
             };
@@ -571,9 +558,8 @@ impl PositionParts {
         if self.was_whole || known.has_none {
             return;
         }
-        let positions = positions_in_memory(cx, configuration);
-        let position = self.position;
-        let others: Vec<Tenure> = others(configuration, position, positions)
+        let position = self.position();
+        let others: Vec<Tenure> = others(configuration, position)
             .map(|held| held.tenure)
             .filter(|tenure| !known.none_at.contains(&tenure.node))
             .collect();
@@ -599,7 +585,8 @@ impl PositionParts {
         let ask_at = asks.map(|x| self.known[x.index()].ask_at).min();
         let fetch_at = self.fetches.values().map(|fetching| fetching.until).min();
         let retry_at = self.keeper.is_busy().then_some(self.retry_at);
-        let times = [ask_at, fetch_at, retry_at, self.held_until];
+        let compare_at = configuration.data_positions().filter_map(|x| self.compares_at(x)).min();
+        let times = [ask_at, compare_at, fetch_at, retry_at, self.held_until];
         times.into_iter().flatten().min().unwrap_or(Time(u64::MAX))
     }
 
@@ -612,7 +599,7 @@ impl PositionParts {
         page.alive.iter().filter(must_be).find_map(|alive| {
             let placement = alive.record.placement(self.keeper.positions()).ok()?;
             let mine = |part: &paritas_large::Part| {
-                part.position == self.position.0 && alive.record.group_of(part) == alive.group
+                part.position == self.position().0 && alive.record.group_of(part) == alive.group
             };
             let name = |part| alive.record.name_of(&part);
             let names = placement.parts().filter(mine).map(name);
@@ -623,7 +610,7 @@ impl PositionParts {
         })
     }
 
-    /// Chunks that it uses.
+    /// Chunks that it uses, of the memory or of the disk.
     pub fn chunk_count(&self) -> u32 {
         self.keeper.unit_count() as u32
     }
@@ -634,25 +621,21 @@ pub(crate) fn is_sound(chunk_bytes: usize, sum: u32, bytes: &[u8]) -> bool {
     bytes.len() <= chunk_bytes && sum::of_extent(chunk_bytes, 0, bytes) == sum
 }
 
-/// Holders of positions in memory, except that of `position`.
-fn others(
-    configuration: &Configuration,
-    position: Position,
-    positions: u8,
-) -> impl Iterator<Item = Assignment> + Clone + '_ {
-    let held = configuration.positions.iter().take(usize::from(positions)).enumerate();
+/// Holders of all positions but one.
+fn others(configuration: &Configuration, position: Position) -> impl Iterator<Item = Assignment> + Clone + '_ {
+    let held = configuration.positions.iter().enumerate();
     held.filter(move |(at, _)| *at != position.index())
         .filter_map(|(_, held)| *held)
 }
 
 /// The answer of a holder, as it is on the wire.
-pub(crate) fn state_of(answer: Answer) -> peer::PartState {
+pub(crate) fn state_of(answer: Answer) -> PartState {
     match answer {
-        Answer::Open(units) => peer::PartState::Open(units),
-        Answer::Kept(check) => peer::PartState::Kept(check),
-        Answer::Making => peer::PartState::Making,
-        Answer::NoRoom => peer::PartState::NoRoom,
-        Answer::Declined => peer::PartState::Declined,
-        Answer::Unknown => peer::PartState::Unknown,
+        Answer::Open(units) => PartState::Open(units),
+        Answer::Kept(check) => PartState::Kept(check),
+        Answer::Making => PartState::Making,
+        Answer::NoRoom => PartState::NoRoom,
+        Answer::Declined => PartState::Declined,
+        Answer::Unknown => PartState::Unknown,
     }
 }

@@ -72,6 +72,12 @@ pub enum Fault {
     PutBeforeKept,
     /// P14.13: the groups of a long reply are pinned until it is read. They are not.
     LongReplyUnpinned,
+    /// P14.6: a holder asks for inventories from time to time.
+    InventoryAskedOnce,
+    /// P14.6: an inventory names staged groups too. It does not.
+    StagedUnlisted,
+    /// P14.3: a group is alive while any object names it. The second object that names it is not counted.
+    CopyNotCounted,
     /// P14.3: a group is alive until the delta that removed its last object is stable. It dies with the delta.
     FreedBeforeStable,
     /// P14.10: a change of class counts if its object has not changed since its value was read. It counts always.
@@ -177,7 +183,7 @@ impl Rules {
 }
 
 #[cfg(feature = "mutants")]
-const NAMES: [(&str, Mutant); 64] = [
+const NAMES: [(&str, Mutant); 67] = [
     ("owner-judges-who-is-alive", Mutant::OwnerJudgesWhoIsAlive),
     ("no-epoch-fence", Mutant::NoEpochFence),
     ("serve-before-push", Mutant::Does(Fault::ServeBeforePush)),
@@ -246,6 +252,9 @@ const NAMES: [(&str, Mutant); 64] = [
     ("epoch-for-id", Mutant::EpochForId),
     ("put-before-kept", Mutant::Does(Fault::PutBeforeKept)),
     ("long-reply-unpinned", Mutant::Does(Fault::LongReplyUnpinned)),
+    ("inventory-asked-once", Mutant::Does(Fault::InventoryAskedOnce)),
+    ("staged-unlisted", Mutant::Does(Fault::StagedUnlisted)),
+    ("copy-not-counted", Mutant::Does(Fault::CopyNotCounted)),
     ("freed-before-stable", Mutant::Does(Fault::FreedBeforeStable)),
     ("swap-without-compare", Mutant::Does(Fault::SwapWithoutCompare)),
     ("body-of-any-record", Mutant::Does(Fault::BodyOfAnyRecord)),

@@ -331,7 +331,8 @@ impl World {
                 }
             }
         }
-        self.check_subsets(list, &stripes)
+        self.check_subsets(list, &stripes)?;
+        self.check_units(configuration)
     }
 
     /// I9 and I13: the history of every key is linearizable.
@@ -453,10 +454,6 @@ impl World {
             Some(stripes(list).max((member.slots_granted() + member.refill_backlog()) as usize))
         };
         let parity: usize = self.lists().filter_map(parity).sum();
-        let (in_memory, on_disk, on_disk_max) = match process.node.replica().parity_log() {
-            Some(log) => (0, parity, log.chunks_max()),
-            None => (parity, 0, 0),
-        };
         let owned = self.lists().flat_map(streams).filter(|stream| counts(*stream));
         let owned = owned.filter_map(owner).filter(|(node, _)| *node == at);
         let owned: usize = owned.map(|(_, owner)| held(owner).len()).sum();
@@ -471,7 +468,11 @@ impl World {
             let mine = process.node.replica().list(list).map_or(0, |list| list.parts.len());
             mine * most.unwrap_or(0) as usize
         };
-        let owned = owned + self.lists().map(units).sum::<usize>();
+        let held = parity + self.lists().map(units).sum::<usize>();
+        let (in_memory, on_disk, on_disk_max) = match process.node.replica().parity_log() {
+            Some(log) => (0, held, log.chunks_max()),
+            None => (held, 0, 0),
+        };
         let slots_max = process.node.replica().arena().slots_max();
         let slots = slots_max - self.swarm.parameters.kept_chunks.min(slots_max / 4);
         in_memory + owned > slots as usize || on_disk > on_disk_max as usize
@@ -562,6 +563,6 @@ impl World {
                 _ => return Some(format!("position {i} does not have the latest configuration")),
             }
         }
-        None
+        self.unsettled_values(configuration)
     }
 }

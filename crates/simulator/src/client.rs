@@ -36,15 +36,17 @@ impl Lengths {
     /// losses as the scheme, the others fewer.
     fn class(self, n: u8) -> String {
         let (data, parity, positions) = self.shape;
-        let blocks_max = positions - 1;
+        // All parities but the first may be on log nodes. Copies are in memory only.
+        let (blocks_max, copies_max) = (data.min(positions - 1), positions);
         match n {
             // Cut as by the scheme: a value that was coded keeps its data blocks.
-            0 if parity <= data.min(blocks_max) => format!("eor:{},{}", parity + 1, data.min(blocks_max)),
-            1 => format!("ec:{},{parity}", data.min(positions - parity)),
-            4 => format!("rep:{parity}"),
-            5 if parity > 1 => format!("ec:{},{}", data.min(positions - parity), parity - 1),
-            3 | 5 => "none".into(),
-            _ => format!("rep:{}", parity + 1),
+            0 if parity <= blocks_max => format!("eor:{},{}", parity + 1, blocks_max),
+            1 => format!("ec:{data},{parity}"),
+            4 if parity <= copies_max => format!("rep:{parity}"),
+            5 if parity > 1 => format!("ec:{blocks_max},{}", parity - 1),
+            3..=5 => "none".into(),
+            _ if parity < copies_max => format!("rep:{}", parity + 1),
+            _ => format!("ec:{},{parity}", data.max(2) - 1),
         }
     }
 }

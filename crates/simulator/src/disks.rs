@@ -4,9 +4,9 @@
 use crate::driver::Process;
 use crate::events::SimEvent;
 use crate::world::World;
-use paritas_base::{Incarnation, ListId, Prng, Span, Stripe, Version};
-use paritas_protocol::ParityMember;
+use paritas_base::{Incarnation, ListId, Position, Prng, Span, Stripe, Version};
 use paritas_protocol::paritylog::{Io, Key, Layout, ParityLog, Recovery, Settings, Space, Work};
+use paritas_protocol::{ParityMember, PartId, UnitRef};
 use std::borrow::Cow;
 use std::collections::VecDeque;
 
@@ -126,6 +126,20 @@ impl Process {
         Some((versions, Some(Cow::Owned(self.chunk_on_disk(key)?))))
     }
 
+    /// The key of a unit of a large value that is kept here on disk.
+    pub(crate) fn unit_on_disk(&self, list: ListId, position: Position, part: &PartId, unit: u32) -> Option<Key> {
+        let replica = self.node.replica();
+        let mut parts = replica.list(list)?.parts.iter();
+        let parts = parts.find(|parts| parts.position() == position)?;
+        let (stored, ..) = parts
+            .keeper()
+            .stored(replica.arena().chunk_bytes() as u32, part, unit)?;
+        match *stored {
+            UnitRef::Disk(key) => Some(key),
+            UnitRef::Memory(_) | UnitRef::Lost => None,
+        }
+    }
+
     /// A chunk of the log, if it can be read.
     pub(crate) fn chunk_on_disk(&self, key: Key) -> Option<Vec<u8>> {
         let disk = self.disk.as_ref()?;
@@ -143,6 +157,14 @@ impl Process {
         let Some((key, true)) = member(self) else {
             return false;
         };
+        self.flip_record(key, which)
+    }
+
+    /// As [`Self::flip_on_disk`], for the record of a chunk or a unit.
+    pub(crate) fn flip_record(&mut self, key: Key, which: u64) -> bool {
+        if self.chunk_on_disk(key).is_none() {
+            return false;
+        }
         let places = self
             .node
             .replica()
@@ -153,7 +175,7 @@ impl Process {
         };
         let bit = (which >> 16) as usize % (8 * length.max(1));
         let flipped = self.disk.as_mut().is_some_and(|disk| disk.flip(space, at, bit));
-        if flipped && member(self).is_some_and(|(_, readable)| readable) {
+        if flipped && self.chunk_on_disk(key).is_some() {
             self.disk.as_mut().map(|disk| disk.flip(space, at, bit));
             return false;
         }

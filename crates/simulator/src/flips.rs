@@ -164,11 +164,14 @@ impl World {
             return false;
         };
         let repaired = process.node.figures().scrub_repaired;
-        if !process
-            .node
-            .replica_mut()
-            .flip_bit_of_unit((list, position), &id, unit, bit)
-        {
+        let flipped = match process.unit_on_disk(list, position, &id, unit) {
+            Some(key) => process.flip_record(key, which),
+            None => process
+                .node
+                .replica_mut()
+                .flip_bit_of_unit((list, position), &id, unit, bit),
+        };
+        if !flipped {
             return false;
         }
         self.flipped = Some(Flip {
@@ -208,9 +211,10 @@ impl World {
                 .list(flip.list)
                 .filter(|_| process.incarnation == flip.incarnation)?;
             let parts = list.parts.iter().find(|parts| parts.position() == flip.position)?;
-            return parts
-                .is_wrong(process.node.replica().arena(), &id, unit)
-                .then_some(flip);
+            let key = process.unit_on_disk(flip.list, flip.position, &id, unit);
+            let is_unreadable = key.is_some_and(|key| process.chunk_on_disk(key).is_none());
+            let is_wrong = parts.is_wrong(process.node.replica().arena(), &id, unit);
+            return (is_wrong || is_unreadable).then_some(flip);
         }
         let Place::Chunk(stripe) = flip.place else { return None };
         let process = self.processes[flip.at].as_ref()?;

@@ -65,7 +65,11 @@ fn budgets(process: &Process) -> Result<(), String> {
         }
     }
     for parts in node.replica().lists().flat_map(|list| &list.parts) {
-        in_memory.0 += parts.chunk_count();
+        let sums = match node.replica().parity_log() {
+            Some(_) => &mut on_disk,
+            None => &mut in_memory,
+        };
+        sums.0 += parts.chunk_count();
     }
     for (budget, found) in [(Some(memory), in_memory), (node.replica().disk_budget(), on_disk)] {
         if let Some(budget) = budget

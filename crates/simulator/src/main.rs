@@ -17,6 +17,7 @@ mod forks;
 mod gauges;
 mod ghost;
 mod governed;
+mod large_values;
 mod linear;
 mod marks;
 mod moves;

@@ -177,6 +177,7 @@ impl Swarm {
             piece_bytes: 256 << 10,
             scrub_rate: None,
             scrub_pause: Span::from_ms(10),
+            inventory: Span::from_secs(2),
             credit_batch: random.between(4, 16) as u32,
             walk_keys: 1024,
             window_bytes: random.between(512, 16_384),
@@ -371,8 +372,7 @@ impl Swarm {
                 swarm.hand_off_every = Span::from_ms(random.between(10, 200));
             }
         }
-        // Values in parts have as many parities as the list, all in memory, and at least one data block.
-        if random.chance(300_000) && swarm.logged < swarm.data {
+        if random.chance(300_000) {
             swarm.larges = random.between(1, 4);
             swarm.weak = random.chance(300_000);
             let rows = random.between(1, 12);

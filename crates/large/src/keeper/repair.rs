@@ -48,7 +48,7 @@ impl<U: core::fmt::Debug> Keeper<U> {
         let (Some(held), Some((stored, length, sum))) = (held, self.stored(unit_bytes, &id, unit)) else {
             return true;
         };
-        let is_right = sum_of(memory.bytes(stored, length), unit_bytes) == sum;
+        let is_right = memory.stored(stored, length).has(sum, unit_bytes);
         if !is_right {
             let record = held.record.clone();
             self.repair(unit_bytes, id, &record, unit);
@@ -85,7 +85,7 @@ impl<U: core::fmt::Debug> Keeper<U> {
             let (Some(unit), Some(sum)) = (units.get_mut(at), sums.get(at)) else {
                 return;
             };
-            let is_wrong = sum_of(memory.bytes(unit, made.len() as u32), unit_bytes) != *sum;
+            let is_wrong = !memory.stored(unit, made.len() as u32).has(*sum, unit_bytes);
             // Bytes with another sum are not believed: the next scrub finds the unit again.
             if is_wrong && sum_of(made, unit_bytes) == *sum {
                 memory.overwrite(unit, made);
@@ -107,6 +107,12 @@ impl<U: core::fmt::Debug> Keeper<U> {
             State::Wrong(repair) => !repair.maker.is_stuck(),
             State::Open(_) | State::Making(_) => false,
         })
+    }
+
+    /// The units of all parts, kept or not, for a host that looks for those that its disk has lost.
+    pub fn units_mut(&mut self) -> impl Iterator<Item = (PartId, u32, &mut U)> {
+        let parts = self.parts.iter_mut();
+        parts.flat_map(|(id, held)| (0..).zip(&mut held.units).map(|(unit, stored)| (*id, unit, stored)))
     }
 
     /// A unit that is kept: its memory, its length in bytes, and its sum.

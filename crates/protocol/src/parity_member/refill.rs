@@ -292,7 +292,7 @@ impl ParityMember {
         let shared = &mut *cx.shared;
         shared.stashes.drop_at(&mut shared.arena, self.list(), self.position());
         if let (true, Some(disk)) = (self.table.is_on_disk(), &mut shared.disk) {
-            for key in disk.log.keys_of(self.list()) {
+            for key in disk.chunks_of(self.list()) {
                 if self.table.disk_key(key.stripe).is_none() {
                     disk.log.remove(key);
                 }

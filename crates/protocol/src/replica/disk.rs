@@ -1,15 +1,19 @@
-//! Events of the disk of a log node: finished reads and lost chunks (P11).
+//! Events of the disk of a log node: finished reads, and chunks and units that it has lost (P11).
 
 use super::Replica;
 use crate::context::Context;
 use crate::disk_log::{DiskLog, Wanted};
-use crate::interface::Out;
+use crate::interface::{Channel, Out};
 use crate::lists::{List, Role};
 use crate::mark::Mark;
 use crate::parity_member::ParityBytes;
-use paritas_base::{Clock, StreamId, Time};
+use crate::parts::PositionParts;
+use paritas_base::{Clock, Incarnation, ListId, NodeId, StreamId, Time};
+use paritas_large::PartId;
 use paritas_paritylog::{Content, IoId, Key, Outcome, ParityLog};
 use paritas_store::Budget;
+use paritas_wire::peer::Message;
+use std::collections::BTreeSet;
 
 impl Replica {
     /// Gives the node a disk, before its first event: all its parity chunks are there. Chunks that an earlier
@@ -33,6 +37,12 @@ impl Replica {
     pub fn logged_keys(&self) -> impl Iterator<Item = Key> {
         let members = self.lists.iter().filter_map(List::member);
         members.flat_map(|member| member.valid_stripes().filter_map(|stripe| member.disk_key(stripe)))
+    }
+
+    /// Units of large values in the log.
+    pub fn logged_units(&self) -> impl Iterator<Item = Key> {
+        let parts = self.lists.iter().flat_map(|list| &list.parts);
+        parts.flat_map(PositionParts::logged_keys)
     }
 
     pub(super) fn on_disk(&mut self, id: IoId, outcome: Outcome) {
@@ -65,6 +75,14 @@ impl Replica {
             out,
             shared: &mut self.shared,
         };
+        let (units, lost): (Vec<Key>, Vec<Key>) = lost.into_iter().partition(|key| key.is_unit());
+        let units = BTreeSet::from_iter(units);
+        for list in units.iter().map(|key| key.list).collect::<BTreeSet<ListId>>() {
+            let parts = self.lists.get_mut(list).map(|list| &mut list.parts);
+            for held in parts.into_iter().flatten() {
+                held.lose_units(&mut cx, &units);
+            }
+        }
         for key in lost {
             if let Some((_, member)) = self.lists.get_mut(key.list).and_then(List::member_mut) {
                 member.table.lose(cx.shared, key.stripe);
@@ -82,20 +100,36 @@ impl Replica {
             }
             return;
         }
-        for (all, answer) in reads {
+        for (key, all, answer) in reads {
             for wanted in all {
-                self.answer_read(now, wanted, answer.as_ref(), out);
+                self.answer_read(now, key, wanted, answer.as_ref(), out);
             }
         }
     }
 
-    fn answer_read(&mut self, now: Clock, wanted: Wanted, answer: Option<&(Content, Vec<u8>)>, out: &mut impl Out) {
+    fn answer_read(
+        &mut self,
+        now: Clock,
+        key: Key,
+        wanted: Wanted,
+        answer: Option<&(Content, Vec<u8>)>,
+        out: &mut impl Out,
+    ) {
         let mut cx = Context {
             now,
             out,
             shared: &mut self.shared,
         };
-        let (Wanted::Parity { list, stripe, .. } | Wanted::Check { list, stripe }) = wanted;
+        let (list, stripe) = match wanted {
+            Wanted::Parity { list, stripe, .. } | Wanted::Check { list, stripe } => (list, stripe),
+            Wanted::Unit { id, unit, to } => {
+                if let Some(list) = self.lists.get_mut(key.list) {
+                    let bytes = answer.map(|(_, bytes)| bytes.as_slice());
+                    answer_unit(&mut cx, list, key, (id, unit), bytes, to);
+                }
+                return;
+            }
+        };
         let Some((configuration, member)) = self.lists.get_mut(list).and_then(List::member_mut) else {
             return;
         };
@@ -118,6 +152,33 @@ impl Replica {
                 }
             }
             Wanted::Check { .. } => member.on_checked_read(&mut cx, stripe, bytes),
+            Wanted::Unit { .. } => {}
         }
+    }
+}
+
+/// A unit of a large value has been read. `to`: who asked, and the number of the question; nobody if the scrub did.
+fn answer_unit<O: Out>(
+    cx: &mut Context<'_, O>,
+    list: &mut List,
+    key: Key,
+    (id, unit): (PartId, u32),
+    bytes: Option<&[u8]>,
+    to: Option<(NodeId, Incarnation, u64)>,
+) {
+    let mut parts = list.parts.iter_mut();
+    let found = parts.find_map(|held| held.on_read(cx, key, (id, unit), bytes));
+    if let Some((node, incarnation, question)) = to {
+        cx.out.mark(Mark::UnitReadFromDisk);
+        let stream = StreamId {
+            list: key.list,
+            x: id.x,
+        };
+        let message = Message::UnitValue {
+            id: question,
+            unit: found,
+        };
+        let epoch = list.configuration.epoch;
+        cx.send_to(node, incarnation, Channel::Bulk, stream, epoch, &message);
     }
 }

@@ -6,7 +6,7 @@ use crate::interface::{Channel, HaltReason, Out, Proposal};
 use crate::lists::{Halted, List, Role};
 use crate::mark::Mark;
 use crate::parity_member::ParityMember;
-use crate::parts::{PositionParts, positions_in_memory};
+use crate::parts::PositionParts;
 use crate::stream_owner::StreamOwner;
 use paritas_base::configuration::{Configuration, Lineage, PositionState, Tenure};
 use paritas_base::{Clock, Position, StreamId};
@@ -173,7 +173,6 @@ fn install_parts<O: Out>(
         Role::Member(member) => Some((member.position(), member.tenure())),
     };
     let mut held: Vec<(Position, Tenure)> = roles.iter().filter_map(tenure).collect();
-    held.retain(|(position, _)| position.0 < positions_in_memory(cx, new));
     let mut parts = Vec::new();
     for mut one in before {
         match held.iter().position(|held| *held == (one.position(), one.tenure())) {

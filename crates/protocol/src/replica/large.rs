@@ -4,11 +4,11 @@
 use crate::context::Context;
 use crate::interface::{Channel, Out};
 use crate::lists::{List, Role};
-use crate::parts::{PositionParts, from_wire, record_of, state_of, to_wire};
+use crate::parts::{Answered, PositionParts, from_wire, record_of, state_of, to_wire};
 use crate::stream_owner::StreamOwner;
 use paritas_base::configuration::Configuration;
 use paritas_base::{Incarnation, NodeId, Position, StreamId};
-use paritas_large::{PartName, Put};
+use paritas_large::{PartId, PartName, Put};
 use paritas_wire::peer::{Header, Message, PartState};
 
 /// The position of this node that has a part of this record, by its number and group.
@@ -126,7 +126,7 @@ pub(super) fn on_fenced<O: Out>(
                 configuration, parts, ..
             } = list;
             if let Some(held) = parts.iter_mut().find(|held| held.position() == position) {
-                held.on_found(cx, configuration, stream.x, from.0, any);
+                held.on_found(configuration, stream.x, from.0, any);
             }
         }
         _ => return false,
@@ -171,7 +171,8 @@ pub(super) fn on_unfenced<O: Out>(
                     Put::Broken => PartState::Broken,
                     Put::Ignored => continue,
                 };
-                answer(cx, &list.configuration, stream, from, name, 0, state);
+                let id = PartId { x: stream.x, name };
+                list.parts[at].answer_put(cx, &list.configuration, id, from, state);
             }
         }
         Message::FreeGroups { groups } => {
@@ -182,8 +183,13 @@ pub(super) fn on_unfenced<O: Out>(
         Message::ReadUnit { id, name, unit } => {
             let found = from_wire(name).and_then(|name| {
                 let mut parts = list.parts.iter_mut();
-                parts.find_map(|held| held.read(cx, stream.x, name, unit))
+                parts.find_map(|held| held.read(cx, stream.x, name, unit, (from.0, from.1, id)))
             });
+            let found = match found {
+                Some(Answered::Now(found)) => found,
+                Some(Answered::Later) => return,
+                None => None,
+            };
             let unit = found.as_ref().map(|(sum, bytes)| (*sum, bytes.as_slice()));
             let message = Message::UnitValue { id, unit };
             cx.send_to(

@@ -67,7 +67,9 @@ impl Replica {
     pub fn figures(&self, front_bytes: u64) -> Figures {
         let chunk = u64::from(self.shared.cluster.chunk_bytes);
         let mut f = Figures::default();
-        let parts = self.lists.iter().flat_map(|list| &list.parts);
+        // Those of a log node are on its disk.
+        let lists = self.lists.iter().filter(|_| self.shared.disk.is_none());
+        let parts = lists.flat_map(|list| &list.parts);
         f.part_bytes = parts.map(|parts| u64::from(parts.chunk_count())).sum::<u64>() * chunk;
         for role in self.lists.roles() {
             match role {

@@ -4,6 +4,7 @@ use super::Replica;
 use crate::context::Context;
 use crate::interface::Out;
 use crate::lists::{Lists, Role};
+use crate::parts::UnitRef;
 use crate::scrub::{Scrub, Step};
 use crate::stream_owner::Phase;
 use paritas_base::configuration::Configuration;
@@ -33,7 +34,7 @@ pub fn flip_bit(
     byte.map(|byte| *byte ^= 1 << (bit % 8)).is_some()
 }
 
-/// As [`flip_bit`], of a unit of a large value that is kept at a position of this node.
+/// As [`flip_bit`], of a unit of a large value that a position of this node keeps in memory.
 pub fn flip_bit_of_unit(
     arena: &mut Arena,
     lists: &Lists,
@@ -45,7 +46,9 @@ pub fn flip_bit_of_unit(
     let mut parts = lists.get(list).into_iter().flat_map(|list| &list.parts);
     let parts = parts.find(|parts| parts.position() == position);
     let stored = parts.and_then(|parts| parts.keeper().stored(arena.chunk_bytes() as u32, part, unit));
-    let Some((slot, length, _)) = stored else { return false };
+    let Some((UnitRef::Memory(slot), length, _)) = stored else {
+        return false;
+    };
     let byte = arena.bytes_mut(*slot).get_mut(bit / 8 % (length as usize).max(1));
     byte.map(|byte| *byte ^= 1 << (bit % 8)).is_some()
 }

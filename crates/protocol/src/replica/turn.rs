@@ -169,7 +169,7 @@ impl Replica {
             } = list;
             for role in roles {
                 let mut held = parts.iter_mut().find(|held| held.position() == role.position());
-                // Positions on log nodes have no parts.
+                // A halted role has no parts.
                 let needs_no_parts = held.is_none() || cx.rules().fault(Fault::LiveWithoutParts);
                 let was_whole = needs_no_parts || held.as_ref().is_some_and(|held| held.was_whole());
                 let is_whole = was_whole || held.as_mut().is_some_and(|held| held.is_whole(configuration));

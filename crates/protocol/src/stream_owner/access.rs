@@ -9,12 +9,12 @@ use crate::context::Context;
 use crate::interface::Out;
 use crate::mark::Mark;
 use crate::parameters::Reads;
-use crate::parts::positions_in_memory;
+use crate::parts::placement_of;
 use crate::rules::{Fault, Rules};
 use core::ops::Range;
 use paritas_base::Time;
 use paritas_base::configuration::Configuration;
-use paritas_large::{Class, Placement, Record};
+use paritas_large::{Class, Record};
 use paritas_store::delta::COMMAND_DELTA_BYTES_MAX;
 use paritas_store::{Arena, Blocked, Delta, Limits, Object, ObjectStore as Store, Policy, Value};
 use paritas_wire::command::slot;
@@ -457,8 +457,7 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
     /// # Errors
     /// What is wrong, and what would do.
     pub fn check_class(&self, class: Class) -> Result<(), String> {
-        let positions = positions_in_memory(self.cx, self.configuration);
-        let placement = Placement::new(class, self.owner.stream.x.0, positions, 0);
+        let placement = placement_of(self.cx, self.configuration, class, self.owner.stream.x);
         placement.map(|_| ()).map_err(|error| error.to_string())
     }
 

@@ -11,7 +11,7 @@ mod upload;
 use super::{Phase, StreamOwner};
 use crate::context::Context;
 use crate::interface::{Channel, Out};
-use crate::parts::{positions_in_memory, record_of};
+use crate::parts::record_of;
 use crate::rules::Fault;
 use body::Bodies;
 pub(super) use import::{Imported, Taken};
@@ -112,10 +112,9 @@ impl Large {
     }
 }
 
-/// The holders of the positions that may have parts.
-fn holders<O: Out>(cx: &Context<'_, O>, configuration: &Configuration) -> Vec<Option<Holder>> {
-    let positions = positions_in_memory(cx, configuration);
-    let held = configuration.positions.iter().take(usize::from(positions));
+/// The holders of all positions.
+fn holders(configuration: &Configuration) -> Vec<Option<Holder>> {
+    let held = configuration.positions.iter();
     held.map(|held| {
         held.map(|a| Holder {
             tenure: number_of(&a.tenure),
@@ -165,13 +164,17 @@ impl StreamOwner {
     ) {
         let seq = self.log.newest_seq();
         let large = &mut self.large;
+        let counts_once = cx.rules().fault(Fault::CopyNotCounted);
         for event in self.store.take_record_events() {
             let done = match event {
                 RecordEvent::AllDied => {
                     large.ledger.on_all_removed(seq);
                     Ok(())
                 }
-                RecordEvent::Born(bytes) => named(&mut large.ledger, &bytes, None),
+                RecordEvent::Born(bytes) => match decode(&bytes) {
+                    Some(record) if counts_once && large.ledger.is_named(record.data_group) => Ok(()),
+                    _ => named(&mut large.ledger, &bytes, None),
+                },
                 RecordEvent::Died(bytes) => named(&mut large.ledger, &bytes, Some(seq)),
             };
             if let Err(NotAlive(group)) = done {
@@ -217,15 +220,8 @@ impl StreamOwner {
         let mut ids = Vec::new();
         dead.iter().for_each(|group| Groups::push(&mut ids, group.bits()));
         let groups = Groups::new(&ids);
-        let positions = positions_in_memory(cx, configuration);
         let mut told: Vec<Tenure> = Vec::new();
-        for tenure in configuration
-            .positions
-            .iter()
-            .take(usize::from(positions))
-            .flatten()
-            .map(|a| a.tenure)
-        {
+        for tenure in configuration.positions.iter().flatten().map(|a| a.tenure) {
             if told.iter().all(|other| other.node != tenure.node) {
                 told.push(tenure);
                 cx.send(
@@ -258,7 +254,8 @@ impl StreamOwner {
             return;
         };
         let mut bytes = Vec::new();
-        for alive in &page.alive {
+        let hides_staged = cx.rules().fault(Fault::StagedUnlisted);
+        for alive in page.alive.iter().filter(|alive| !(hides_staged && alive.is_staging)) {
             let mut record = Vec::new();
             alive.record.encode(&mut record);
             AliveGroups::push(&mut bytes, alive.group.bits(), alive.is_staging, &record);

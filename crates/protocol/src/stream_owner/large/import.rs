@@ -4,11 +4,11 @@
 use super::{Origin, StreamOwner, decode};
 use crate::context::Context;
 use crate::interface::Out;
-use crate::parts::positions_in_memory;
+use crate::parts::placement_of;
 use crate::stream_owner::Stop;
 use crate::stream_owner::access::Refused;
 use paritas_base::configuration::Configuration;
-use paritas_large::{Placement, Record};
+use paritas_large::Record;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -124,10 +124,10 @@ impl StreamOwner {
         configuration: &Configuration,
         source: &Record,
     ) -> Result<u64, Refused> {
-        let positions = positions_in_memory(cx, configuration);
-        let placement = Placement::new(source.class, self.stream.x.0, positions, 0).map_err(|_| Refused::NoRoom)?;
+        let placement = placement_of(cx, configuration, source.class, self.stream.x);
+        let placement = placement.map_err(|_| Refused::NoRoom)?;
         let ledger = &mut self.large.ledger;
-        let staged = ledger.stage(source.class, placement.first(), 0, source.body_bytes);
+        let staged = ledger.stage(source.class, placement.first(), placement.logged(), source.body_bytes);
         let staged = staged.ok_or(Refused::NoRoom)?;
         self.large.import += 1;
         let number = self.large.import;

@@ -108,7 +108,7 @@ impl StreamOwner {
         };
         let mut suspects = Vec::new();
         let is_any = self.large.ledger.weaker_than(configuration.parity).next().is_some();
-        let mut held = configuration.positions.iter().take(usize::from(positions));
+        let mut held = configuration.positions.iter();
         let is_whole = held.all(|held| held.is_some_and(|held| held.state.is_live()));
         let again_at = cx.after(Span(cx.shared.parameters.resend.0 * AGAIN_RESENDS));
         losses.again_at = (is_any && !is_whole).then_some(again_at);
@@ -134,7 +134,7 @@ impl StreamOwner {
     }
 
     /// Whether a value may be lost as far as is known, and will be removed if it is.
-    pub(crate) fn may_be_lost(&self, configuration: &Configuration, record: &Record) -> bool {
+    pub fn may_be_lost(&self, configuration: &Configuration, record: &Record) -> bool {
         let losses = &self.large.losses;
         let group = &record.data_group;
         let is_open = losses.looked_at != Some(configuration.epoch)

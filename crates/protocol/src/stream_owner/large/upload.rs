@@ -4,16 +4,14 @@
 use super::{Origin, StreamOwner, Ticket, holders, number_of};
 use crate::context::Context;
 use crate::interface::{Channel, Out};
-use crate::parts::{positions_in_memory, to_wire};
+use crate::parts::{placement_of, positions_in_memory, to_wire};
 use crate::rules::Fault;
 use crate::stream_owner::{Stop, WriteRefusal};
 use core::ops::Range;
 use paritas_base::configuration::Configuration;
 use paritas_base::{Incarnation, NodeId, Position, Span, StreamId, Term, Time};
 use paritas_code::Scheme;
-use paritas_large::{
-    Answer, Class, Holder, Layout, PartName, Placement, Record, Tell, Transition, Upload, UploadFailed,
-};
+use paritas_large::{Answer, Class, Holder, Layout, PartName, Record, Tell, Transition, Upload, UploadFailed};
 use paritas_wire::peer::{self, Message};
 use std::sync::Arc;
 
@@ -104,7 +102,7 @@ impl StreamOwner {
     ) -> Result<Arc<Record>, Stop> {
         let now = cx.mono();
         let redundancy = cx.shared.cluster.min_redundancy.min(cx.shared.cluster.parity);
-        let holders = holders(cx, configuration);
+        let holders = holders(configuration);
         let (stream, term) = (self.stream, self.tenure.term());
         let Some(uploading) = self.large.uploads.get_mut(&of) else {
             return Err(Stop::Wait);
@@ -202,25 +200,26 @@ impl StreamOwner {
         value_bytes: u64,
     ) -> Option<Arc<Record>> {
         let unit_bytes = cx.shared.arena.chunk_bytes() as u32;
-        let positions = positions_in_memory(cx, configuration);
+        let (positions, logged) = (positions_in_memory(cx, configuration), cx.shared.cluster.logged);
         let class = made.class.or_else(|| default_class(cx, configuration, value_bytes))?;
         let (layout, _) = Layout::of_value(value_bytes, class.data(), unit_bytes)?;
         let x = self.stream.x.0;
         let ledger = &mut self.large.ledger;
         let placement = match made.same_as {
-            None => Placement::new(class, x, positions, 0).ok()?,
+            None => placement_of(cx, configuration, class, self.stream.x).ok()?,
             Some(old) => {
                 let before = (old.placement(positions).ok()?, old.layout(unit_bytes)?);
                 let is_shared = !ledger.may_keep(old);
                 let (from, to) = ((&before.0, &before.1), &layout);
-                let transition = Transition::new(*from.0, class, x, (positions, 0), (from.1, to), is_shared).ok()?;
+                let places = (positions, logged);
+                let transition = Transition::new(*from.0, class, x, places, (from.1, to), is_shared).ok()?;
                 if transition.keeps_data {
-                    return ledger.stage_beside(old, class, 0);
+                    return ledger.stage_beside(old, class, transition.to.logged());
                 }
                 transition.to
             }
         };
-        ledger.stage(class, placement.first(), 0, layout.body_bytes())
+        ledger.stage(class, placement.first(), placement.logged(), layout.body_bytes())
     }
 
     /// Writes the value of an object again, in another class. Returns the new record, and the new tail.
@@ -447,7 +446,7 @@ impl StreamOwner {
         for of in over {
             self.end_upload_of(of, false);
         }
-        let holders = holders(cx, configuration);
+        let holders = holders(configuration);
         let from = (self.stream, self.tenure.term());
         for uploading in self.large.uploads.values_mut() {
             tell(cx, configuration, from, &mut uploading.upload, &holders, true);
@@ -458,10 +457,7 @@ impl StreamOwner {
 /// The class of a value for which none was chosen.
 fn default_class<O: Out>(cx: &Context<'_, O>, configuration: &Configuration, value_bytes: u64) -> Option<Class> {
     let unit_bytes = cx.shared.arena.chunk_bytes() as u32;
-    // Parts are in memory only: with positions on log nodes there are fewer data blocks.
-    let (data, parity) = (configuration.data, configuration.parity);
-    let positions = positions_in_memory(cx, configuration);
-    let scheme = Scheme::new(data.min(positions.saturating_sub(parity)), parity).ok()?;
+    let scheme = Scheme::new(configuration.data, configuration.parity).ok()?;
     Class::of_scheme(scheme, value_bytes, unit_bytes)
 }
 

@@ -1,0 +1,150 @@
+//! Parts on the disk of a log node (P11.5): units are read on request, the disk may have lost some, and holders answer
+//! writers no faster than the disk takes what they send.
+
+use super::{PositionParts, UnitRef, is_sound, to_wire};
+use crate::context::Context;
+use crate::disk_log::{DiskLog, Wanted};
+use crate::interface::{Channel, Out};
+use crate::mark::Mark;
+use paritas_base::configuration::Configuration;
+use paritas_base::{Incarnation, NodeId, StreamId};
+use paritas_large::PartId;
+use paritas_paritylog::Key;
+use paritas_store::Arena;
+use paritas_wire::peer::{Message, PartState};
+use std::collections::BTreeSet;
+
+/// What a holder answers to the question for a unit.
+pub(crate) enum Answered {
+    /// At once: sum and bytes, or that it does not have the unit.
+    Now(Option<(u32, Vec<u8>)>),
+    /// When the disk has read it.
+    Later,
+}
+
+impl PositionParts {
+    /// Begins to read a unit of the disk, for a peer or for the scrub. `None` if the unit is not on the disk; false if
+    /// too many reads wait.
+    pub(super) fn read_disk<O: Out>(
+        &self,
+        cx: &mut Context<'_, O>,
+        id: PartId,
+        unit: u32,
+        to: Option<(NodeId, Incarnation, u64)>,
+    ) -> Option<bool> {
+        let (stored, ..) = self.keeper.stored(cx.shared.arena.chunk_bytes() as u32, &id, unit)?;
+        let UnitRef::Disk(key) = *stored else { return None };
+        let disk = cx.shared.disk.as_mut()?;
+        Some(disk.read(key, Wanted::Unit { id, unit, to }))
+    }
+
+    /// The disk has read a unit, or cannot. Returns sum and bytes if they are those of the unit that is kept now.
+    pub(crate) fn on_read<'b, O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        key: Key,
+        (id, unit): (PartId, u32),
+        bytes: Option<&'b [u8]>,
+    ) -> Option<(u32, &'b [u8])> {
+        let unit_bytes = cx.shared.arena.chunk_bytes();
+        let (stored, length, sum) = self.keeper.stored(unit_bytes as u32, &id, unit)?;
+        if *stored != UnitRef::Disk(key) {
+            return None;
+        }
+        let bytes = bytes.and_then(|bytes| bytes.get(..length as usize));
+        let bytes = bytes.filter(|bytes| is_sound(unit_bytes, sum, bytes));
+        if bytes.is_none() {
+            self.lose_units(cx, &BTreeSet::from([key]));
+        }
+        bytes.map(|bytes| (sum, bytes))
+    }
+
+    /// The disk has lost these units, of this position or of others. Parts that are kept are repaired (P14.12).
+    pub(crate) fn lose_units<O: Out>(&mut self, cx: &mut Context<'_, O>, keys: &BTreeSet<Key>) {
+        let mut lost = Vec::new();
+        for (id, unit, stored) in self.keeper.units_mut() {
+            if let UnitRef::Disk(key) = *stored
+                && keys.contains(&key)
+            {
+                *stored = UnitRef::Lost;
+                if let Some(disk) = &mut cx.shared.disk {
+                    disk.log.remove(key);
+                }
+                lost.push((id, unit));
+            }
+        }
+        for (id, unit) in lost {
+            cx.out.mark(Mark::UnitLostByDisk);
+            self.check(cx, id, unit);
+        }
+    }
+
+    /// Answers a writer: at once, or when the disk has caught up.
+    pub(crate) fn answer_put<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        configuration: &Configuration,
+        id: PartId,
+        to: (NodeId, Incarnation),
+        state: PartState,
+    ) {
+        if cx.shared.disk.as_mut().is_some_and(DiskLog::holds_acks) {
+            cx.out.mark(Mark::UnitAnswerHeld);
+            self.held_answers.insert(id, (to, state));
+        } else {
+            // What is known of a part now is all that its writer needs.
+            self.held_answers.remove(&id);
+            send_state(cx, configuration, id, to, state);
+        }
+    }
+
+    /// Sends the answers that were held back, if the disk has caught up.
+    pub(super) fn send_held_answers<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
+        if self.held_answers.is_empty() || cx.shared.disk.as_mut().is_some_and(DiskLog::holds_acks) {
+            return;
+        }
+        for (id, (to, state)) in core::mem::take(&mut self.held_answers) {
+            send_state(cx, configuration, id, to, state);
+        }
+    }
+
+    /// Keys of its units in the parity log.
+    pub fn logged_keys(&self) -> impl Iterator<Item = Key> {
+        self.keeper.units().filter_map(|stored| match stored {
+            UnitRef::Disk(key) => Some(*key),
+            UnitRef::Memory(_) | UnitRef::Lost => None,
+        })
+    }
+
+    /// Whether a unit is kept here and is known to have wrong bytes, or none.
+    pub fn is_wrong(&self, arena: &Arena, id: &PartId, unit: u32) -> bool {
+        let stored = self.keeper.stored(arena.chunk_bytes() as u32, id, unit);
+        stored.is_some_and(|(stored, length, sum)| match *stored {
+            UnitRef::Memory(slot) => {
+                let bytes = arena.bytes(slot).get(..length as usize);
+                bytes.is_none_or(|bytes| !is_sound(arena.chunk_bytes(), sum, bytes))
+            }
+            UnitRef::Disk(_) => false,
+            UnitRef::Lost => true,
+        })
+    }
+}
+
+fn send_state<O: Out>(
+    cx: &mut Context<'_, O>,
+    configuration: &Configuration,
+    id: PartId,
+    to: (NodeId, Incarnation),
+    state: PartState,
+) {
+    let stream = StreamId {
+        list: configuration.list,
+        x: id.x,
+    };
+    let message = Message::PartState {
+        name: to_wire(id.name),
+        question: 0,
+        state,
+    };
+    cx.send_to(to.0, to.1, Channel::Bulk, stream, configuration.epoch, &message);
+}
