@@ -38,10 +38,12 @@ impl World {
         let placement = record.placement(positions).map_err(|error| format!("B1: {error}"))?;
         let group = record.data_group.bits();
         let layout = self.layout_of(record).ok_or("B1: a body of no length")?;
-        let body = self.body(configuration, x, record, placement).ok_or(format!(
-            "B1: not all data of group {group:x} of stream {} is there",
-            x.0
-        ))?;
+        let Some(body) = self.body(configuration, x, record, placement) else {
+            return Err(format!(
+                "B1: not all data of group {group:x} of stream {} is there",
+                x.0
+            ));
+        };
         let parts: Vec<Part> = placement.parts().collect();
         let mut writer = Writer::new(layout, placement);
         let (mut at, mut wrong) = (0, None);
