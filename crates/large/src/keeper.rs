@@ -218,6 +218,10 @@ impl<U: core::fmt::Debug> Keeper<U> {
             return Put::Broken;
         }
         if held.is_full(unit_bytes) {
+            if held.has_lost(memory) {
+                self.drop_part(memory, &id);
+                return Put::Broken;
+            }
             held.state = State::Kept;
             let check = held.check();
             self.unfinished.remove(&id);
@@ -535,8 +539,8 @@ impl<U: core::fmt::Debug> Keeper<U> {
         }
         let check = held.check();
         let is_sealed = held.record.checks.iter().any(|check| *check != 0);
-        if is_sealed && check != held.record.check_of(&held.part) {
-            // A source had wrong bytes. It is made again from the beginning.
+        if (is_sealed && check != held.record.check_of(&held.part)) || held.has_lost(memory) {
+            // A source had wrong bytes, or the disk has lost units. It is made again from the beginning.
             let record = held.record.clone();
             self.drop_part(memory, &id);
             self.owed.insert(id, Some(record));
@@ -715,6 +719,12 @@ impl<U> Held<U> {
         self.units.push(unit);
         self.sums.push(sum_of(bytes, memory.unit_bytes()));
         true
+    }
+
+    /// Whether the disk has lost a unit.
+    fn has_lost<M: Units<Unit = U>>(&self, memory: &M) -> bool {
+        let is_lost = |unit| memory.stored(unit, 0) == Stored::Lost;
+        self.units.iter().any(is_lost)
     }
 
     /// CRC32C of the sums of its units: the check that the value's record has.

@@ -302,6 +302,11 @@ impl ParityLog {
         (self.chains.len() * chain + self.records() * piece) as u64
     }
 
+    /// All chunks, in no order.
+    pub fn keys(&self) -> impl Iterator<Item = Key> {
+        self.chains.keys().copied()
+    }
+
     /// The chunks of a list, in order.
     pub fn keys_of(&self, list: ListId) -> Vec<Key> {
         let mut keys: Vec<Key> = self.chains.keys().filter(|key| key.list == list).copied().collect();

@@ -80,16 +80,19 @@ pub struct Shared {
 
 impl Shared {
     /// Whether a chunk can have this number. Tables grow with stripe numbers, and frames must not make them grow
-    /// without limit. An owner has no more chunks than its memory takes, and may have more memory than this node.
+    /// without limit. An owner has no more chunks than its memory takes, and may have more memory than this node. Other
+    /// bits are those of no stripe.
     pub(crate) fn can_exist(&self, stripe: Stripe) -> bool {
         let on_disk = self.disk.as_ref().map_or(0, |disk| disk.log.chunks_max());
-        stripe.number()
-            < self
-                .arena
-                .slots_max()
-                .max(on_disk)
-                .saturating_mul(4)
-                .max(STRIPES_ALWAYS)
+        let has_flags = stripe.0 & !(Stripe::INDEX_BIT | Stripe::NUMBER_MAX) != 0;
+        !has_flags
+            && stripe.number()
+                < self
+                    .arena
+                    .slots_max()
+                    .max(on_disk)
+                    .saturating_mul(4)
+                    .max(STRIPES_ALWAYS)
     }
 
     /// Chunks of memory that neither writers nor background work may take ([`paritas_store::Budget::set_headroom`]).

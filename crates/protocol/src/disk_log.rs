@@ -28,7 +28,7 @@ pub(crate) struct DiskLog {
     next_unit: u32,
     /// Units of large values.
     units: u32,
-    /// Counts chunks and decides who may take one. Valid chunks of all positions count as used.
+    /// Counts chunks and decides who may take one. Valid chunks of all positions count as used, and units.
     budget: Budget,
     /// Some position does not know yet what it has to refill.
     learns: bool,
@@ -76,10 +76,10 @@ impl DiskLog {
     /// Of a log, which may have chunks of an earlier incarnation. Those that no position takes up are dropped at
     /// `until`. Its units are dropped at once: they belonged to a tenure that is over (P14.4).
     pub(crate) fn new(mut log: ParityLog, until: Time) -> Self {
-        for list in log.lists() {
-            let units = log.keys_of(list).into_iter().filter(|key| key.is_unit());
-            units.for_each(|key| log.remove(key));
-        }
+        let mut units: Vec<Key> = log.keys().filter(|key| key.is_unit()).collect();
+        // Slots are used again in the order in which they become free.
+        units.sort_unstable();
+        units.into_iter().for_each(|key| log.remove(key));
         let mut lists = log.lists();
         lists.sort_unstable();
         Self {
@@ -194,10 +194,20 @@ impl DiskLog {
             return None;
         }
         self.units += 1;
+        Some(self.write_unit(list, position, bytes))
+    }
+
+    /// Writes a unit that has its space already.
+    pub(crate) fn write_unit(&mut self, list: ListId, position: Position, bytes: &[u8]) -> Key {
         let key = self.free_key(list);
         self.log
             .put_extents(key, position, Content::default(), Extents::whole(bytes.to_vec()));
-        Some(key)
+        key
+    }
+
+    /// Units that may be stored for parts that are made. What refills of parity still need is left to them.
+    pub(crate) fn room_for_making(&self) -> u32 {
+        if self.learns { 0 } else { self.budget.unclaimed() }
     }
 
     /// A key that no unit has.
@@ -221,9 +231,10 @@ impl DiskLog {
     }
 
     /// Reads a chunk for `wanted`. One read answers every request that arrives during it: the log gives the chunk as it
-    /// is at the end of the read. False, and nothing is done, if `READS_MAX` requests wait.
+    /// is at the end of the read. False, and nothing is done, if `READS_MAX` requests wait; for a unit, half of that.
     pub(crate) fn read(&mut self, key: Key, wanted: Wanted) -> bool {
-        if self.wanted >= READS_MAX {
+        let most = if key.is_unit() { READS_MAX / 2 } else { READS_MAX };
+        if self.wanted >= most {
             return false;
         }
         self.wanted += 1;

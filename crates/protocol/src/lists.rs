@@ -51,7 +51,7 @@ pub struct List {
     /// The node's roles in it, at most [`Configuration::POSITIONS_OF_A_NODE_MAX`]: one, and one more if the node is a
     /// stand-in (P10.5). At most one is at a parity position, so that a message finds its role by kind and stream.
     pub roles: Vec<Role>,
-    /// Parts of large values at the positions of these roles, except positions on log nodes (P14).
+    /// Parts of large values at the positions of these roles (P14).
     pub parts: Vec<PositionParts>,
 }
 

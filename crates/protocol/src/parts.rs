@@ -367,9 +367,11 @@ impl PositionParts {
         let Some((id, unit)) = self.keeper.next_to_check() else {
             return Step::Ended;
         };
-        // A unit that cannot be read now is left to the next pass.
-        if self.read_disk(cx, id, unit, None).is_none() {
-            self.check(cx, id, unit);
+        match self.read_disk(cx, id, unit, None) {
+            Some(true) => {}
+            // It is left to the next pass.
+            Some(false) => cx.shared.scrub.partial = true,
+            None => self.check(cx, id, unit),
         }
         Step::Checked
     }
@@ -400,16 +402,8 @@ impl PositionParts {
             && let Some(owner) = configuration.tenure(fetching.part.x)
         {
             // The owner may wait for it.
-            let stream = StreamId {
-                list: configuration.list,
-                x: fetching.part.x,
-            };
-            let message = Message::PartState {
-                name: to_wire(fetching.part.name),
-                question: 0,
-                state: PartState::Kept(check),
-            };
-            cx.send(&owner, Channel::Bulk, stream, configuration.epoch, &message);
+            let to = (owner.node, owner.incarnation);
+            self.answer_put(cx, configuration, fetching.part, to, PartState::Kept(check));
         }
         self.fetch(cx, configuration);
         true

@@ -406,8 +406,9 @@ impl Replica {
             Role::Member(member) => member.refill.next_deadline(),
         });
         let owns = self.lists.roles().any(|role| matches!(role, Role::Owner(_)));
-        // Unread frames between roles of this node are due at once.
-        let own_frames = (!self.shared.own_frames.is_empty()).then_some(Time(0));
+        // Unread frames between roles of this node, and memory to be given back, are due at once.
+        let is_unfinished = !self.shared.own_frames.is_empty() || self.shared.arena.surplus() > 0;
+        let own_frames = is_unfinished.then_some(Time(0));
         let scrubs = self.shared.parameters.scrub_rate.is_some() || self.shared.scrub.repairs;
         let scrub = (scrubs && self.lists.roles().next().is_some()).then_some(self.shared.scrub.next_at);
         let housekeep = (self.housekeep_at != Time(0)).then_some(self.housekeep_at);

@@ -46,6 +46,8 @@ pub struct Arena {
     free: Vec<FreeSlot>,
     /// Free slots whose memory has been given back.
     returned: u32,
+    /// The operating system takes no memory back.
+    cannot_return: bool,
     /// Lent slots, oldest first; `None` if the loan has ended. `lent_first` is the loan number of the first entry,
     /// `lent_count` the number of loans that have not ended.
     lent: VecDeque<Option<ChunkRef>>,
@@ -129,6 +131,7 @@ impl Arena {
             ahead: 0,
             free: Vec::new(),
             returned: 0,
+            cannot_return: false,
             lent: VecDeque::new(),
             lent_first: 0,
             lent_count: 0,
@@ -340,33 +343,48 @@ impl Arena {
 
     /// Puts a slot among the free ones.
     fn put_back(&mut self, slot: ChunkRef) {
+        self.free.push(FreeSlot {
+            slot: slot.0,
+            returned: false,
+        });
+    }
+
+    /// Free slots whose memory is to be given back to the operating system. A hundredth of all slots may stay.
+    pub fn surplus(&self) -> u32 {
         let kept = self.free.len() as u32 - self.returned;
-        let give_back = self.chunk_bytes >= 4096 && kept > self.touched / 100;
-        if give_back {
-            let at = self.bytes_mut(slot).as_mut_ptr();
-            // SAFETY: the range is one slot of our mapping that is no longer used, and page-aligned because
-            // slots are whole pages from the mapping's start. Its bytes read as zeros afterwards.
-            let done = unsafe { libc::madvise(at.cast(), self.chunk_bytes, libc::MADV_DONTNEED) } == 0;
-            if done {
-                self.returned += 1;
+        match self.chunk_bytes >= 4096 && !self.cannot_return {
+            true => kept.saturating_sub(self.touched / 100),
+            false => 0,
+        }
+    }
+
+    /// Gives the memory of some free slots back, at most `slots_max`. It takes about as long as clearing them, so that
+    /// freeing a value of many slots must not do it at once. Slots that adjoin are given back together.
+    pub fn give_back(&mut self, slots_max: u32) {
+        let count = self.surplus().min(slots_max) as usize;
+        // Given back slots lie at the bottom, so that resident ones are used first.
+        let (from, chunk_bytes) = (self.returned as usize, self.chunk_bytes);
+        let Some(given) = self.free.get_mut(from..from + count) else {
+            return;
+        };
+        given.sort_unstable_by_key(|free| free.slot);
+        let runs: Vec<(u32, usize)> = given
+            .chunk_by(|one, next| one.slot + 1 == next.slot)
+            .filter_map(|run| Some((run.first()?.slot, run.len())))
+            .collect();
+        for (slot, slots) in runs {
+            let at = self.bytes_mut(ChunkRef(slot)).as_mut_ptr();
+            // SAFETY: the range is slots of our mapping that are no longer used, and page-aligned because slots are
+            // whole pages from the mapping's start. Its bytes read as zeros afterwards.
+            if unsafe { libc::madvise(at.cast(), slots * chunk_bytes, libc::MADV_DONTNEED) } != 0 {
+                self.cannot_return = true;
+                return;
             }
-            // Given back slots lie at the bottom, so that resident ones are used first.
-            let place = if done { 0 } else { self.free.len() };
-            self.free.push(FreeSlot {
-                slot: slot.0,
-                returned: done,
-            });
-            let last = self.free.len() - 1;
-            if place != last {
-                // Order among given-back slots does not matter: swap instead of shifting all.
-                let boundary = (self.returned - 1) as usize;
-                self.free.swap(boundary, last);
+            let first = self.returned as usize;
+            for free in &mut self.free[first..first + slots] {
+                free.returned = true;
             }
-        } else {
-            self.free.push(FreeSlot {
-                slot: slot.0,
-                returned: false,
-            });
+            self.returned += slots as u32;
         }
     }
 
@@ -435,7 +453,11 @@ mod tests {
         for slot in slots {
             arena.give(slot, Part::Free);
         }
-        assert_eq!(arena.used(), 0);
+        assert_eq!((arena.used(), arena.surplus()), (0, 297));
+        arena.give_back(100);
+        assert_eq!((arena.resident_bytes(), arena.surplus()), (200 * 4096, 197));
+        arena.give_back(u32::MAX);
+        assert_eq!(arena.surplus(), 0);
         assert!(
             arena.resident_bytes() <= 4 * 4096,
             "all but about 1 % goes back to the system"
@@ -488,6 +510,7 @@ mod tests {
         for slot in &slots[..4] {
             arena.give(*slot, Part::Free);
         }
+        arena.give_back(u32::MAX);
         assert!(arena.resident_bytes() < 33 * (64 << 10), "some has gone back");
         assert!(arena.next_huge().is_none());
         (0..4).for_each(|_| assert!(arena.take(Part::Free).is_some()));

@@ -94,6 +94,12 @@ impl Budget {
         u64::from(most).saturating_sub(spent) as u32
     }
 
+    /// Chunks that are neither used nor promised, and that no rebuild needs.
+    pub fn unclaimed(&self) -> u32 {
+        let claimed = u64::from(self.used) + u64::from(self.reserved) + u64::from(self.backlog);
+        u64::from(self.capacity).saturating_sub(claimed) as u32
+    }
+
     /// Whether more is used and reserved than writers may fill.
     pub fn is_over(&self) -> bool {
         u64::from(self.used) + u64::from(self.reserved) > u64::from(self.limit)

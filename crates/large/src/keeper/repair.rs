@@ -3,7 +3,7 @@
 //! replaced. The other units of the part are given to readers meanwhile.
 
 use super::make::{Fetch, Maker};
-use super::{Held, Keeper, PartId, State, Units, sum_of};
+use super::{Held, Keeper, PartId, State, Stored, Units, sum_of};
 use crate::Record;
 use core::ops::Bound;
 use std::sync::Arc;
@@ -93,9 +93,18 @@ impl<U: core::fmt::Debug> Keeper<U> {
             }
         });
         if *next > *wrong {
+            // Others may have been lost meanwhile.
+            let is_lost = |(_, unit): &(u32, &U)| memory.stored(unit, 0) == Stored::Lost;
+            let lost = (0..).zip(&*units).filter(is_lost).map(|(unit, _)| unit).last();
             *state = State::Kept;
             self.unfinished.remove(&id);
-            self.begin_owed(memory);
+            match lost {
+                Some(lost) => {
+                    let record = held.record.clone();
+                    self.repair(unit_bytes, id, &record, lost);
+                }
+                None => self.begin_owed(memory),
+            }
         }
         self.repaired += replaced;
     }
@@ -113,6 +122,11 @@ impl<U: core::fmt::Debug> Keeper<U> {
     pub fn units_mut(&mut self) -> impl Iterator<Item = (PartId, u32, &mut U)> {
         let parts = self.parts.iter_mut();
         parts.flat_map(|(id, held)| (0..).zip(&mut held.units).map(|(unit, stored)| (*id, unit, stored)))
+    }
+
+    /// A unit of a part, kept or not, for a host whose disk has lost it.
+    pub fn unit_mut(&mut self, id: &PartId, unit: u32) -> Option<&mut U> {
+        self.parts.get_mut(id)?.units.get_mut(unit as usize)
     }
 
     /// A unit that is kept: its memory, its length in bytes, and its sum.

@@ -54,12 +54,20 @@ impl PositionParts {
         let bytes = bytes.and_then(|bytes| bytes.get(..length as usize));
         let bytes = bytes.filter(|bytes| is_sound(unit_bytes, sum, bytes));
         if bytes.is_none() {
-            self.lose_units(cx, &BTreeSet::from([key]));
+            if let Some(stored) = self.keeper.unit_mut(&id, unit) {
+                *stored = UnitRef::Lost;
+            }
+            if let Some(disk) = &mut cx.shared.disk {
+                disk.log.remove(key);
+            }
+            cx.out.mark(Mark::UnitLostByDisk);
+            self.check(cx, id, unit);
         }
         bytes.map(|bytes| (sum, bytes))
     }
 
-    /// The disk has lost these units, of this position or of others. Parts that are kept are repaired (P14.12).
+    /// The disk has lost these units, of this position or of others. Parts that are kept are repaired (P14.12); others
+    /// are given up when they have all units.
     pub(crate) fn lose_units<O: Out>(&mut self, cx: &mut Context<'_, O>, keys: &BTreeSet<Key>) {
         let mut lost = Vec::new();
         for (id, unit, stored) in self.keeper.units_mut() {
@@ -67,13 +75,11 @@ impl PositionParts {
                 && keys.contains(&key)
             {
                 *stored = UnitRef::Lost;
-                if let Some(disk) = &mut cx.shared.disk {
-                    disk.log.remove(key);
-                }
                 lost.push((id, unit));
             }
         }
-        for (id, unit) in lost {
+        // The last one first: one repair of a part then replaces all of its units.
+        for (id, unit) in lost.into_iter().rev() {
             cx.out.mark(Mark::UnitLostByDisk);
             self.check(cx, id, unit);
         }

@@ -75,11 +75,10 @@ impl Units for PartMemory<'_> {
     fn room(&self) -> u64 {
         u64::from(match self {
             Self::Memory { arena, purpose } => arena.available(*purpose),
-            // A refill of parity on a disk always begins. A part is begun only if it fits.
-            Self::Disk { disk, purpose, .. } => {
-                let budget = disk.budget();
-                budget.available(*purpose).min(budget.available(Purpose::Demand))
-            }
+            Self::Disk { disk, purpose, .. } => match purpose {
+                Purpose::Rebuild => disk.room_for_making(),
+                _ => disk.budget().available(*purpose),
+            },
         })
     }
 
@@ -117,12 +116,9 @@ impl Units for PartMemory<'_> {
                     place.copy_from_slice(bytes);
                 }
             }
-            // A record is never changed: another one takes its place.
-            (memory, _) => {
-                if let Some(other) = memory.store(bytes) {
-                    memory.free(core::mem::replace(unit, other));
-                }
-            }
+            (Self::Disk { disk, at, .. }, UnitRef::Lost) => *unit = UnitRef::Disk(disk.write_unit(at.0, at.1, bytes)),
+            // A record is never changed.
+            _ => {}
         }
     }
 

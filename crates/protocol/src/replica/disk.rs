@@ -76,7 +76,9 @@ impl Replica {
             shared: &mut self.shared,
         };
         let (units, lost): (Vec<Key>, Vec<Key>) = lost.into_iter().partition(|key| key.is_unit());
-        let units = BTreeSet::from_iter(units);
+        // Who reads a unit that is lost looks after it.
+        let is_read = |key: &Key| reads.iter().any(|(read, ..)| read == key);
+        let units: BTreeSet<Key> = units.into_iter().filter(|key| !is_read(key)).collect();
         for list in units.iter().map(|key| key.list).collect::<BTreeSet<ListId>>() {
             let parts = self.lists.get_mut(list).map(|list| &mut list.parts);
             for held in parts.into_iter().flatten() {

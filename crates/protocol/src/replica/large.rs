@@ -2,6 +2,7 @@
 //! (P14).
 
 use crate::context::Context;
+use crate::disk_log::DiskLog;
 use crate::interface::{Channel, Out};
 use crate::lists::{List, Role};
 use crate::parts::{Answered, PositionParts, from_wire, record_of, state_of, to_wire};
@@ -47,6 +48,11 @@ fn answer<O: Out>(
     cx.send_to(to.0, to.1, Channel::Bulk, stream, configuration.epoch, &message);
 }
 
+/// Whether the disk of this node is behind. Then it answers no questions about parts (P11.5); they are asked again.
+fn is_behind<O: Out>(cx: &mut Context<'_, O>) -> bool {
+    cx.shared.disk.as_mut().is_some_and(DiskLog::holds_acks)
+}
+
 /// A message that counts only under the installed epoch. False if it is none about parts.
 pub(super) fn on_fenced<O: Out>(
     cx: &mut Context<'_, O>,
@@ -68,7 +74,7 @@ pub(super) fn on_fenced<O: Out>(
             let (Some(owner), Some(name), Some(record)) = (owner, from_wire(name), record_of(record)) else {
                 return true;
             };
-            if owner.term() != term {
+            if owner.term() != term || is_behind(cx) {
                 return true;
             }
             let state = match holder_of(cx, list, &record, name) {
@@ -81,6 +87,9 @@ pub(super) fn on_fenced<O: Out>(
             let (Some(_), Some(name), Some(record)) = (owner, from_wire(name), record_of(record)) else {
                 return true;
             };
+            if is_behind(cx) {
+                return true;
+            }
             let state = match holder_of(cx, list, &record, name) {
                 Some((_, held)) => state_of(held.on_make(cx, stream.x, name, &record)),
                 None => PartState::Unknown,

@@ -11,11 +11,15 @@ use paritas_base::configuration::Configuration;
 use paritas_base::hash_slots::HandOff;
 use paritas_base::{Clock, StreamId};
 
+/// Most free chunks whose memory is given back to the operating system in one turn: some 100 µs.
+const GIVEN_BACK_MAX: u32 = 16;
+
 impl Replica {
     /// Counts the memory (`front_bytes`: what the front end holds), tells the coordinator of silent peers, and sets the
     /// pace of rebuilds. Before: events were handled. After: limits and pace are those that hold for this turn.
     #[inline]
     pub fn measure(&mut self, now: Clock, front_bytes: impl FnOnce() -> u64, out: &mut impl Out) {
+        self.shared.arena.give_back(GIVEN_BACK_MAX);
         self.account(now.mono, front_bytes);
         self.watch(now.mono, out);
         let (mut under_way, mut absent, mut unfilled, mut unfilled_on_disk) = (0, 0u32, 0, 0);
