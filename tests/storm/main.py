@@ -47,7 +47,8 @@ def arguments():
     parser.add_argument("--round", type=float, default=20, help="seconds of faults before the histories are checked")
     parser.add_argument("--act", type=float, default=5, help="minutes of one cluster; then another is started")
     parser.add_argument("--memory", default="256mb")
-    parser.add_argument("--large", type=float, default=0.0, help="part of the values that are longer than 64 KiB, up to 4 MB")
+    parser.add_argument("--large", type=float, default=0.0, help="part of the values that are longer than 64 KiB")
+    parser.add_argument("--large-max", type=int, default=4_000_000, metavar="BYTES", help="about the most bytes of a value")
     parser.add_argument("--hosts", action="store_true", help="each node in a network namespace of its own, with cut and bad links; needs root")
     parser.add_argument("--only", action="append", default=[], choices={**Faults.BLOWS, **Faults.OF_HOSTS}, help="only this fault; may be repeated")
     parser.add_argument("--until-bad", action="store_true", help="for broken builds: end at the first violation, which then counts as success")
@@ -217,7 +218,7 @@ class Storm:
 
 def main():
     options = arguments()
-    LARGE["part"] = options.large
+    LARGE.update(part=options.large, bytes_max=options.large_max)
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
     print(
         f"storm: SEED={options.seed} COMMIT={commit.stdout.strip() or 'unknown'} "

@@ -36,9 +36,10 @@ MIX = {
 }
 
 
-# The part of the values that lie in parts, and their lengths (`--large`).
-LARGE = {"part": 0.0}
-LARGE_BYTES = (66_000, 130_000, 500_000, 1_500_000, 4_000_000)
+# The part of the values that lie in parts, and the most bytes that one has (`--large`, `--large-max`).
+LARGE = {"part": 0.0, "bytes_max": 4_000_000}
+# Their lengths, each half as often as the one before.
+LARGE_BYTES = (66_000, 130_000, 500_000, 1_500_000, 4_000_000, 16_000_000, 64_000_000)
 
 
 def is_large(number):
@@ -49,7 +50,9 @@ def value_of(number):
     """The value with this number: any length, and bytes that a reader can check."""
     draw = random.Random(number)
     if is_large(number):
-        length = draw.choice(LARGE_BYTES) + draw.randrange(2_000)
+        lengths = [length for length in LARGE_BYTES if length <= LARGE["bytes_max"]]
+        weights = [1 / 2**n for n in range(len(lengths))]
+        length = draw.choices(lengths, weights)[0] + draw.randrange(2_000)
         unit = f"{number:x}."[::-1]
         return f"{number}:" + unit * (length // len(unit))
     length = draw.choice([0, draw.randrange(40), draw.randrange(400), draw.randrange(3_000)])
