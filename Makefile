@@ -40,7 +40,7 @@ verify:
 
 unit-test:
 	$(say)
-	PARITAS_REQUIRE_ISAL=1 cargo test --workspace
+	PARITAS_REQUIRE_ISAL=1 cargo test --workspace --no-fail-fast
 
 # The Java client of HDFS with its unit tests, and the jars of an HDFS for `files-test`. Maven downloads them once.
 java-test: tools
