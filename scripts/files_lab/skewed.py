@@ -22,6 +22,8 @@ class Experiment:
 
     def __init__(self, name, title, wanted, claims, nodes=NODES, blocks=None, size=100, moves_every=None, clients=1):
         self.name, self.title, self.wanted, self.claims = name, title, wanted, claims
+        # The name of its tables. A simulation has taken that of `strategies`.
+        self.tables = "pocache-strategies-hdfs" if name == "strategies" else f"pocache-{name}"
         # Blocks of the cache.
         self.nodes, self.size = nodes, size
         # Reads after which another node is slow.
@@ -104,7 +106,7 @@ def run(stage, experiment, seeds, reads, out):
         else:
             believe = [system for system in played if system.name in ("DC1", "OR")]
             play(stage, world, played, seed, reads, rows, experiment.straggler(seed), believe)
-        write(out / f"pocache-{experiment.name}-reads.csv", rows)
+        write(out / f"{experiment.tables}-reads.csv", rows)
         print(f"seed {seed}", flush=True)
     save(experiment, rows, out)
 
@@ -170,13 +172,13 @@ def save(experiment, rows, out):
                        "off %": f"{percent:.1f}", "paper": text, "verdict": said})
     for line in (*summary, *claims):
         print(line, flush=True)
-    write(out / f"pocache-{experiment.name}.csv", summary)
-    write(out / f"pocache-{experiment.name}-verdicts.csv", claims)
+    write(out / f"{experiment.tables}.csv", summary)
+    write(out / f"{experiment.tables}-verdicts.csv", claims)
     values = {}
     for line in summary:
         for what, spread in (("mean", line["means of seeds"]), ("p95", line["p95 of seeds"])):
             low, high = map(float, spread.split(" to "))
             middle = min(max(float(line[f"{what} s"]), low), high)
             values[line["system"], what] = middle, low, high
-    bars(out / f"pocache-{experiment.name}.png", f"{experiment.title}; bars: least and most of the seeds",
+    bars(out / f"{experiment.tables}.png", f"{experiment.title}; bars: least and most of the seeds",
          list(experiment.wanted), ["mean", "p95"], values, "seconds")
