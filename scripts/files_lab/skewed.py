@@ -15,6 +15,8 @@ FILES = 100
 # Reads that are not timed and go before, so that popular files have copies in SR's cache.
 WARM_UPS = 200
 PASSES = 3
+# The paper says only that it is the lowest. Less than 3 % is within what seeds differ.
+LOWEST = (3, 100)
 
 
 class Experiment:
@@ -70,8 +72,8 @@ EXPERIMENTS = {each.name: each for each in (
                [("p95 s", "LRU", (72.1, 75.8)), ("p95 s", "ARC", (84.2, 86.3)), ("p95 s", "LFU", (83.5, 85.7))],
                nodes=10, size=40),
     Experiment("strategies", "POCache experiment 14: copies and parity, caches of 40 blocks, one straggler",
-               ("SR", "DC1", "DC2", "OR", "paritas"), [("mean s", "SR", (0, 100)), ("mean s", "DC1", (0, 100)),
-                                                       ("mean s", "DC2", (0, 100)), ("mean s", "OR", (0, 100))], size=40),
+               ("SR", "DC1", "DC2", "OR", "paritas"), [("mean s", baseline, LOWEST) for baseline in ("SR", "DC1", "DC2", "OR")],
+               size=40),
     Experiment("clients", "POCache experiment 5: four clients at once, one straggler, contiguous", ("vanilla", "SR", "paritas"),
                [("mean s", "vanilla", (41.1, 57.3)), ("p95 s", "vanilla", (32.6, 55.4))], clients=4),
     Experiment("moving", "POCache experiment 16: 28 nodes, a straggler that moves, cache of 40 blocks, contiguous",
@@ -167,7 +169,7 @@ def save(experiment, rows, out):
     for what, baseline, paper in experiment.claims:
         percent = off(summary, ours(experiment, baseline), baseline, what)
         said = verdict(percent, paper, 0)
-        text = f"{paper[0]} to {paper[1]} % off" if paper != (0, 100) else "lowest latency"
+        text = f"{paper[0]} to {paper[1]} % off" if paper != LOWEST else "lowest latency"
         claims.append({"what": what.removesuffix(" s"), "of": ours(experiment, baseline), "against": baseline,
                        "off %": f"{percent:.1f}", "paper": text, "verdict": said})
     for line in (*summary, *claims):
