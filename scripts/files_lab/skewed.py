@@ -6,7 +6,7 @@ import threading
 
 from . import workload
 from .report import bars, verdict, write
-from .workload import World, off, play, summarise, systems
+from .workload import World, off, plain, play, summarise, systems
 
 MBIT = 200
 BLOCK_MIB = 4
@@ -43,7 +43,7 @@ class Experiment:
         settings = {"blocks": self.size, "block": f"{BLOCK_MIB}mb"}
         found = {}
         for name in self.wanted:
-            mount = name.replace(" ", "-")
+            mount = plain(name)
             kind = name.split()[0]
             if kind in ("vanilla", "parallel", "hedged", "OR"):
                 continue
@@ -91,7 +91,7 @@ def ours(experiment, baseline):
 
 def run(stage, experiment, seeds, reads, out):
     hedger = None
-    modes = {name.replace(" ", "-"): workload.mode(stage, name, name.replace(" ", "-"))
+    modes = {plain(name): workload.mode(stage, name, plain(name))
              for name in experiment.wanted if name != "hedged"}
     reader = stage.reader(modes, heap="1200m")
     if "hedged" in experiment.wanted:
