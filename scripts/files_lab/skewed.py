@@ -89,7 +89,7 @@ def ours(experiment, baseline):
     return "paritas striped" if baseline.endswith("striped") else "paritas"
 
 
-def run(stage, experiment, seeds, reads, out):
+def run(stage, experiment, seeds, reads, out, warm_ups=WARM_UPS):
     hedger = None
     modes = {plain(name): workload.mode(stage, name, plain(name))
              for name in experiment.wanted if name != "hedged"}
@@ -100,7 +100,7 @@ def run(stage, experiment, seeds, reads, out):
     world = World(stage, experiment.blocks, BLOCK_MIB)
     played = systems(stage, reader, experiment.wanted, hedger)
     world.write(reader, sorted({system.layout for system in played}))
-    warm(stage, experiment, world, played)
+    warm(stage, experiment, world, played, warm_ups)
     rows = []
     for seed in seeds:
         if others:
@@ -137,7 +137,7 @@ def together(stage, world, played, readers, seed, reads, rows, slow):
             thread.join()
 
 
-def warm(stage, experiment, world, played):
+def warm(stage, experiment, world, played, warm_ups):
     """Reads that do not count. Where the cache has room for all files, each file's parity is made, as the paper's writers do.
     Where it has not, and for copies, the files are drawn by the same law as those that count."""
     draw = random.Random(0)
@@ -157,7 +157,7 @@ def warm(stage, experiment, world, played):
             print(f"{stage.status(system.mode)['commits']} of {len(world.blocks)} files have parity", flush=True)
         else:
             stage.unshaped()
-            for _ in range(WARM_UPS):
+            for _ in range(warm_ups):
                 system.read(stage, world.next_file(draw), quiet=False)
                 system.reader.ok("settle", system.mode)
     stage.rates()
