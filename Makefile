@@ -26,7 +26,7 @@ run:
 	$(TARGET)/release/paritas dev $(ARGS)
 
 # Everything that has to pass before a change lands.
-test: tools verify unit-test java-test simulator-test mutant-test black-box-test storm-test
+test: tools verify unit-test java-test simulator-test mutant-test black-box-test files-smoke storm-test
 
 tools:
 	$(say)
@@ -115,6 +115,7 @@ files-test: java-test release
 	$(call hdfs-tests,$(ARGS))
 
 # The shortest of them: a file with an erasure-coding policy and a hedged read, each with a DataNode that stands still.
+# Where there is no Java, pytest says that it skips them, and why.
 files-smoke: java-test release
 	$(say)
 	$(call hdfs-tests,-k "erasure or position_is_hedged")

@@ -11,6 +11,11 @@ ZIPF = 0.9
 WHOLE = [PARITAS, "fs.paritas.read.policy=whole-file", f"fs.paritas.k={K}", "fs.paritas.min.file=1m"]
 
 
+def plain(name):
+    """A system's name as that of a mode and of a mount, which has letters, digits and dashes only."""
+    return name.replace(" ", "-").replace("+", "-")
+
+
 class World:
     """Files of `blocks[i]` blocks, in as many layouts as are needed. A path is /LAYOUT/NUMBER, the seed its number."""
 
@@ -68,7 +73,7 @@ def systems(stage, reader, wanted, hedger=None):
     found = []
     for name in wanted:
         layout = "striped" if name.endswith("striped") else layouts.get(name, "contiguous")
-        found.append(System(name, hedger if name == "hedged" else reader, name.replace(" ", "-"), layout))
+        found.append(System(name, hedger if name == "hedged" else reader, plain(name), layout))
     return found
 
 

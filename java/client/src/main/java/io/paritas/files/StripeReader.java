@@ -235,6 +235,11 @@ public final class StripeReader implements StripeRead.Out {
         synchronized (this) {
             machine.on(System.nanoTime(), kind, lane, sub, count, this);
         }
+        workOff();
+    }
+
+    /** What the machine has asked for that must not hold the lock. */
+    private void workOff() {
         while (true) {
             Runnable work;
             synchronized (this) {
@@ -310,17 +315,19 @@ public final class StripeReader implements StripeRead.Out {
                 ParityValue.xor(sum, others[other], Math.min(length, length(other, sub)));
             }
         }
+        source.onDecoded(length);
+        // At once, as with `arrived`.
         synchronized (this) {
             if (data[lane][sub] == null) {
                 data[lane][sub] = sum;
                 sum = null;
             }
+            machine.on(System.nanoTime(), StripeRead.Kind.DECODED, lane, sub, 0, this);
         }
         if (sum != null) {
             pieces.give(sum);
         }
-        source.onDecoded(length);
-        on(StripeRead.Kind.DECODED, lane, sub, 0);
+        workOff();
     }
 
     // Lanes.
@@ -396,6 +403,10 @@ public final class StripeReader implements StripeRead.Out {
         }
     }
 
+    /**
+     * The bytes are shown to the reader and told to the machine at once. Between the two, a reader that has its last byte could
+     * stop: then the machine would not say that the subblock is ready, and the file would get no parity.
+     */
     private void arrived(int lane, int sub, byte[] piece, int length) {
         byte[] spare = piece;
         synchronized (this) {
@@ -406,12 +417,13 @@ public final class StripeReader implements StripeRead.Out {
                 spare = null;
             }
             asked[lane] = NOTHING;
+            machine.on(System.nanoTime(), StripeRead.Kind.ARRIVED, lane, sub, length, this);
             notifyAll();
         }
         if (spare != null) {
             pieces.give(spare);
         }
-        on(StripeRead.Kind.ARRIVED, lane, sub, length);
+        workOff();
     }
 
     private void fail(int lane) {

@@ -34,6 +34,7 @@ public class StripeReaderTest {
         int failing = -1;
         boolean hasParity = true;
         boolean damaged;
+        final AtomicInteger ready = new AtomicInteger();
         final AtomicInteger gone = new AtomicInteger();
         final AtomicInteger stalledReads = new AtomicInteger();
         final AtomicInteger interrupted = new AtomicInteger();
@@ -106,7 +107,9 @@ public class StripeReaderTest {
         }
 
         @Override
-        public void onReady(int sub) {}
+        public void onReady(int sub) {
+            ready.incrementAndGet();
+        }
 
         @Override
         public void onSample(String node, long bytes, long ns, boolean cancelled) {}
@@ -194,6 +197,23 @@ public class StripeReaderTest {
             memory.hasParity = seed % 3 != 0;
             start(memory, pieces).stop();
             awaitGone(memory, pieces);
+        }
+    }
+
+    /** Parity is made of what is ready. A reader that stops as soon as it has the last byte must not lose the last subblock's. */
+    @Test(timeout = 60_000)
+    public void aReaderThatHasAllBytesLeavesNoSubblockUnready() throws Exception {
+        for (long seed = 0; seed < 3000; seed++) {
+            Memory memory = new Memory(seed);
+            Pieces pieces = new Pieces(SUB, 1 << 30);
+            memory.hasParity = false;
+            StripeReader reader = start(memory, pieces);
+            for (int lane = 0; lane < memory.blocks.length; lane++) {
+                assertArrayEquals("seed " + seed, memory.blocks[lane], all(reader, lane, memory.blocks[lane].length));
+            }
+            reader.stop();
+            awaitGone(memory, pieces);
+            assertEquals("seed " + seed, reader.subs(), memory.ready.get());
         }
     }
 
