@@ -114,13 +114,109 @@ def test_what_is_too_long_is_refused_and_changes_nothing(start_cluster):
         assert client.get("kept") == b"before"
         client.set("{of}:one", "before")
         for command in client.mset, client.msetnx:
-            with pytest.raises(redis.ResponseError, match=str(SMALL_MAX)):
-                command({"{of}:one": "after", "{of}:other": bytes(SMALL_MAX + 1)})
+            with pytest.raises(redis.ResponseError, match="command larger than 16908288 bytes"):
+                command({"{of}:one": bytes(9 << 20), "{of}:other": bytes(9 << 20)})
+            with pytest.raises(redis.ResponseError, match=str(ARGUMENT_MAX)):
+                command({"{of}:one": "after", "{of}:other": bytes(ARGUMENT_MAX + 1)})
             assert client.mget("{of}:one", "{of}:other") == [b"before", None]
-        client.delete("{of}:one")
-        with pytest.raises(redis.ResponseError, match=str(SMALL_MAX)):
-            client.msetnx({"{of}:one": "after", "{of}:other": bytes(SMALL_MAX + 1)})
-        assert client.exists("{of}:one", "{of}:other") == 0
+    until_only_the_sentinel_has_parts(cluster)
+
+
+def test_mset_and_msetnx_take_large_values(start_cluster, rng):
+    cluster = start_cluster(memory=ROOMY)
+    values = {f"{{of}}:{n}": rng.randbytes(length) for n, length in enumerate([5, SMALL_MAX + 1, 1 << 20, 100_000, 7 << 20])}
+    owner = owner_of(cluster, "{of}")
+    for node in owner, (owner + 1) % cluster.nodes:
+        client = bytes_of(cluster, node)
+        assert client.mset(values)
+        assert client.mget(list(values)) == list(values.values())
+        assert not client.msetnx({"{of}:new": bytes(100_000), "{of}:2": bytes(100_000)})
+        assert client.exists("{of}:new") == 0 and client.strlen("{of}:2") == 1 << 20
+        assert client.msetnx({"{of}:new": values["{of}:3"], "{of}:newer": "small"})
+        assert client.get("{of}:new") == values["{of}:3"]
+        assert client.delete(*values, "{of}:new", "{of}:newer") == 7
+        # Each key has another hash slot, and all together are more than one part may have.
+        many = {f"many:{n}": rng.randbytes(rng.choice([10, 70_000, 3 << 20])) for n in range(16)}
+        assert client.mset(many)
+        for key, value in many.items():
+            assert client.get(key) == value
+        assert client.delete(*many) == len(many)
+    # On the port for cluster-aware clients.
+    strict = redis.Redis(port=cluster.port + 1_000 + owner, socket_timeout=TIMEOUT_S, retry=Retry(NoBackoff(), 0))
+    assert strict.mset(values)
+    assert strict.get("{of}:4") == values["{of}:4"]
+    strict.delete(*values)
+    until_only_the_sentinel_has_parts(cluster)
+
+
+class PairWriter(Background):
+    """Writes three keys of one hash slot together, two of them large."""
+
+    def __init__(self, client, name):
+        super().__init__()
+        self.client, self.keys = client, [b"{%s}%d" % (name, n) for n in range(3)]
+        self.done, self.possible = 0, {None}
+
+    def work(self):
+        for number in itertools.count(1):
+            if self.ending.is_set():
+                return
+            word = b"%011d;" % number
+            try:
+                self.client.mset(dict(zip(self.keys, [word * 9_000, word, word * 20_000])))
+                self.done, self.possible = self.done + 1, {number}
+                continue
+            except redis.ResponseError as error:
+                if str(error).startswith(REFUSALS):
+                    continue
+                assert str(error).startswith("UNCERTAIN"), error
+            except (redis.ConnectionError, redis.TimeoutError):
+                self.client.connection_pool.disconnect()
+            self.possible.add(number)
+
+
+def number_of_all(values):
+    """The number that three values say, which were written together."""
+    if values == [None] * 3:
+        return None
+    numbers = {int(value[:11]) for value in values}
+    assert len(numbers) == 1, f"{numbers}: written by one MSET, and read together"
+    number = numbers.pop()
+    word = b"%011d;" % number
+    assert values == [word * 9_000, word, word * 20_000]
+    return number
+
+
+def test_an_mset_of_large_values_is_done_whole_or_not_at_all_while_nodes_die(start_cluster, rng):
+    cluster = start_cluster()
+    nodes = rng.sample(range(6), 6)
+    writers = [PairWriter(bytes_of(cluster, node), b"pair%d" % node) for node in nodes[:3]]
+    for writer in writers:
+        writer.start()
+    reader = bytes_of(cluster, nodes[5])
+    for victim in nodes[2:4] + [owner_of(cluster, "{pair%d}" % nodes[0])]:
+        before = [writer.done for writer in writers]
+
+        def more_of_all():
+            for writer in writers:
+                try:
+                    number_of_all(reader.mget(writer.keys))
+                except redis.ResponseError as error:
+                    assert str(error).startswith("TRYAGAIN"), error
+                except (redis.ConnectionError, redis.TimeoutError):
+                    reader.connection_pool.disconnect()
+            assert not any(writer.broken for writer in writers)
+            return all(writer.done > done + 5 for writer, done in zip(writers, before))
+
+        until(more_of_all, "writes of every writer", timeout_s=30)
+        cluster.until_replaced(cluster.kill(victim))
+    for writer in writers:
+        writer.stop()
+    for node in range(cluster.nodes):
+        for writer in writers:
+            assert number_of_all(bytes_of(cluster, node).mget(writer.keys)) in writer.possible
+    for writer in writers:
+        bytes_of(cluster, 0).delete(*writer.keys)
     until_only_the_sentinel_has_parts(cluster)
 
 

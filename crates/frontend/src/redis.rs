@@ -5,6 +5,7 @@ pub(crate) mod commands;
 mod config;
 pub(crate) mod connection;
 pub(crate) mod info;
+pub(crate) mod pairs;
 pub(crate) mod parts;
 pub(crate) mod refusals;
 mod transactions;

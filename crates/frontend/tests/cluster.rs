@@ -5,6 +5,7 @@ mod commands;
 mod commands_gather;
 mod commands_page;
 mod forwarded_waits;
+mod large_pairs;
 mod long_commands;
 mod long_values;
 mod refused_transactions;

@@ -22,8 +22,9 @@ a minus means at least that many.
   commands without a key speak for this node's hash slots only.
 - A command that changes several keys of one hash slot is one delta: all of it happens, or nothing. Its keys and
   values are at most 128 KiB (64 KiB with `make run`, whose nodes have little memory for their number of streams), and
-  with 64 bytes more for each key at most 256 KiB. Over several hash slots, MSET, DEL and UNLINK may be larger: they are
-  cut into such parts.
+  with 64 bytes more for each key at most 256 KiB. A value above 64 KiB counts for 255 bytes here. With such a value,
+  all keys and values of one hash slot have at most 16 MiB + 128 KiB. Over several hash slots, MSET, DEL and UNLINK may
+  be larger, up to 64 MiB as sent: they are cut into such parts.
 - An MGET whose reply would be longer than 32 MiB is refused.
 - A value above 64 KiB lies in parts at all positions of its list. It costs a round trip more to write, and one to read,
   than a small value. If one of these nodes has no memory for its part, the owner evicts keys of the same stream, if
@@ -54,8 +55,8 @@ A SET that sends less than 640 KiB in 10 s is refused; `-TRYAGAIN … was not st
 if their nodes change meanwhile. A client that reads nothing for 60 s, or whose reply cannot be completed, is \
 disconnected |
 | APPEND, SETRANGE, MGET | arguments of at most 16 MiB; a reply to MGET of at most 32 MiB |
-| MSET, MSETNX | values of at most 64 KiB; an error names the limit. Over several hash slots, \
-other keys may be set by then |
+| MSET, MSETNX | values of at most 16 MiB, and 16 MiB + 128 KiB together for one hash slot; an error names the \
+limit. Over several hash slots, other keys may be set by then |
 | EXPIRE and its kin, SET EX … | times after the year 10889 are invalid (48 bits of milliseconds) |
 | INCRBYFLOAT | exact to 17 places below 1.7e21, not in the platform's `long double`; no hexadecimal numbers |
 | OBJECT ENCODING | by the value alone: `int`, `embstr` (to 44 bytes) or `raw` |

@@ -47,6 +47,8 @@ pub enum Mark {
     ValueStaged,
     /// A command was refused whose value came ahead of it, and not whole.
     ValueNotStaged,
+    /// A large value was stored by a command of several pairs.
+    SeveralLargeValues,
     /// A long value was read to its end in pieces, here or at another node.
     LongReplyRead,
     /// A long reply could not be completed.
@@ -68,7 +70,7 @@ pub enum Mark {
 
 impl Mark {
     /// All marks, in the order of the enumeration, each with its description.
-    pub const ALL: [(Self, &'static str); 56] = [
+    pub const ALL: [(Self, &'static str); 57] = [
         (Self::MembersDiffer, "5.3 cut where the members' logs differ"),
         (Self::OneSurvivor, "5.3 cut from the only member left"),
         (Self::FillingMemberNewest, "5.3 cut from a Filling member's log"),
@@ -127,6 +129,10 @@ impl Mark {
         (
             Self::ValueNotStaged,
             "14.13 a command refused whose value came ahead of it, and not whole",
+        ),
+        (
+            Self::SeveralLargeValues,
+            "14.14 a large value stored by a command of several pairs",
         ),
         (Self::LongReplyRead, "14.7 a long value read in pieces"),
         (Self::LongReplyCut, "14.7 a long reply that could not be completed"),

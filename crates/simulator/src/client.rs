@@ -20,6 +20,9 @@ pub(crate) const FILLER: &str = "filler:";
 /// Names of keys with large values begin so. Such a value repeats its number up to a length that the number gives.
 pub(crate) const LARGE: &str = "large:";
 
+/// Names of groups begin so of which some values are large: those of the keys `a` and `b`.
+pub(crate) const LARGE_GROUP: &str = "{large}";
+
 /// Lengths of values in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lengths {
@@ -175,7 +178,7 @@ pub(crate) fn encode(crowds: &Crowds, keys: &[String], action: Action, lengths: 
     let several = names.len() > 1;
     let mut args: Vec<String> = Vec::new();
     let text = |name: &str, n: i64| {
-        if name.starts_with(LARGE) {
+        if name.starts_with(LARGE) || (name.starts_with(LARGE_GROUP) && !name.ends_with('c')) {
             let (shortest, longest) = lengths.large_bytes;
             // Numbers are multiples of 1,000.
             let more = (n as usize / 1000).wrapping_mul(7919) % (longest - shortest + 1);

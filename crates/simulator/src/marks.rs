@@ -52,9 +52,10 @@ pub(crate) enum Seen {
     RefusedAtOnce,
     AdoptedAgain,
     SecondTakenIn,
+    LargeGroupRead,
 }
 
-const SEEN: [(Seen, &str); 45] = [
+const SEEN: [(Seen, &str); 46] = [
     (Seen::TwoTakeovers, "two data positions without their chunks at once"),
     (Seen::RefillBesideTakeover, "a parity refilled beside a takeover"),
     (Seen::BornAgain, "a position without parity begins again empty"),
@@ -126,6 +127,10 @@ const SEEN: [(Seen, &str); 45] = [
     (
         Seen::SecondTakenIn,
         "10.13 a second process counts in place of the first, which was not heard",
+    ),
+    (
+        Seen::LargeGroupRead,
+        "14.14 keys of one MSET read together, with large values",
     ),
 ];
 

@@ -58,6 +58,8 @@ pub(crate) struct Swarm {
     pub(crate) crowd_keys: usize,
     /// Number of keys with large values.
     pub(crate) larges: u64,
+    /// Commands write several keys with large values.
+    pub(crate) large_groups: bool,
     /// Large values may have classes that survive fewer losses than the scheme.
     pub(crate) weak: bool,
     /// The longest of these values in bytes.
@@ -256,6 +258,7 @@ impl Swarm {
             crowds: 0,
             crowd_keys: 0,
             larges: 0,
+            large_groups: false,
             weak: false,
             large_bytes: 0,
             pairs: some(random, 300_000),
@@ -387,6 +390,8 @@ impl Swarm {
                 swarm.parameters.streamed_bytes_min = own.between(shortest, shortest.max(swarm.large_bytes as u64));
                 swarm.parameters.piece_bytes = own.between(64, 8192);
             }
+            // If nodes evict, one key of a group may go without the others.
+            swarm.large_groups = !evicts && own.chance(500_000);
         }
         swarm
     }

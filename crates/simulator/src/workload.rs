@@ -1,6 +1,6 @@
 //! The commands of clients, and the handling of their replies.
 
-use crate::client::{self, ALL, Answer, CROWD, FILLER, LARGE, Pending};
+use crate::client::{self, ALL, Answer, CROWD, FILLER, LARGE, LARGE_GROUP, Pending};
 use crate::events::SimEvent;
 use crate::linear::{Action, Operation, Outcome};
 use crate::marks::Seen;
@@ -118,7 +118,17 @@ impl World {
             return self.on_group(key);
         }
         if self.swarm.larges > 0 && self.random.chance(150_000) {
+            if self.swarm.large_groups && self.random.chance(300_000) {
+                let key = format!("{LARGE_GROUP}{}", self.random.below(2));
+                return self.on_group(key);
+            }
             let key = format!("{LARGE}{}", self.random.below(self.swarm.larges));
+            if self.swarm.large_groups && port == Port::Any && self.random.chance(150_000) {
+                let other = format!("{LARGE}{}", self.random.below(self.swarm.larges));
+                let set = self.set();
+                let pair = if other == key { vec![key] } else { vec![key, other] };
+                return pair.iter().all(|key| self.has_room(key)).then_some((pair, set));
+            }
             return self.on_large(key);
         }
         let key = format!("k{}", self.random.below(self.swarm.keys));
@@ -355,6 +365,11 @@ impl World {
             Outcome::Done(_) if pending.action == Action::Flush => self.marks.see(Seen::Flushed),
             Outcome::Done(Some(_)) if pending.action == Action::Get && group.is_some_and(|g| g.starts_with(CROWD)) => {
                 self.marks.see(Seen::CrowdRead);
+            }
+            Outcome::Done(Some(_))
+                if pending.action == Action::Get && group.is_some_and(|g| g.starts_with(LARGE_GROUP)) =>
+            {
+                self.marks.see(Seen::LargeGroupRead);
             }
             Outcome::Done(Some(_)) if pending.action == Action::Get && group.is_some() => {
                 self.marks.see(Seen::GroupRead);

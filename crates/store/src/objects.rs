@@ -164,6 +164,24 @@ struct Index {
     searched_lines: u64,
 }
 
+/// The most pieces of an object, with chunks of this length in bytes.
+fn pieces_max(chunk_bytes: usize) -> usize {
+    match chunk_bytes >= 16 << 10 {
+        true => 8,
+        false => (VALUE_BYTES_MAX / chunk_bytes + 2).min((chunk_bytes / 2 - 32) / 6),
+    }
+}
+
+impl Limits {
+    /// Those of a store with chunks of this length in bytes.
+    pub fn of(chunk_bytes: usize) -> Self {
+        Self {
+            key_bytes: KEY_BYTES_MAX.min(chunk_bytes / 2),
+            value_bytes: VALUE_BYTES_MAX.min((pieces_max(chunk_bytes) - 1) * (chunk_bytes - PIECE_HEAD_BYTES)),
+        }
+    }
+}
+
 impl ObjectStore {
     /// A new stream, empty.
     pub fn new(settings: Settings) -> Self {
@@ -177,17 +195,12 @@ impl ObjectStore {
 
     fn with_chunks(settings: Settings, chunks: Chunks) -> Self {
         let chunk_bytes = settings.chunk_bytes;
-        let pieces_max = if chunk_bytes >= 16 << 10 {
-            8
-        } else {
-            (VALUE_BYTES_MAX / chunk_bytes + 2).min((chunk_bytes / 2 - 32) / 6)
-        };
         Self {
             settings,
             shape: Shape::new(chunk_bytes),
             hasher: SipHasher13::new_with_keys(settings.hash_key[0], settings.hash_key[1]),
             offset_bits: chunk_bytes.trailing_zeros(),
-            pieces_max,
+            pieces_max: pieces_max(chunk_bytes),
             chunks,
             index: Index {
                 fill_max: fill_max(chunk_bytes),
@@ -227,11 +240,7 @@ impl ObjectStore {
 
     /// The largest key and value that it accepts.
     pub fn limits(&self) -> Limits {
-        let chunk = self.settings.chunk_bytes;
-        Limits {
-            key_bytes: KEY_BYTES_MAX.min(chunk / 2),
-            value_bytes: VALUE_BYTES_MAX.min((self.pieces_max - 1) * (chunk - PIECE_HEAD_BYTES)),
-        }
+        Limits::of(self.settings.chunk_bytes)
     }
 
     /// A key's hash.

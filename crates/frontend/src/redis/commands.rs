@@ -121,6 +121,9 @@ pub(crate) fn execute<O: Out>(
     if job.is_staged && result != Err(Stop::Wait) {
         access.unstage(job.ticket);
     }
+    if matches!(job.spec.id, Command::Mset | Command::Msetnx) && result != Err(Stop::Wait) {
+        access.end_arguments(job.ticket);
+    }
     if long.is_some() && result.is_err() {
         access.end_long_reply(job.ticket);
     }

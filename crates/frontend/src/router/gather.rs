@@ -13,6 +13,7 @@ use super::replies::{Verdict, earliest, judge};
 use super::{Dispatcher, Ran, Turn};
 use crate::dialect::{Dialect, Refusal};
 use crate::redis::commands::{self, Executed, Job, REPLY_BYTES_MAX, slot_number};
+use crate::redis::pairs::{LARGE_PAIRS_BYTES_MAX, Load};
 use crate::redis::parts;
 use crate::redis::refusals::{is_error, is_uncertain};
 use paritas_base::{StreamId, Time};
@@ -153,7 +154,7 @@ impl Dispatcher {
         let local = matches!(client.caller, Caller::Local(_));
         match stream {
             // The command of a peer is a part already: it is never split again.
-            Some(stream) if !refused && (!local || fits(cx, spec, args.len(), raw.len())) => {
+            Some(stream) if !refused && (!local || fits(cx, spec, load_of(cx, spec, args))) => {
                 let job = Job {
                     spec,
                     args,
@@ -188,20 +189,20 @@ impl Dispatcher {
             let refusal = Refusal::WrongArity { name: spec.name };
             return self.reply_refusal(cx, lists, client, turn, refusal);
         }
-        // For each part: stream, number of keys, bytes of its arguments. A key goes to the newest part of its stream if
-        // it still fits there.
-        let mut parts: Vec<(StreamId, usize, usize)> = Vec::new();
+        // For each part its stream, and what it weighs. A key goes to the newest part of its stream if it still fits
+        // there.
+        let mut parts: Vec<(StreamId, Load)> = Vec::new();
+        let small_max = small_max(cx);
         let mut newest: Vec<usize> = Vec::new();
         let mut part_of: Vec<u32> = Vec::with_capacity(args.len() / step);
         for at in command::keys(spec, args.len()) {
             let stream = cx.shared.slots.stream_of(command::slot(args.arg(at)));
-            let bytes: usize = (at..at + step).map(|at| args.arg(at).len()).sum();
             let open = newest.iter_mut().find(|part| parts[**part].0 == stream);
             let part = match open {
-                Some(part) if fits(cx, spec, parts[*part].1 + 1, parts[*part].2 + bytes) => *part,
+                Some(part) if fits(cx, spec, parts[*part].1.and(args, at, step, small_max)) => *part,
                 open => {
                     let part = parts.len();
-                    parts.push((stream, 0, 0));
+                    parts.push((stream, Load::default()));
                     match open {
                         Some(before) => *before = part,
                         None => newest.push(part),
@@ -209,14 +210,13 @@ impl Dispatcher {
                     part
                 }
             };
-            parts[part].1 += 1;
-            parts[part].2 += bytes;
+            parts[part].1 = parts[part].1.and(args, at, step, small_max);
             part_of.push(part as u32);
         }
         let mut commands: Vec<(StreamId, Vec<u8>)> = Vec::with_capacity(parts.len());
-        for (stream, count, _) in parts {
+        for (stream, load) in parts {
             let mut bytes = self.spare.pop().unwrap_or_default();
-            encode::array_header(&mut bytes, 1 + count * step);
+            encode::array_header(&mut bytes, 1 + load.count * step);
             encode::bulk(&mut bytes, args.arg(0));
             commands.push((stream, bytes));
         }
@@ -393,6 +393,9 @@ impl Dispatcher {
             && let Some((configuration, owner)) = lists.owner_mut(stream)
             && owner.phase() == Phase::Serve
             && let Ok(Decoded::Complete { .. }) = resp::decode(&command, &Limits::DEFAULT, &mut self.part_args)
+            // Large values are named by the number of their command while it waits. The parts of one command have one
+            // number here, and numbers of their own when they are sent, also from this node to itself.
+            && !(spec.id == Command::Mset && load_of(cx, spec, self.part_args.list(&command)).has_large)
         {
             self.stuck.serves(stream);
             let job = Job {
@@ -415,13 +418,26 @@ impl Dispatcher {
     }
 }
 
-/// Whether `count` keys whose arguments have `bytes` bytes in sum fit in one part.
-fn fits<O: Out>(cx: &Context<'_, O>, spec: &CommandSpec, count: usize, bytes: usize) -> bool {
+/// The longest value that one object takes, in bytes.
+fn small_max<O: Out>(cx: &Context<'_, O>) -> usize {
+    paritas_store::Limits::of(cx.shared.arena.chunk_bytes()).value_bytes
+}
+
+/// What all keys of a command weigh.
+fn load_of<O: Out>(cx: &Context<'_, O>, spec: &CommandSpec, args: ArgList<'_>) -> Load {
+    let (step, small_max) = (usize::from(spec.step.unsigned_abs()).max(1), small_max(cx));
+    command::keys(spec, args.len()).fold(Load::default(), |load, at| load.and(args, at, step, small_max))
+}
+
+/// Whether keys that weigh this much fit in one part.
+fn fits<O: Out>(cx: &Context<'_, O>, spec: &CommandSpec, load: Load) -> bool {
     if spec.is(flag::WRITE) {
         // A single pair cannot be split: its size is checked where it runs.
-        count == 1 || paritas_protocol::fits_one_delta(&cx.shared.parameters, count, bytes)
+        let fits_way = !load.has_large || load.bytes <= LARGE_PAIRS_BYTES_MAX;
+        let fits_delta = || paritas_protocol::fits_one_delta(&cx.shared.parameters, load.count, load.delta_bytes);
+        load.count == 1 || (fits_way && fits_delta())
     } else {
-        bytes <= FRAME_BYTES_MAX / 4
+        load.bytes <= FRAME_BYTES_MAX / 4
     }
 }
 

@@ -18,6 +18,7 @@ use paritas_large::{Class, Record};
 use paritas_store::delta::COMMAND_DELTA_BYTES_MAX;
 use paritas_store::{Arena, Blocked, Delta, Limits, Object, ObjectStore as Store, Policy, Value};
 use paritas_wire::command::slot;
+use std::sync::Arc;
 
 /// Why the owner of a stream refuses a change. Nothing of the command has happened, except after
 /// [`Uncertain`](Self::Uncertain).
@@ -97,6 +98,14 @@ pub struct RandomKey {
     pub expiry_ms: Option<u64>,
     /// Whether its hash slot belongs to another stream (P10.8): no client may see it here.
     pub is_foreign: bool,
+}
+
+/// One of several large values of a command, whose parts are all there.
+#[derive(Clone, Debug)]
+pub struct Uploaded {
+    ticket: Ticket,
+    at: u32,
+    record: Arc<Record>,
 }
 
 /// One command while it runs on its stream. The owner is in the phase Serve.
@@ -365,12 +374,54 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
             basis,
             class: rules.class_of(key, value_bytes as u64),
             same_as: None,
+            is_all_body: false,
         };
         let sealed = self
             .owner
             .upload_pieces(self.cx, self.configuration, ticket, &made, record, pieces);
         let (sealed, tail) = self.sealed(ticket, record, value_bytes, sealed)?;
         self.put_sealed(ticket, hash, key, &sealed, Value { bytes: &tail, ..like })
+    }
+
+    /// Sends one of several large values of a command, that in argument `at`, to its holders. No object names it yet.
+    /// `total_bytes`: the length of all of them.
+    ///
+    /// # Errors
+    /// Those of [`Self::put_large`].
+    pub fn upload_argument(
+        &mut self,
+        ticket: Ticket,
+        at: usize,
+        key: &[u8],
+        bytes: &[u8],
+        total_bytes: usize,
+    ) -> Result<Uploaded, Stop> {
+        self.check_large_limits(key.len(), bytes.len())?;
+        self.admit()?;
+        let class = self.cx.shared.parameters.class_rules.class_of(key, bytes.len() as u64);
+        let at = at as u32;
+        let record = self
+            .owner
+            .upload_argument(self.cx, self.configuration, (ticket, at), class, bytes);
+        let record = self.sealed(ticket, &[], total_bytes, record)?;
+        Ok(Uploaded { ticket, at, record })
+    }
+
+    /// Stores the object of such a value. It must be called in the turn in which [`Self::upload_argument`] has returned
+    /// the value.
+    ///
+    /// # Errors
+    /// Those of `change`.
+    pub fn put_uploaded(&mut self, uploaded: &Uploaded, hash: u64, key: &[u8]) -> Result<(), Stop> {
+        self.put_object(hash, key, &uploaded.record, Value::default())?;
+        self.owner.on_argument_named(uploaded.ticket, uploaded.at);
+        self.cx.out.mark(Mark::SeveralLargeValues);
+        Ok(())
+    }
+
+    /// A command of several large values has ended: what no object names is given up.
+    pub fn end_arguments(&mut self, ticket: Ticket) {
+        self.owner.end_arguments(ticket);
     }
 
     /// The same for a value that was sent ahead of its command ([`StreamOwner::stage`]). The bytes of `like` do not
@@ -484,6 +535,12 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
         sealed: &Record,
         tail: Value<'_>,
     ) -> Result<(), Stop> {
+        self.put_object(hash, key, sealed, tail)?;
+        self.owner.end_upload(ticket, true);
+        Ok(())
+    }
+
+    fn put_object(&mut self, hash: u64, key: &[u8], sealed: &Record, tail: Value<'_>) -> Result<(), Stop> {
         let mut record = Vec::new();
         sealed.encode(&mut record);
         let value = Value {
@@ -492,7 +549,6 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
         };
         self.change(hash, |store, arena, delta| store.put(arena, delta, hash, key, value))?;
         self.begun = true;
-        self.owner.end_upload(ticket, true);
         Ok(())
     }
 

@@ -53,6 +53,8 @@ pub struct Ticket {
 enum Origin {
     /// A client's command.
     Command(Ticket),
+    /// One of several values of a client's command: that in the argument with this number.
+    Argument(Ticket, u32),
     /// A hand-off of hash slots to this stream (P10.8); the number tells its values apart.
     Import(u64),
 }

@@ -2,8 +2,10 @@
 
 use super::expiry::Unit;
 use super::{LargeValue, Operation, REPLY_BYTES_MAX, Seen, Stop, length_of};
+use crate::dialect::Refusal;
+use crate::redis::pairs::{LARGE_PAIRS_BYTES_MAX, Load};
 use core::ops::Range;
-use paritas_protocol::{Fault, LARGE_VALUE_BYTES_MAX, Out, Piece};
+use paritas_protocol::{Fault, LARGE_VALUE_BYTES_MAX, Out, Piece, Uploaded, WriteRefusal};
 use paritas_store::{Object, Value};
 use paritas_wire::resp::{Proto, encode, errors};
 
@@ -18,6 +20,9 @@ struct Options {
     /// The unit of the expiry, and the index of the argument with the number.
     expiry: Option<(Unit, usize)>,
 }
+
+/// Large values of one MSET or MSETNX that are on their way to their holders at a time.
+const UPLOADS_AT_ONCE: usize = 4;
 
 /// A string that a command changes.
 #[derive(Default, Debug)]
@@ -283,26 +288,68 @@ impl<O: Out> Operation<'_, '_, O> {
             let name = self.job.spec.name;
             return Err(self.refuse(|out| errors::wrong_arity(out, name)));
         }
-        let (mut there, mut bytes) = (0, 0);
+        let mut there = 0;
         for at in (1..self.count()).step_by(2) {
-            self.check_limits(at, self.job.args.arg(at + 1).len())?;
+            self.check_large_limits(at, self.job.args.arg(at + 1).len())?;
             there += usize::from(self.seen(at)?.is_some());
-            bytes += self.job.args.arg(at).len() + self.job.args.arg(at + 1).len();
         }
         let args = self.job.args;
+        let load = Load::of_pairs(args, self.access.limits().value_bytes);
+        if load.has_large && load.count > 1 && load.bytes > LARGE_PAIRS_BYTES_MAX {
+            let bytes_max = LARGE_PAIRS_BYTES_MAX;
+            let refusal = WriteRefusal::CommandTooLarge { bytes_max };
+            return Err(Stop::Refused(Refusal::Write(refusal)));
+        }
         let keys = (1..args.len()).step_by(2).map(|at| args.arg(at));
-        self.access.reserve(args.len() / 2, bytes, keys.clone(), keys)?;
+        self.access.reserve(load.count, load.delta_bytes, keys.clone(), keys)?;
         Ok(there)
     }
 
+    /// Stores all pairs: in one delta, once the parts of all large values are at their holders.
     fn put_pairs(&mut self) -> Result<(), Stop> {
+        let mut large = self.upload_pairs()?.into_iter().peekable();
         for at in (1..self.count()).step_by(2) {
-            self.put(at, Seen::with(None, self.job.args.arg(at + 1)))?;
+            match large.next_if(|(of, _)| *of == at) {
+                Some((_, uploaded)) => {
+                    let (key, hash) = (self.job.args.arg(at), self.hash_of(at));
+                    self.access.put_uploaded(&uploaded, hash, key)?;
+                }
+                None => self.put(at, Seen::with(None, self.job.args.arg(at + 1)))?,
+            }
             if self.access.rules().fault(Fault::CommandCutInTwo) {
                 self.access.close_delta();
             }
         }
         Ok(())
+    }
+
+    /// Sends the large values of MSET or MSETNX to their holders, a few at a time. Returns them with the numbers of
+    /// their keys' arguments.
+    fn upload_pairs(&mut self) -> Result<Vec<(usize, Uploaded)>, Stop> {
+        let mut uploaded = Vec::new();
+        let small_max = self.access.limits().value_bytes;
+        let large = |at: &usize| self.job.args.arg(at + 1).len() > small_max;
+        let large: Vec<usize> = (1..self.count()).step_by(2).filter(large).collect();
+        let total_bytes = large.iter().map(|at| self.job.args.arg(at + 1).len()).sum();
+        let mut waiting = 0;
+        for at in large {
+            let (key, value) = (self.job.args.arg(at), self.job.args.arg(at + 1));
+            match self
+                .access
+                .upload_argument(self.job.ticket, at, key, value, total_bytes)
+            {
+                Ok(value) => uploaded.push((at, value)),
+                Err(paritas_protocol::Stop::Wait) => waiting += 1,
+                Err(stop) => return Err(stop.into()),
+            }
+            if waiting == UPLOADS_AT_ONCE {
+                break;
+            }
+        }
+        match waiting {
+            0 => Ok(uploaded),
+            _ => Err(Stop::Wait),
+        }
     }
 
     pub(crate) fn mset(&mut self) -> Result<(), Stop> {

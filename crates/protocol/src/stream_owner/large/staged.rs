@@ -253,6 +253,7 @@ impl StreamOwner {
             basis: &[],
             class: cx.shared.parameters.class_rules.class_of(&staged.key, value_bytes),
             same_as: None,
+            is_all_body: false,
         };
         let record = self.stage_groups(cx, configuration, &made, value_bytes);
         let record = record.ok_or(WriteRefusal::TooLarge)?;

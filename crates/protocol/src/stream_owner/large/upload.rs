@@ -31,6 +31,8 @@ pub(crate) struct Made<'a> {
     pub(crate) class: Option<Class>,
     /// The record of an object with the same bytes: its data group stays if the new class cuts them alike.
     pub(crate) same_as: Option<&'a Record>,
+    /// All of the value lies in the body: the object has no tail.
+    pub(crate) is_all_body: bool,
 }
 
 /// Bytes of a value.
@@ -202,7 +204,10 @@ impl StreamOwner {
         let unit_bytes = cx.shared.arena.chunk_bytes() as u32;
         let (positions, logged) = (positions_in_memory(cx, configuration), cx.shared.cluster.logged);
         let class = made.class.or_else(|| default_class(cx, configuration, value_bytes))?;
-        let (layout, _) = Layout::of_value(value_bytes, class.data(), unit_bytes)?;
+        let layout = match made.is_all_body {
+            true => Layout::of_body(value_bytes, class.data(), unit_bytes)?,
+            false => Layout::of_value(value_bytes, class.data(), unit_bytes)?.0,
+        };
         let x = self.stream.x.0;
         let ledger = &mut self.large.ledger;
         let placement = match made.same_as {
@@ -241,9 +246,51 @@ impl StreamOwner {
             basis: &basis,
             class: Some(class),
             same_as: Some(&old),
+            is_all_body: false,
         };
         let pieces = [Piece::Body(0..old.body_bytes), Piece::Bytes(tail)];
         self.upload_pieces(cx, configuration, ticket, &made, record, &pieces)
+    }
+
+    /// Sends what may be sent of one of several values of a command. Returns the record when an object may name it.
+    ///
+    /// # Errors
+    /// Those of [`Self::upload_pieces`].
+    pub(crate) fn upload_argument<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        configuration: &Configuration,
+        (ticket, at): (Ticket, u32),
+        class: Option<Class>,
+        bytes: &[u8],
+    ) -> Result<Arc<Record>, Stop> {
+        let made = Made {
+            basis: &[],
+            class,
+            same_as: None,
+            // The objects of all values are in one delta: they must be short.
+            is_all_body: true,
+        };
+        let of = Origin::Argument(ticket, at);
+        let sealed = self.upload(cx, configuration, of, &made, &[], &[Piece::Bytes(bytes)]);
+        sealed.map(|(record, _)| record)
+    }
+
+    /// The object of one of several values of a command was put into the store.
+    pub(crate) fn on_argument_named(&mut self, ticket: Ticket, at: u32) {
+        self.end_upload_of(Origin::Argument(ticket, at), true);
+    }
+
+    /// A command of several values has ended: those that no object names are given up.
+    pub(crate) fn end_arguments(&mut self, ticket: Ticket) {
+        for of in self.arguments_of(ticket) {
+            self.end_upload_of(of, false);
+        }
+    }
+
+    fn arguments_of(&self, ticket: Ticket) -> Vec<Origin> {
+        let all = Origin::Argument(ticket, 0)..=Origin::Argument(ticket, u32::MAX);
+        self.large.uploads.range(all).map(|(of, _)| *of).collect()
     }
 
     /// Sends what may be sent of a value that is made of the body of another one, and of other bytes. `record` is that
@@ -261,11 +308,22 @@ impl StreamOwner {
         record: &[u8],
         pieces: &[Piece<'_>],
     ) -> Result<(Arc<Record>, Vec<u8>), Stop> {
+        self.upload(cx, configuration, Origin::Command(ticket), made, record, pieces)
+    }
+
+    fn upload<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        configuration: &Configuration,
+        of: Origin,
+        made: &Made<'_>,
+        record: &[u8],
+        pieces: &[Piece<'_>],
+    ) -> Result<(Arc<Record>, Vec<u8>), Stop> {
         let old = match record {
             [] => None,
             record => Some(super::decode(record).ok_or(Stop::Wait)?),
         };
-        let of = Origin::Command(ticket);
         // A key that the value is made from has changed since.
         let uploading = self.large.uploads.get(&of);
         let is_of_another = uploading.is_some_and(|uploading| *uploading.basis != *made.basis);
@@ -348,8 +406,8 @@ impl StreamOwner {
 
     /// When something of a value was sent or answered last.
     pub(crate) fn upload_moved_at(&self, ticket: Ticket) -> Option<Time> {
-        let uploading = self.large.uploads.get(&Origin::Command(ticket));
-        uploading.and_then(|uploading| uploading.moved_at)
+        let all = core::iter::once(Origin::Command(ticket)).chain(self.arguments_of(ticket));
+        all.filter_map(|of| self.large.uploads.get(&of)?.moved_at).max()
     }
 
     /// The object of a value was put into the store (`is_named`), or the value is given up.
@@ -422,6 +480,7 @@ impl StreamOwner {
                     self.go_on_staged(cx, configuration, ticket, false);
                 }
             }
+            Origin::Argument(..) => self.wake.progress |= must_run,
             Origin::Import(_) if must_run => self.hand_offs.hurry(cx.now.mono),
             Origin::Import(_) => {}
         }
@@ -438,7 +497,7 @@ impl StreamOwner {
         let uploads = self.large.uploads.iter();
         // Values of a hand-off end with it.
         let is_over = |of: &Origin, uploading: &Uploading| {
-            matches!(of, Origin::Command(_)) && now > uploading.wanted_at + forgotten
+            matches!(of, Origin::Command(_) | Origin::Argument(..)) && now > uploading.wanted_at + forgotten
         };
         let over: Vec<Origin> = uploads
             .filter_map(|(of, uploading)| is_over(of, uploading).then_some(*of))
