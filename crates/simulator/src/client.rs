@@ -37,7 +37,7 @@ pub(crate) struct Lengths {
 impl Lengths {
     /// The `n`-th of the classes that a large value may have: their parts fit the list. The first three survive as many
     /// losses as the scheme, the others fewer.
-    fn class(self, n: u8) -> String {
+    pub(crate) fn class(self, n: u8) -> String {
         let (data, parity, positions) = self.shape;
         let blocks_max = positions - 1;
         match n {
