@@ -260,7 +260,7 @@ impl Parameters {
     /// the scheme.
     pub(crate) fn class_of(&self, key: &[u8], value_bytes: u64) -> Option<Class> {
         let by_rule = self.class_rules.class_of(key, value_bytes);
-        by_rule.or(self.hotness.map(|hotness| hotness.cold))
+        by_rule.or_else(|| self.hotness.map(|hotness| hotness.cold))
     }
 
     /// With windows and histories for a node with `maxmemory_bytes` bytes of memory and `streams` streams (P8.2): they
