@@ -87,6 +87,7 @@ def test_settings_change_while_it_runs_and_are_written_to_the_file(run, tmp_path
         "rebuild-rate": "50mb",
         "log-assist": "on",
         "redundancy-rules": "img:* none 1048576; \u00e9* rep:1",
+        "redundancy-hotness": " ",
         "client-query-buffer-limit": "2mb",
         "reply-max": "4mb",
     }
@@ -101,6 +102,7 @@ def test_settings_change_while_it_runs_and_are_written_to_the_file(run, tmp_path
         "rebuild-rate": str(50 << 20),
         "log-assist": "on",
         "redundancy-rules": "img:* none 1048576; é* none",
+        "redundancy-hotness": "",
         "client-query-buffer-limit": str(2 << 20),
         "reply-max": str(4 << 20),
     }
@@ -115,6 +117,8 @@ def test_settings_change_while_it_runs_and_are_written_to_the_file(run, tmp_path
         ("reply-max", "1", "between 1048576 and"),
         ("log-assist", "maybe", "one of the following: on, off, auto"),
         ("redundancy-rules", "img:* raid:5", "is not a redundancy class"),
+        ("redundancy-hotness", "hot rep:2 cold none", "needs 2 nodes, and a stripe list of this cluster has 1"),
+        ("redundancy-hotness", "hot rep:2", "expected hot CLASS cold CLASS"),
         ("redundancy-rules", "img:* rep:2", "needs 2 nodes, and a stripe list of this cluster has 1"),
         ("scheme", "2+1", "immutable"),
         ("nothing", "1", "Unknown option"),

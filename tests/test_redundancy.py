@@ -134,6 +134,88 @@ def test_rules_give_new_values_their_class(start_cluster):
         client.config_set("redundancy-rules", "img:* ec:5,2")
 
 
+HOTNESS = "hot eor:3,4 cold ec:4,2 reads 4 seconds 2"
+
+
+def counted(cluster, name):
+    return sum(int(cluster.client(node).info("paritas")[name]) for node in range(cluster.nodes))
+
+
+def test_a_value_that_is_read_often_gets_another_class_and_loses_it_later(start_cluster):
+    cluster = start_cluster(memory=ROOMY, more=["--redundancy-rules", "ruled* ec:2,2", "--redundancy-hotness", HOTNESS])
+    client = bytes_of(cluster, 0)
+    keys = ["ruled", "mine", *(f"k{n}" for n in range(8))]
+    values = {key: value_of(n)[:MIB] for n, key in enumerate(keys)}
+    for key, value in values.items():
+        client.set(key, value)
+    client.execute_command(COMMAND, "mine", "rep:3")
+    # Once each: nothing becomes hot.
+    for key, value in values.items():
+        assert client.get(key) == value
+
+    def hot_after_reads():
+        for key in "ruled", "mine", "k0":
+            assert bytes_of(cluster, 1).get(key) == values[key]
+        return client.execute_command(COMMAND, "k0") == b"eor:3,4"
+
+    until(hot_after_reads, "a hot value")
+    until_parts_are(cluster, PARTS_BYTES["ec:2,2"] + PARTS_BYTES["rep:3"] + PARTS_BYTES["eor:3,4"] + 7 * PARTS_BYTES["ec:4,2"])
+    assert client.execute_command(COMMAND, "ruled") == b"ec:2,2"
+    assert client.execute_command(COMMAND, "mine") == b"rep:3"
+    assert counted(cluster, "to_hot_values") == 1
+    # It is not read any more.
+    until(lambda: client.execute_command(COMMAND, "k0") == b"ec:4,2", "a cold value", timeout_s=30)
+    assert counted(cluster, "to_cold_values") == 1
+    for key, value in values.items():
+        assert client.get(key) == value
+    client.delete(*values)
+    until_only_the_sentinel_has_parts(cluster)
+
+
+def test_hot_values_outlive_two_nodes_and_become_cold_at_their_new_owners(start_cluster):
+    cluster = start_cluster(memory=ROOMY, more=["--redundancy-hotness", HOTNESS])
+    client = bytes_of(cluster, 0)
+    values = {f"k{n}": value_of(n, MIB + n * 12_345) for n in range(6)}
+    for key, value in values.items():
+        client.set(key, value)
+
+    def all_hot():
+        for key, value in values.items():
+            assert client.get(key) == value
+        return all(client.execute_command(COMMAND, key) == b"eor:3,4" for key in values)
+
+    until(all_hot, "hot values", timeout_s=30)
+    for lost in [(1, 2), (3, 4)]:
+        dead = cluster.kill(*lost)
+        for key, value in values.items():
+            assert client.get(key) == value, key
+        cluster.until_replaced(dead)
+    until(lambda: all(client.execute_command(COMMAND, key) == b"ec:4,2" for key in values), "cold values", timeout_s=40)
+    for key, value in values.items():
+        assert client.get(key) == value, key
+    client.delete(*values)
+    until_only_the_sentinel_has_parts(cluster)
+
+
+def test_writes_beside_changes_by_reads_are_never_lost(start_cluster):
+    """Each write is read until the value is hot, or nearly: many a write comes while the class changes."""
+    cluster = start_cluster(memory=ROOMY, more=["--redundancy-hotness", "hot eor:3,4 cold ec:4,2 reads 2 seconds 1"])
+    client, other = bytes_of(cluster, 0), bytes_of(cluster, 1)
+    for n in range(1, 150):
+        value = value_of(n, MIB + n * 997)
+        client.set("k", value)
+        for _ in range(2 + n % 5):
+            assert other.get("k") == value
+    until(lambda: counted(cluster, "to_hot_values") > 0 or other.get("k") == b"", "a change")
+    with pytest.raises(redis.ResponseError, match="ec:5,2 needs 7 nodes"):
+        client.config_set("redundancy-hotness", "hot eor:3,4 cold ec:5,2")
+    with pytest.raises(redis.ResponseError, match="expected hot CLASS cold CLASS"):
+        client.config_set("redundancy-hotness", "on")
+    assert client.config_set("redundancy-hotness", "")
+    client.delete("k")
+    until_only_the_sentinel_has_parts(cluster)
+
+
 def test_a_value_without_redundancy_goes_with_its_node_and_stops_nothing(cluster):
     client = bytes_of(cluster, 0)
     kept = {}

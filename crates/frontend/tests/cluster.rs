@@ -5,6 +5,7 @@ mod commands;
 mod commands_gather;
 mod commands_page;
 mod forwarded_waits;
+mod hotness;
 mod large_pairs;
 mod long_commands;
 mod long_values;

@@ -7,6 +7,7 @@
 //!
 //! - [`Class`]: redundancy of one value: copies, erasure coding, or copies laid out for later coding (EOR).
 //! - [`ClassRules`]: which class a new value gets, by its key and length.
+//! - [`Hotness`], [`Heat`]: which values are hot, and the classes of hot and cold values.
 //! - [`Layout`]: how a body is cut into units, rows and blocks.
 //! - [`Placement`]: which part is at which position of a stripe list.
 //! - [`Record`]: what an object's header says about its parts (`docs/formats/large.md`).
@@ -19,6 +20,7 @@
 
 mod class;
 mod class_rules;
+mod hotness;
 mod keeper;
 mod layout;
 mod ledger;
@@ -32,6 +34,7 @@ mod writer;
 
 pub use class::{BLOCKS_MAX, Class, ClassError};
 pub use class_rules::ClassRules;
+pub use hotness::{Heat, Hotness, HotnessSetting, Wanted};
 pub use keeper::{Answer, Fetch, Keeper, PartId, Put, Stored, Units, WHOLE_PART};
 pub use layout::{Layout, TAIL_BYTES_MAX};
 pub use ledger::{Alive, Ledger, NotAlive, Page};

@@ -13,7 +13,7 @@ use paritas_control::LEASE_PARTS;
 use paritas_control::message::Registration;
 use paritas_frontend::Node;
 use paritas_io::{Limits, Listeners, Shard, Stop, descriptors, entropy, signals};
-use paritas_protocol::{ClassRules, ClientLimits, Identity, Parameters, check_class_rules};
+use paritas_protocol::{ClassRules, ClientLimits, Hotness, Identity, Parameters, check_class_rules, check_hotness};
 use paritas_wire::resp;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -98,6 +98,7 @@ pub fn run(settings: NodeSettings, file: Option<PathBuf>, supervision: Supervisi
         rebuild_rate: settings.rebuild_rate.map(|rate| rate.0).filter(|rate| *rate > 0),
         log_assist: settings.log_assist.map(|assist| assist.0).unwrap_or_default(),
         class_rules: class_rules(&settings, &cluster)?,
+        hotness: hotness(&settings, &cluster)?,
         client_limits: client_limits(&settings),
         reads: settings.reads.map(|reads| reads.0).unwrap_or_default(),
         policy: settings.maxmemory_policy.map(|policy| policy.0).unwrap_or_default(),
@@ -204,10 +205,21 @@ fn class_rules(settings: &NodeSettings, cluster: &ClusterRecord) -> Result<Class
         .clone()
         .map(|rules| rules.0)
         .unwrap_or_default();
-    let scheme = Scheme::with_logged(cluster.data, cluster.parity, cluster.logged);
-    let scheme = scheme.map_err(|error| Failure(error.to_string()))?;
-    check_class_rules(scheme, &rules).map_err(|why| Failure(format!("`redundancy_rules`: {why}")))?;
+    let fits = check_class_rules(scheme_of(cluster)?, &rules);
+    fits.map_err(|why| Failure(format!("`redundancy_rules`: {why}")))?;
     Ok(rules)
+}
+
+fn hotness(settings: &NodeSettings, cluster: &ClusterRecord) -> Result<Option<Hotness>, Failure> {
+    let setting = settings.redundancy_hotness.map(|hotness| hotness.0).unwrap_or_default();
+    let fits = check_hotness(scheme_of(cluster)?, setting);
+    fits.map_err(|why| Failure(format!("`redundancy_hotness`: {why}")))?;
+    Ok(setting.0)
+}
+
+fn scheme_of(cluster: &ClusterRecord) -> Result<Scheme, Failure> {
+    let scheme = Scheme::with_logged(cluster.data, cluster.parity, cluster.logged);
+    scheme.map_err(|error| Failure(error.to_string()))
 }
 
 fn client_limits(settings: &NodeSettings) -> ClientLimits {

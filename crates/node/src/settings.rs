@@ -6,7 +6,7 @@ use crate::{Failure, LogLayout};
 use clap::Args;
 use paritas_code::Scheme;
 use paritas_control::LostPolicy;
-use paritas_protocol::{ClassRules, LogAssist, Policy, Reads};
+use paritas_protocol::{ClassRules, HotnessSetting, LogAssist, Policy, Reads};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -79,6 +79,9 @@ settings! {
         /// Redundancy of new values above 64 KiB by key and least length, as in "img:* eor:3,4 1mb; tmp:* rep:3". It
         /// should be the same at all nodes [default: that of the scheme]
         pub redundancy_rules: Text<ClassRules>,
+        /// Redundancy of values above 64 KiB by how often clients read them, as in "hot eor:3,4 cold ec:4,2", with
+        /// "reads 8" and "seconds 60" if need be. It should be the same at all nodes [default: off]
+        pub redundancy_hotness: Text<HotnessSetting>,
         /// Bytes a second that this node checks for flipped bits, 0 for none [default: its whole memory once a day]
         pub scrub_rate: ByteCount,
         /// What allows this node to answer reads: leases, or confirmation by other nodes each turn [default: leases]

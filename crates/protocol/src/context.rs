@@ -50,6 +50,15 @@ pub struct Shared {
     pub evicted_keys: u64,
     /// Keys whose large value lost more parts than its class bears.
     pub lost_values: u64,
+    /// Values that got the class of hot values because they were read often.
+    pub to_hot_values: u64,
+    /// Values that lost it.
+    pub to_cold_values: u64,
+    /// The stream whose owner changes the class of a value by how often it is read, and until when it may: one at a
+    /// time on a node.
+    pub(crate) changing: Option<(StreamId, Time)>,
+    /// When the next such change may begin.
+    pub(crate) change_at: Time,
     /// Memory of the driver's buffers, in bytes, as last reported by the driver.
     pub(crate) sockets_bytes: u64,
     /// Memory of all buffers, in bytes, as last counted.

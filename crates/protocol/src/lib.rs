@@ -32,8 +32,8 @@ pub use interface::{
 };
 pub use lists::{Halted, List, Lists, Role};
 pub use mark::Mark;
-pub use parameters::{ClientLimits, LogAssist, Parameters, Reads, check_class_rules};
-pub use paritas_large::{Class, ClassRules, PartId};
+pub use parameters::{ClientLimits, LogAssist, Parameters, Reads, check_class_rules, check_hotness};
+pub use paritas_large::{Class, ClassRules, Hotness, HotnessSetting, PartId};
 pub use paritas_store::Policy;
 pub use parity_member::{Log, ParityMember};
 pub use parts::{PositionParts, UnitRef};

@@ -49,6 +49,11 @@ pub enum Mark {
     ValueNotStaged,
     /// A large value was stored by a command of several pairs.
     SeveralLargeValues,
+    /// A value got the class of hot values, or lost it.
+    BecameHot,
+    BecameCold,
+    /// Another write came before a value had its other class.
+    ChangeOvertaken,
     /// A long value was read to its end in pieces, here or at another node.
     LongReplyRead,
     /// A long reply could not be completed.
@@ -70,7 +75,7 @@ pub enum Mark {
 
 impl Mark {
     /// All marks, in the order of the enumeration, each with its description.
-    pub const ALL: [(Self, &'static str); 57] = [
+    pub const ALL: [(Self, &'static str); 60] = [
         (Self::MembersDiffer, "5.3 cut where the members' logs differ"),
         (Self::OneSurvivor, "5.3 cut from the only member left"),
         (Self::FillingMemberNewest, "5.3 cut from a Filling member's log"),
@@ -133,6 +138,15 @@ impl Mark {
         (
             Self::SeveralLargeValues,
             "14.14 a large value stored by a command of several pairs",
+        ),
+        (
+            Self::BecameHot,
+            "14.15 a value that is read often given the class of hot ones",
+        ),
+        (Self::BecameCold, "14.15 a hot value given the class of cold ones"),
+        (
+            Self::ChangeOvertaken,
+            "14.15 a write overtakes the change to another class",
         ),
         (Self::LongReplyRead, "14.7 a long value read in pieces"),
         (Self::LongReplyCut, "14.7 a long reply that could not be completed"),

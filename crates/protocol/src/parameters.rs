@@ -5,7 +5,7 @@ use core::fmt;
 use core::str::FromStr;
 use paritas_base::Span;
 use paritas_code::Scheme;
-use paritas_large::{ClassRules, Placement};
+use paritas_large::{Class, ClassRules, Hotness, HotnessSetting, Placement};
 use paritas_store::Policy;
 
 /// Limits on what clients can make a shard hold.
@@ -114,6 +114,15 @@ impl FromStr for LogAssist {
     }
 }
 
+/// Checks that the classes of hot and cold values fit the scheme of the cluster.
+pub fn check_hotness(scheme: Scheme, setting: HotnessSetting) -> Result<(), String> {
+    let positions = scheme.width() - scheme.logged();
+    let classes = setting.0.into_iter().flat_map(|hotness| [hotness.hot, hotness.cold]);
+    let mut placed = classes.map(|class| Placement::new(class, 0, positions, 0));
+    let wrong = placed.find_map(Result::err);
+    wrong.map_or(Ok(()), |error| Err(error.to_string()))
+}
+
 /// Checks that the classes of rules fit the scheme of the cluster. An error says which does not, and why.
 pub fn check_class_rules(scheme: Scheme, rules: &ClassRules) -> Result<(), String> {
     let positions = scheme.width() - scheme.logged();
@@ -163,6 +172,8 @@ pub struct Parameters {
     pub log_assist: LogAssist,
     /// The classes of new large values.
     pub class_rules: ClassRules,
+    /// The classes of values that are read often, and of the others; `None`: classes do not depend on reads.
+    pub hotness: Option<Hotness>,
     /// A value of this length in bytes, or a longer one, is never held whole: it is read and written in pieces.
     pub streamed_bytes_min: u64,
     /// About the bytes of such a piece. Of a value that comes ahead of its command (P14.13), twice as many may be on
@@ -221,6 +232,7 @@ impl Default for Parameters {
             rebuild_rate: None,
             log_assist: LogAssist::Auto,
             class_rules: ClassRules::default(),
+            hotness: None,
             streamed_bytes_min: 1 << 20,
             piece_bytes: 256 << 10,
             inventory: Span::from_secs(600),
@@ -248,6 +260,13 @@ impl Default for Parameters {
 const SHARE_BYTES_MAX: u64 = 12 << 20;
 
 impl Parameters {
+    /// The class of a new large value: that of the first rule that it meets, then that of cold values. `None`: that of
+    /// the scheme.
+    pub(crate) fn class_of(&self, key: &[u8], value_bytes: u64) -> Option<Class> {
+        let by_rule = self.class_rules.class_of(key, value_bytes);
+        by_rule.or_else(|| self.hotness.map(|hotness| hotness.cold))
+    }
+
     /// With windows and histories for a node with `maxmemory_bytes` bytes of memory and `streams` streams (P8.2): they
     /// share a 64th of the memory, and none has more than a quarter of that.
     pub fn for_memory(maxmemory_bytes: u64, streams: u64) -> Self {

@@ -82,6 +82,8 @@ pub enum Fault {
     FreedBeforeStable,
     /// P14.10: a change of class counts if its object has not changed since its value was read. It counts always.
     SwapWithoutCompare,
+    /// P14.15: a change of class by reads counts if its object has not changed since. It counts always.
+    HotnessWithoutCompare,
     /// P14.6: an owner answers with lists when it has seen every object. It answers at once.
     ListedBeforeLearnt,
     /// P14.9: a position asks to become Live when it has its parts of large values. It does not wait for them.
@@ -183,7 +185,7 @@ impl Rules {
 }
 
 #[cfg(feature = "mutants")]
-const NAMES: [(&str, Mutant); 67] = [
+const NAMES: [(&str, Mutant); 68] = [
     ("owner-judges-who-is-alive", Mutant::OwnerJudgesWhoIsAlive),
     ("no-epoch-fence", Mutant::NoEpochFence),
     ("serve-before-push", Mutant::Does(Fault::ServeBeforePush)),
@@ -257,6 +259,7 @@ const NAMES: [(&str, Mutant); 67] = [
     ("copy-not-counted", Mutant::Does(Fault::CopyNotCounted)),
     ("freed-before-stable", Mutant::Does(Fault::FreedBeforeStable)),
     ("swap-without-compare", Mutant::Does(Fault::SwapWithoutCompare)),
+    ("hotness-without-compare", Mutant::Does(Fault::HotnessWithoutCompare)),
     ("body-of-any-record", Mutant::Does(Fault::BodyOfAnyRecord)),
     ("listed-before-learnt", Mutant::Does(Fault::ListedBeforeLearnt)),
     ("live-without-parts", Mutant::Does(Fault::LiveWithoutParts)),

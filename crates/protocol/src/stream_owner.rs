@@ -345,6 +345,7 @@ impl StreamOwner {
 
     /// The tenure ends. Its chunks are kept as a stash, for this node or for the next holder of the position (P2.4).
     pub(crate) fn end<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
+        self.end_change(cx);
         self.drop_bodies(cx);
         let newest = Version::new(self.term(), self.log.seq());
         let (list, x, until) = (self.stream.list, self.stream.x, cx.mono() + cx.shared.parameters.stash);

@@ -37,7 +37,7 @@ pub(crate) struct Lengths {
 impl Lengths {
     /// The `n`-th of the classes that a large value may have: their parts fit the list. The first three survive as many
     /// losses as the scheme, the others fewer.
-    fn class(self, n: u8) -> String {
+    pub(crate) fn class(self, n: u8) -> String {
         let (data, parity, positions) = self.shape;
         // All parities but the first may be on log nodes. Copies are in memory only.
         let (blocks_max, copies_max) = (data.min(positions - 1), positions);

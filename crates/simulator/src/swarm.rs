@@ -5,7 +5,7 @@ use crate::client::Lengths;
 use crate::disks::draw_settings;
 use paritas_base::{Prng, Span};
 use paritas_protocol::paritylog::Settings;
-use paritas_protocol::{ClientLimits, LogAssist, Parameters, Policy, Reads, Rules};
+use paritas_protocol::{ClientLimits, Hotness, LogAssist, Parameters, Policy, Reads, Rules};
 
 /// The fixed part of a run's shape. The rest is drawn from its seed.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -174,6 +174,7 @@ impl Swarm {
             rebuild_rate: None,
             log_assist: LogAssist::Auto,
             class_rules: Default::default(),
+            hotness: None,
             client_limits: ClientLimits::default(),
             streamed_bytes_min: 16 << 20,
             piece_bytes: 256 << 10,
@@ -392,6 +393,16 @@ impl Swarm {
             }
             // If nodes evict, one key of a group may go without the others.
             swarm.large_groups = !evicts && own.chance(500_000);
+            if parity > 0 && own.chance(350_000) {
+                let [hot, cold] = [0, 1].map(|n| swarm.lengths().class(n).parse());
+                let (reads, period) = (own.between(1, 3) as u32, Span::from_ms(own.between(20, 400)));
+                swarm.parameters.hotness = hot.ok().zip(cold.ok()).map(|(hot, cold)| Hotness {
+                    hot,
+                    cold,
+                    reads,
+                    period,
+                });
+            }
         }
         swarm
     }

@@ -84,6 +84,17 @@ struct Operation<'a, 'c, O: Out> {
     start: usize,
     /// The reply is one long value of this length in bytes.
     long: Option<u64>,
+    /// Large values that it has read, if reads are counted.
+    reads: Vec<ReadLarge>,
+}
+
+/// What a command has read of a large value.
+struct ReadLarge {
+    /// The argument with its key.
+    at: usize,
+    record: Vec<u8>,
+    tail_bytes: usize,
+    bytes: u64,
 }
 
 /// Runs one command on keys of one stream. The owner must be in the phase Serve.
@@ -101,6 +112,7 @@ pub(crate) fn execute<O: Out>(
         reply,
         start,
         long: None,
+        reads: Vec::new(),
     };
     let mut result = operation.run();
     let is_stuck = matches!(
@@ -116,8 +128,14 @@ pub(crate) fn execute<O: Out>(
         mut access,
         reply,
         long,
+        reads,
         ..
     } = operation;
+    if result.is_ok() {
+        for read in &reads {
+            access.note_read(job.args.arg(read.at), &read.record, read.tail_bytes, read.bytes);
+        }
+    }
     if job.is_staged && result != Err(Stop::Wait) {
         access.unstage(job.ticket);
     }
@@ -364,8 +382,9 @@ impl<O: Out> Operation<'_, '_, O> {
 
     /// Appends a large value to the reply, once its body is here. A long one becomes the whole reply, and is read in
     /// pieces.
-    fn append_large(&mut self, large: &LargeValue) -> Result<(), Stop> {
+    fn append_large(&mut self, at: usize, large: &LargeValue) -> Result<(), Stop> {
         let value_bytes = large.seen.bytes as u64;
+        self.note_read(at, large, value_bytes);
         if self.job.spec.id == Command::Mget {
             if (self.reply.len() - self.start) as u64 + value_bytes > REPLY_BYTES_MAX as u64 {
                 return Err(self.refuse(|out| errors::reply_too_large(out, REPLY_BYTES_MAX)));
@@ -380,6 +399,18 @@ impl<O: Out> Operation<'_, '_, O> {
         reply.extend_from_slice(&large.tail);
         encode::bulk_end(reply);
         Ok(())
+    }
+
+    /// The command reads these bytes of the large value of the key in argument `at`. It counts when it has ended.
+    fn note_read(&mut self, at: usize, large: &LargeValue, bytes: u64) {
+        if self.access.counts_reads() {
+            self.reads.push(ReadLarge {
+                at,
+                record: large.record.clone(),
+                tail_bytes: large.tail.len(),
+                bytes,
+            });
+        }
     }
 
     /// Makes these bytes of a large value the reply, which is read in pieces.

@@ -2,7 +2,9 @@
 
 use super::connection::is_word;
 use crate::router::client::Client;
-use paritas_protocol::{ClassRules, Context, Lists, LogAssist, Out, Port, Shared, check_class_rules};
+use paritas_protocol::{
+    ClassRules, Context, HotnessSetting, Lists, LogAssist, Out, Port, Shared, check_class_rules, check_hotness,
+};
 use paritas_store::Policy;
 use paritas_wire::command::glob;
 use paritas_wire::resp::{ArgList, encode, errors};
@@ -21,6 +23,7 @@ enum Setting {
     RebuildRate,
     LogAssist,
     ClassRules,
+    Hotness,
     ScrubRate,
     Clients,
     ClientsMemory,
@@ -29,7 +32,7 @@ enum Setting {
 }
 
 impl Setting {
-    const ALL: [(&'static str, &'static str, Self); 10] = [
+    const ALL: [(&'static str, &'static str, Self); 11] = [
         ("client-query-buffer-limit", "query_max", Self::Query),
         ("log-assist", "log_assist", Self::LogAssist),
         ("maxclients", "clients_max", Self::Clients),
@@ -37,6 +40,7 @@ impl Setting {
         ("maxmemory-clients", "clients_memory", Self::ClientsMemory),
         ("maxmemory-policy", "maxmemory_policy", Self::Policy),
         ("rebuild-rate", "rebuild_rate", Self::RebuildRate),
+        ("redundancy-hotness", "redundancy_hotness", Self::Hotness),
         ("redundancy-rules", "redundancy_rules", Self::ClassRules),
         ("reply-max", "reply_max", Self::Reply),
         ("scrub-rate", "scrub_rate", Self::ScrubRate),
@@ -50,6 +54,7 @@ impl Setting {
             Self::Memory => shared.maxmemory_bytes.to_string(),
             Self::LogAssist => shared.parameters.log_assist.to_string(),
             Self::ClassRules => shared.parameters.class_rules.to_string(),
+            Self::Hotness => HotnessSetting(shared.parameters.hotness).to_string(),
             Self::RebuildRate => shared.parameters.rebuild_rate.unwrap_or(0).to_string(),
             Self::ScrubRate => shared.parameters.scrub_rate.unwrap_or(0).to_string(),
             Self::Clients => clients.clients_max.to_string(),
@@ -78,6 +83,11 @@ impl Setting {
             check_class_rules(shared.code.scheme(), &rules)?;
             return Ok(Change::ClassRules(rules));
         }
+        if self == Self::Hotness {
+            let hotness: HotnessSetting = text.parse()?;
+            check_hotness(shared.code.scheme(), hotness)?;
+            return Ok(Change::Hotness(hotness));
+        }
         let number = match self {
             Self::Clients => text.parse().ok(),
             Self::ClientsMemory if text.ends_with('%') => part(text, shared.maxmemory_bytes),
@@ -101,7 +111,7 @@ impl Setting {
             Self::Clients => (1, CLIENTS_MAX),
             Self::ClientsMemory if number == 0 => (0, 0),
             Self::Query | Self::Reply | Self::ClientsMemory => (CLIENT_BYTES_MIN, i64::MAX as u64),
-            Self::RebuildRate | Self::ScrubRate | Self::Policy | Self::LogAssist | Self::ClassRules => {
+            Self::RebuildRate | Self::ScrubRate | Self::Policy | Self::LogAssist | Self::ClassRules | Self::Hotness => {
                 (0, i64::MAX as u64)
             }
         };
@@ -127,6 +137,7 @@ impl Setting {
             }
             Change::LogAssist(assist) => shared.parameters.log_assist = assist,
             Change::ClassRules(rules) => shared.parameters.class_rules = rules,
+            Change::Hotness(hotness) => shared.parameters.hotness = hotness.0,
             Change::Number(number) => match self {
                 Self::Memory => shared.maxmemory_bytes = number,
                 Self::RebuildRate => shared.set_rebuild_rate(Some(number).filter(|rate| *rate > 0)),
@@ -135,7 +146,7 @@ impl Setting {
                 Self::ClientsMemory => clients.bytes_max = if number == 0 { usize::MAX } else { number as usize },
                 Self::Query => clients.query_bytes_max = number as usize,
                 Self::Reply => clients.reply_bytes_max = number as usize,
-                Self::Policy | Self::LogAssist | Self::ClassRules => {}
+                Self::Policy | Self::LogAssist | Self::ClassRules | Self::Hotness => {}
             },
         }
     }
@@ -147,6 +158,7 @@ enum Change {
     Policy(Policy),
     LogAssist(LogAssist),
     ClassRules(ClassRules),
+    Hotness(HotnessSetting),
     Number(u64),
 }
 
@@ -158,6 +170,7 @@ impl Change {
             Self::LogAssist(assist) => format!("\"{assist}\""),
             // Escaped as in TOML, which takes the escapes of Rust.
             Self::ClassRules(rules) => format!("{:?}", rules.to_string()),
+            Self::Hotness(hotness) => format!("\"{hotness}\""),
             Self::Number(number) => number.to_string(),
         }
     }

@@ -245,6 +245,8 @@ impl Dispatcher {
                 line("takeovers", &cx.shared.takeovers().count);
                 line("takeover_recent_us", cx.shared.takeovers());
                 line("lost_values", &cx.shared.lost_values);
+                line("to_hot_values", &cx.shared.to_hot_values);
+                line("to_cold_values", &cx.shared.to_cold_values);
                 line("log_assisted_chunks", &cx.shared.assisted_chunks());
                 line("refused_sums", &cx.shared.bad_sums());
                 let scrub = cx.shared.scrub_counts();

@@ -7,7 +7,7 @@ use crate::settings::{CLUSTER_OFFSET, DEFAULT_PORT, MEMORY_MIN};
 use clap::Args;
 use paritas_code::Scheme;
 use paritas_control::LostPolicy;
-use paritas_protocol::{ClassRules, LogAssist, Policy, Reads, check_class_rules};
+use paritas_protocol::{ClassRules, HotnessSetting, LogAssist, Policy, Reads, check_class_rules, check_hotness};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -69,6 +69,10 @@ pub struct DevSettings {
     /// Redundancy of new values above 64 KiB by key and least length, as in "img:* eor:3,4 1mb; tmp:* rep:3"
     #[arg(long, default_value = "")]
     pub redundancy_rules: Text<ClassRules>,
+    /// Redundancy of values above 64 KiB by how often clients read them, as in "hot eor:3,4 cold ec:4,2", with "reads
+    /// 8" and "seconds 60" if need be; empty: by rules alone
+    #[arg(long, default_value = "")]
+    pub redundancy_hotness: Text<HotnessSetting>,
     /// What allows a node to answer reads: leases, or confirmed by other nodes each turn
     #[arg(long, default_value = "leases")]
     pub reads: Text<Reads>,
@@ -97,6 +101,7 @@ pub(crate) struct Plan {
     pub(crate) rebuild_rate: Option<ByteCount>,
     pub(crate) log_assist: LogAssist,
     pub(crate) class_rules: ClassRules,
+    pub(crate) hotness: HotnessSetting,
     pub(crate) reads: Reads,
     pub(crate) dir: Option<PathBuf>,
 }
@@ -141,6 +146,8 @@ impl Plan {
         }
         let class_rules = settings.redundancy_rules.0.clone();
         check_class_rules(scheme, &class_rules).map_err(|why| Failure(format!("--redundancy-rules: {why}")))?;
+        let hotness = settings.redundancy_hotness.0;
+        check_hotness(scheme, hotness).map_err(|why| Failure(format!("--redundancy-hotness: {why}")))?;
         let plan = Self {
             scheme,
             ack_quorum,
@@ -158,6 +165,7 @@ impl Plan {
             rebuild_rate: settings.rebuild_rate,
             log_assist: settings.log_assist.0,
             class_rules,
+            hotness,
             reads: settings.reads.0,
             dir: settings.dir.clone(),
         };
@@ -267,6 +275,7 @@ pub(crate) mod tests {
             rebuild_rate: None,
             log_assist: Text(LogAssist::Auto),
             redundancy_rules: Text(ClassRules::default()),
+            redundancy_hotness: Text(HotnessSetting::default()),
             reads: Text(Reads::Leases),
         }
     }

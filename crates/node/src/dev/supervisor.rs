@@ -327,6 +327,7 @@ impl Supervisor {
         set("reads", plan.reads.to_string());
         set("log-assist", plan.log_assist.to_string());
         set("redundancy-rules", plan.class_rules.to_string());
+        set("redundancy-hotness", plan.hotness.to_string());
         set("coordinator", self.ports.coordinator().to_string());
         if plan.is_log_node(node) {
             set("log-dir", self.log_dir(node).display().to_string());

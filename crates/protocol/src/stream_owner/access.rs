@@ -369,10 +369,9 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
         let value_bytes = pieces.iter().map(Piece::length).sum::<u64>() as usize;
         self.check_large_limits(key.len(), value_bytes)?;
         self.admit()?;
-        let rules = &self.cx.shared.parameters.class_rules;
         let made = Made {
             basis,
-            class: rules.class_of(key, value_bytes as u64),
+            class: self.cx.shared.parameters.class_of(key, value_bytes as u64),
             same_as: None,
             is_all_body: false,
         };
@@ -398,7 +397,7 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
     ) -> Result<Uploaded, Stop> {
         self.check_large_limits(key.len(), bytes.len())?;
         self.admit()?;
-        let class = self.cx.shared.parameters.class_rules.class_of(key, bytes.len() as u64);
+        let class = self.cx.shared.parameters.class_of(key, bytes.len() as u64);
         let at = at as u32;
         let record = self
             .owner
@@ -578,6 +577,24 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
             return Err(stop);
         }
         self.owner.body(self.cx, self.configuration, record, range)
+    }
+
+    /// Stores an object for the owner itself.
+    ///
+    /// # Errors
+    /// Those of `change`.
+    pub(super) fn put_by_owner(&mut self, hash: u64, key: &[u8], value: Value<'_>) -> Result<(), Stop> {
+        self.change(hash, |store, arena, delta| store.put(arena, delta, hash, key, value))
+    }
+
+    /// Whether reads of large values are counted (P14.15).
+    pub fn counts_reads(&self) -> bool {
+        self.cx.shared.parameters.hotness.is_some()
+    }
+
+    /// The command has read `read_bytes` bytes of a large value, and is done. `record`, `tail_bytes`: of its object.
+    pub fn note_read(&mut self, key: &[u8], record: &[u8], tail_bytes: usize, read_bytes: u64) {
+        self.owner.note_read(self.cx, key, record, tail_bytes, read_bytes);
     }
 
     /// A command that waits for a large value has moved on.

@@ -2,6 +2,7 @@
 //! their way to readers.
 
 mod body;
+mod hotness;
 mod import;
 mod long_reply;
 mod losses;
@@ -14,6 +15,7 @@ use crate::interface::{Channel, Out};
 use crate::parts::record_of;
 use crate::rules::Fault;
 use body::Bodies;
+use hotness::Temperature;
 pub(super) use import::{Imported, Taken};
 use long_reply::LongReply;
 pub use long_reply::STILL_WANTED;
@@ -55,6 +57,8 @@ enum Origin {
     Command(Ticket),
     /// One of several values of a client's command: that in the argument with this number.
     Argument(Ticket, u32),
+    /// The owner itself, which changes the class of a value by how often it is read (P14.15).
+    Change,
     /// A hand-off of hash slots to this stream (P10.8); the number tells its values apart.
     Import(u64),
 }
@@ -72,6 +76,7 @@ pub(super) struct Large {
     import: u64,
     bodies: Bodies,
     losses: Losses,
+    temperature: Temperature,
     /// Staged values whose object is in the store by now. Their staging ends when the ledger knows that.
     named: Vec<Arc<Record>>,
     /// The command for which keys were evicted last, and how many bytes for it.
@@ -90,6 +95,7 @@ impl Large {
             import: 0,
             bodies: Bodies::default(),
             losses: Losses::default(),
+            temperature: Temperature::default(),
             named: Vec::new(),
             evicted: None,
             resend_at: Time(0),
@@ -105,12 +111,13 @@ impl Large {
     pub(super) fn held_bytes(&self) -> usize {
         let staged: usize = self.staged.values().map(Staged::held_bytes).sum();
         let replies: usize = self.long_replies.values().map(LongReply::held_bytes).sum();
-        self.bodies.held_bytes() + staged + replies
+        self.bodies.held_bytes() + staged + replies + self.temperature.held_bytes()
     }
 
     pub(super) fn next_at(&self) -> Option<Time> {
         let resend_at = self.is_busy().then_some(self.resend_at);
-        resend_at.into_iter().chain(self.losses.next_at()).min()
+        let others = self.losses.next_at().into_iter().chain(self.temperature.next_at());
+        resend_at.into_iter().chain(others).min()
     }
 }
 
@@ -308,6 +315,7 @@ impl StreamOwner {
     /// Repeats what was not answered, and forgets values that nobody waits for.
     pub(super) fn tend_large<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
         self.tend_losses(cx, configuration);
+        self.tend_hotness(cx, configuration);
         let now = cx.mono();
         if !self.large.is_busy() || now < self.large.resend_at {
             return;

@@ -96,7 +96,7 @@ impl<O: Out> Operation<'_, '_, O> {
         match found {
             Ok(seen) => Ok(seen),
             Err(large) => {
-                self.append_large(&large)?;
+                self.append_large(at, &large)?;
                 Ok(Some(large.seen))
             }
         }
@@ -114,7 +114,7 @@ impl<O: Out> Operation<'_, '_, O> {
         })?;
         match large {
             None => Ok(()),
-            Some(large) => self.append_large(&large),
+            Some(large) => self.append_large(1, &large),
         }
     }
 
@@ -131,7 +131,7 @@ impl<O: Out> Operation<'_, '_, O> {
                 Ok(large)
             })?;
             if let Some(large) = large {
-                self.append_large(&large)?;
+                self.append_large(at, &large)?;
             }
             if self.reply.len() - self.start > REPLY_BYTES_MAX {
                 return Err(self.refuse(|out| errors::reply_too_large(out, REPLY_BYTES_MAX)));
@@ -399,6 +399,7 @@ impl<O: Out> Operation<'_, '_, O> {
         let Some(large) = large else { return Ok(()) };
         let body_bytes = large.seen.bytes - large.tail.len();
         let range = range_of(start, end, large.seen.bytes);
+        self.note_read(1, &large, range.len() as u64);
         if range.len() as u64 >= self.access.streamed_bytes_min() {
             return self.reply_long(&large, range.start as u64..range.end as u64);
         }

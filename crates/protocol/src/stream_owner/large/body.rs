@@ -340,6 +340,7 @@ impl StreamOwner {
         if reader.is_done() {
             self.wake.progress = true;
             self.hand_offs.hurry(cx.now.mono);
+            self.hurry_change(cx.now.mono);
             self.on_window(cx, configuration, requested.of.group);
         } else {
             self.ask_units(cx, configuration, &requested.of);

@@ -251,7 +251,7 @@ impl StreamOwner {
         let value_bytes = staged.value_bytes;
         let made = Made {
             basis: &[],
-            class: cx.shared.parameters.class_rules.class_of(&staged.key, value_bytes),
+            class: cx.shared.parameters.class_of(&staged.key, value_bytes),
             same_as: None,
             is_all_body: false,
         };

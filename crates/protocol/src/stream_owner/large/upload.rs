@@ -311,7 +311,7 @@ impl StreamOwner {
         self.upload(cx, configuration, Origin::Command(ticket), made, record, pieces)
     }
 
-    fn upload<O: Out>(
+    pub(super) fn upload<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,
         configuration: &Configuration,
@@ -481,6 +481,7 @@ impl StreamOwner {
                 }
             }
             Origin::Argument(..) => self.wake.progress |= must_run,
+            Origin::Change => self.hurry_change(cx.now.mono),
             Origin::Import(_) if must_run => self.hand_offs.hurry(cx.now.mono),
             Origin::Import(_) => {}
         }
@@ -497,7 +498,7 @@ impl StreamOwner {
         let uploads = self.large.uploads.iter();
         // Values of a hand-off end with it.
         let is_over = |of: &Origin, uploading: &Uploading| {
-            matches!(of, Origin::Command(_) | Origin::Argument(..)) && now > uploading.wanted_at + forgotten
+            !matches!(of, Origin::Import(_)) && now > uploading.wanted_at + forgotten
         };
         let over: Vec<Origin> = uploads
             .filter_map(|(of, uploading)| is_over(of, uploading).then_some(*of))
