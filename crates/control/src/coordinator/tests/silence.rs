@@ -127,8 +127,10 @@ fn a_holder_that_died_just_before_does_not_protect_a_removal() {
     let list = list_where(&world, 2, 0);
     let (parity, before) = (world.holder(list, 4).unwrap(), world.list(list));
     world.kill(2);
-    world.pass(900);
-    // It dies before the other one becomes suspect, and is not silent until long after that.
+    world.pass(800);
+    world.tick(450);
+    // It dies just after its vote, before the others vote, and is not silent until long after that.
+    world.beat(parity);
     world.kill(parity);
     world.pass(600);
     assert_eq!(world.list(list), before, "who protects the list is not known yet");
