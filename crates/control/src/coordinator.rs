@@ -171,6 +171,8 @@ pub struct Coordinator<S> {
     /// No node is removed for silence before this time, since too many failure domains were silent together. When some
     /// of them are heard again, the others may follow soon.
     healed_from: Time,
+    /// Suspects, and since when each is one without a break.
+    suspected: BTreeMap<NodeId, (Incarnation, Time)>,
     /// When each node last asked to register, in any incarnation. It can reach the coordinator.
     contacts: BTreeMap<NodeId, Time>,
     /// From this time on every running node has had time to register with this coordinator.
@@ -253,6 +255,7 @@ impl<S: Store> Coordinator<S> {
             addresses: 1,
             behind: None,
             incarnations: BTreeMap::new(),
+            suspected: BTreeMap::new(),
             doubts: BTreeSet::new(),
             knows_all: false,
             witnesses: BTreeSet::new(),

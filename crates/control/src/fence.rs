@@ -94,6 +94,16 @@ impl<'a> Fence<'a> {
         self.tenure(i).is_some_and(|t| self.facts.suspects.contains(&t.node))
     }
 
+    /// Whether the holder is known to have run when the latest of those that leave became suspect. One that died just
+    /// before is not silent yet, and protects nothing. The next heartbeat of one that runs proves that it does.
+    fn is_proven(&self, i: usize) -> bool {
+        // Some positions may have their successors already.
+        let leaving = self.leaving.iter().filter_map(|o| self.old.positions[*o]);
+        let since = leaving.filter_map(|a| self.facts.suspected.get(&a.tenure.node)).max();
+        let proof = self.tenure(i).and_then(|t| self.facts.proof(t.node));
+        since.is_none_or(|since| proof.is_some_and(|proof| proof > *since))
+    }
+
     /// Whether the holder is silent, and no peer hears it. A lost list may have no peer left to vote, and it has
     /// no redundancy to spend.
     pub(crate) fn is_unheard(&self, i: usize) -> bool {
@@ -136,13 +146,14 @@ impl<'a> Fence<'a> {
     /// Asks for the right to give a position another holder. `None`: the present one stays.
     ///
     /// P10.3 holds for every holder that has not ended: the list can be rebuilt without it, without all others that
-    /// leave in the same commit, and without those that have ended.
+    /// leave in the same commit, and without those that have ended. If it leaves because of silence, also without those
+    /// that may have died before it became suspect.
     pub(crate) fn remove(&self, i: usize, cause: Cause) -> Option<Permit> {
         let may = match cause {
             Cause::Vacant => self.new.positions[i].is_none(),
             Cause::Ended => self.is_ended(i),
             Cause::Suspect => {
-                let gone = |o: usize| self.leaving.contains(&o) || self.is_ended(o);
+                let gone = |o: usize| self.leaving.contains(&o) || self.is_ended(o) || !self.is_proven(o);
                 let borne = !self.is_live(i) || self.decodable_without(gone);
                 self.new.parity > 0 && self.leaving.contains(&i) && borne
             }

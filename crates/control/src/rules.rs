@@ -11,7 +11,7 @@ use crate::fence::{Cause, Fence, Hold};
 use crate::plan::{ClusterPlan, LostPolicy};
 pub(crate) use moves::Obstacle;
 use paritas_base::configuration::{Assignment, Configuration, Duty, PositionState, Tenure};
-use paritas_base::{Epoch, Incarnation, ListId, NodeId, Position, Version};
+use paritas_base::{Epoch, Incarnation, ListId, NodeId, Position, Time, Version};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Limit of certified incarnations that one configuration names. The oldest are dropped first; they only shorten waits.
@@ -27,6 +27,8 @@ pub(crate) struct NodeFacts {
     pub(crate) available: bool,
     /// The coordinator does not hear the newest incarnation. It may or may not have ended.
     pub(crate) silent: bool,
+    /// The latest time at which the newest incarnation is known to have run: by its own heartbeat, or by a peer's word.
+    pub(crate) proof: Option<Time>,
     /// The newest incarnation has ended: its supervisor certified it, or an operator attested it.
     pub(crate) ended: bool,
     /// Its supervisor certified the end.
@@ -75,6 +77,8 @@ pub(crate) struct Facts {
     pub(crate) broken: Vec<BrokenLink>,
     /// Silent nodes whose peers do not hear them either (P10.10).
     pub(crate) suspects: BTreeSet<NodeId>,
+    /// Since when each of them is that without a break.
+    pub(crate) suspected: BTreeMap<NodeId, Time>,
     /// Silent nodes that a peer hears.
     pub(crate) isolated: BTreeSet<NodeId>,
     /// Why no node is removed for silence now (P10.11).
@@ -140,6 +144,11 @@ impl Facts {
 
     pub(crate) fn is_silent(&self, node: NodeId) -> bool {
         self.node(node).is_none_or(|n| n.silent)
+    }
+
+    /// The latest time at which the node's newest incarnation is known to have run.
+    pub(crate) fn proof(&self, node: NodeId) -> Option<Time> {
+        self.node(node).and_then(|n| n.proof)
     }
 
     /// Whether the node's next incarnation is awaited. A node that fails repeatedly, or that is to leave, is not.
@@ -375,7 +384,8 @@ impl Change<'_> {
     /// P10.2, P10.3: suspect members, and one end of each link that peers report broken.
     ///
     /// All that leave count as missing together. If the list could not be rebuilt without them, no Live one is removed:
-    /// fencing some of them would restore nothing, and all of them may run behind a network partition.
+    /// fencing some of them would restore nothing, and all of them may run behind a network partition. Holders that
+    /// have not been heard since a suspect became one count as missing too: they may have died just before it did.
     ///
     /// A removal must also improve the list. A data position goes only to a successor, since its owner may still serve.
     /// A parity position goes to a successor, or becomes vacant if enough parities remain for writes. If no data is

@@ -164,12 +164,13 @@ impl Lists {
     /// Lists that do not rest.
     pub(crate) fn awake(&self, now: Time) -> impl Iterator<Item = &List> {
         let all = self.lists.iter().zip(&self.rests);
-        all.filter_map(move |(list, rests)| list.as_ref().filter(|_| *rests <= now))
+        // The times stand side by side, so a list that rests is not looked at.
+        all.filter_map(move |(list, rests)| if *rests <= now { list.as_ref() } else { None })
     }
 
     pub(crate) fn awake_mut(&mut self, now: Time) -> impl Iterator<Item = &mut List> {
         let all = self.lists.iter_mut().zip(&self.rests);
-        all.filter_map(move |(list, rests)| list.as_mut().filter(|_| *rests <= now))
+        all.filter_map(move |(list, rests)| if *rests <= now { list.as_mut() } else { None })
     }
 
     /// Wakes all lists.

@@ -1,6 +1,7 @@
 //! Invariants checked after turns and at the end of a run (P13).
 
 use crate::client::{ALL, Client, LARGE};
+use crate::driver::Streams;
 use crate::gauges;
 use crate::linear::{self, Action, Operation, Outcome};
 use crate::marks::Seen;
@@ -67,28 +68,22 @@ impl World {
 
     /// I3: at most one node serves a stream. Only streams that this process owns can have changed.
     fn check_one_server(&mut self, at: usize) {
-        let Some(process) = self.processes[at].as_ref() else {
+        let data = self.swarm.data;
+        let Some(mut process) = self.processes[at].take() else {
             return;
         };
-        let owned = process.roles().filter_map(|(_, role)| match role {
-            Role::Owner(owner) => Some(owner.stream()),
-            _ => None,
-        });
-        for stream in owned.collect::<Vec<StreamId>>() {
+        let owned = process.owned(data);
+        let mut shared = Streams::default();
+        for other in self.processes.iter_mut().flatten() {
+            owned.add_common(other.owned(data), &mut shared);
+        }
+        self.processes[at] = Some(process);
+        for stream in shared.iter(data) {
             self.check_one_server_of(stream);
         }
     }
 
     fn check_one_server_of(&mut self, stream: StreamId) {
-        let owners = self
-            .processes
-            .iter()
-            .flatten()
-            .filter(|p| owner_of(&p.node, stream).is_some())
-            .count();
-        if owners < 2 {
-            return;
-        }
         let now = self.now;
         let mut serving: Vec<NodeId> = Vec::new();
         for process in self.processes.iter_mut().flatten() {

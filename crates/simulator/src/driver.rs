@@ -2,17 +2,19 @@
 
 use crate::disks::Disk;
 use crate::marks::Marks;
-use paritas_base::{Clock, ConnId, Incarnation, ListId, Map, NodeId, Span, Time};
+use paritas_base::{Clock, ConnId, Incarnation, ListId, Map, NodeId, Position, Span, StreamId, Time};
 use paritas_frontend::Node;
 use paritas_protocol::paritylog::Io;
-use paritas_protocol::{Channel, FrameBuf, HaltReason, LinkId, Mark, Out, Proposal, ReplyBuf, Role};
+use paritas_protocol::{Channel, Event, FrameBuf, HaltReason, LinkId, List, Mark, Out, Proposal, ReplyBuf, Role};
 use std::collections::BTreeMap;
 
 /// Requests and output of a machine.
 #[derive(Default, Debug)]
 pub(crate) struct Outbox {
-    /// Outgoing frames of every open link.
-    pub(crate) links: BTreeMap<LinkId, FrameBuf>,
+    /// Outgoing frames of every open link. Only what `touched` names can have any.
+    links: BTreeMap<LinkId, FrameBuf>,
+    /// Links whose buffer the machine has asked for since they were flushed. Some are named twice, or have ended.
+    touched: Vec<LinkId>,
     bound: Map<(NodeId, Channel), LinkId>,
     /// Outgoing replies of every client.
     pub(crate) clients: BTreeMap<ConnId, ReplyBuf>,
@@ -31,6 +33,38 @@ pub(crate) struct Outbox {
 }
 
 impl Outbox {
+    /// A link is open.
+    pub(crate) fn open(&mut self, link: LinkId) {
+        self.links.entry(link).or_default();
+    }
+
+    pub(crate) fn is_open(&self, link: LinkId) -> bool {
+        self.links.contains_key(&link)
+    }
+
+    /// The links with something to send, or with a deadline, in order. They count as flushed.
+    pub(crate) fn take_ready_links(&mut self) -> Vec<LinkId> {
+        let mut ready = core::mem::take(&mut self.touched);
+        let is_ready = |buffer: &FrameBuf| !buffer.bytes.is_empty() || buffer.deadline.is_some();
+        ready.retain(|link| self.links.get(link).is_some_and(is_ready));
+        ready.sort_unstable();
+        ready.dedup();
+        ready
+    }
+
+    /// The buffer of an open link that is being flushed.
+    pub(crate) fn ready(&mut self, link: LinkId) -> Option<&mut FrameBuf> {
+        self.links.get_mut(&link)
+    }
+
+    /// Keeps the memory of a list of links for the next flush.
+    pub(crate) fn recycle(&mut self, mut links: Vec<LinkId>) {
+        if self.touched.is_empty() {
+            links.clear();
+            self.touched = links;
+        }
+    }
+
     /// Removes a link that has ended.
     pub(crate) fn forget(&mut self, link: LinkId) {
         self.links.remove(&link);
@@ -40,10 +74,15 @@ impl Outbox {
 
 impl Out for Outbox {
     fn peer(&mut self, node: NodeId, channel: Channel) -> Option<&mut FrameBuf> {
-        self.links.get_mut(self.bound.get(&(node, channel))?)
+        let link = *self.bound.get(&(node, channel))?;
+        self.link(link)
     }
     fn link(&mut self, link: LinkId) -> Option<&mut FrameBuf> {
-        self.links.get_mut(&link)
+        let buffer = self.links.get_mut(&link)?;
+        if self.touched.last() != Some(&link) {
+            self.touched.push(link);
+        }
+        Some(buffer)
     }
     fn dial(&mut self, node: NodeId, channel: Channel) {
         self.dials.push((node, channel));
@@ -79,8 +118,10 @@ pub(crate) struct Process {
     pub(crate) id: NodeId,
     /// Its incarnation.
     pub(crate) incarnation: Incarnation,
-    /// The machine.
+    /// The machine. It gets its events by [`Process::on`].
     pub(crate) node: Node,
+    /// The streams that it has owner roles for, if the latest event is counted in.
+    owned: Option<Streams>,
     /// Requests and output of the machine.
     pub(crate) out: Outbox,
     /// Its disk, if it is a log node.
@@ -115,6 +156,7 @@ impl Process {
             id: node.replica().id(),
             incarnation: node.replica().incarnation(),
             node,
+            owned: None,
             out: Outbox::default(),
             disk: None,
             inputs: BTreeMap::new(),
@@ -128,6 +170,24 @@ impl Process {
             rate_ppm,
             wall_ms,
         }
+    }
+
+    /// Gives the machine an event.
+    pub(crate) fn on(&mut self, clock: Clock, event: Event<'_>) {
+        self.owned = None;
+        self.node.on(clock, event, &mut self.out);
+    }
+
+    /// The streams that it has owner roles for.
+    pub(crate) fn owned(&mut self, data: u8) -> &Streams {
+        let node = &self.node;
+        self.owned.get_or_insert_with(|| {
+            let mut owned = Streams::default();
+            for owner in node.replica().lists().flat_map(List::owners) {
+                owned.insert(owner.stream(), data);
+            }
+            owned
+        })
     }
 
     /// Clients with input that the machine may process, in order.
@@ -167,7 +227,7 @@ impl Process {
 
     /// Its clock at a true time.
     pub(crate) fn clock(&self, now: Time) -> Clock {
-        let mono = self.offset + (u128::from(now.0) * u128::from(self.rate_ppm) / u128::from(MILLION)) as u64;
+        let mono = self.offset + scaled(now.0, self.rate_ppm, MILLION);
         Clock {
             mono: Time(mono),
             wall_ms: 1_000_000 + self.wall_ms + now.0 / MILLION,
@@ -177,6 +237,54 @@ impl Process {
     /// The true time at which its clock shows `local`, or just after.
     pub(crate) fn true_time(&self, local: Time) -> Time {
         let since = local.0.saturating_sub(self.offset);
-        Time((u128::from(since) * u128::from(MILLION) / u128::from(self.rate_ppm)) as u64 + 1)
+        Time(scaled(since, MILLION, self.rate_ppm) + 1)
+    }
+}
+
+/// `n · by / of`. Most products fit 64 bits, where a division costs a tenth.
+fn scaled(n: u64, by: u64, of: u64) -> u64 {
+    match n.checked_mul(by) {
+        Some(product) => product / of,
+        None => (u128::from(n) * u128::from(by) / u128::from(of)) as u64,
+    }
+}
+
+/// A set of streams.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct Streams(Vec<u64>);
+
+impl Streams {
+    fn insert(&mut self, stream: StreamId, data: u8) {
+        let n = usize::from(stream.list.0) * usize::from(data) + usize::from(stream.x.0);
+        if n / 64 >= self.0.len() {
+            self.0.resize(n / 64 + 1, 0);
+        }
+        self.0[n / 64] |= 1 << (n % 64);
+    }
+
+    /// Adds those of another set that this one has too to `both`.
+    pub(crate) fn add_common(&self, other: &Self, both: &mut Self) {
+        for (i, (mine, theirs)) in self.0.iter().zip(&other.0).enumerate() {
+            if mine & theirs != 0 {
+                if i >= both.0.len() {
+                    both.0.resize(i + 1, 0);
+                }
+                both.0[i] |= mine & theirs;
+            }
+        }
+    }
+
+    /// All of them, in order.
+    pub(crate) fn iter(&self, data: u8) -> impl Iterator<Item = StreamId> {
+        let in_word = |(i, word): (usize, &u64)| {
+            let word = *word;
+            (0..64)
+                .filter(move |bit| word >> bit & 1 == 1)
+                .map(move |bit| 64 * i + bit)
+        };
+        self.0.iter().enumerate().flat_map(in_word).map(move |n| StreamId {
+            list: ListId((n / usize::from(data)) as u16),
+            x: Position((n % usize::from(data)) as u8),
+        })
     }
 }

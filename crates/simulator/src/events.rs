@@ -180,7 +180,7 @@ impl World {
                     return;
                 };
                 if let Some(process) = self.alive(at, incarnation) {
-                    process.out.links.entry(link).or_default();
+                    process.out.open(link);
                     self.turn(at, incarnation, Event::LinkUp { link, dialed }, || SimEvent::LinkUp {
                         link,
                         at,
@@ -217,17 +217,15 @@ impl World {
             }
             SimEvent::Frame { link, at, bytes } => {
                 let Some(incarnation) = self.end_of(link, at) else {
-                    return;
+                    return self.spare_frame(bytes);
                 };
-                if self
-                    .alive(at, incarnation)
-                    .is_some_and(|p| p.out.links.contains_key(&link))
-                {
+                if self.alive(at, incarnation).is_some_and(|p| p.out.is_open(link)) {
                     self.note_frame(link, at);
                     let copy = if self.is_paused(at) { bytes.clone() } else { Vec::new() };
                     let again = || SimEvent::Frame { link, at, bytes: copy };
                     self.turn(at, incarnation, Event::Frame { link, bytes: &bytes }, again);
                 }
+                self.spare_frame(bytes);
             }
             SimEvent::Disk { at, incarnation, io } => {
                 if self.alive(at, incarnation).is_some() && self.is_paused(at) {

@@ -6,6 +6,9 @@ use paritas_base::{Incarnation, NodeId, Span, Time};
 use paritas_protocol::{Channel, LinkId};
 use paritas_wire::peer;
 
+/// Longest frame whose memory is kept.
+const SPARE_MAX: usize = 4096;
+
 /// A link.
 #[derive(Debug)]
 pub(crate) struct Wire {
@@ -131,15 +134,18 @@ impl World {
                     arrives = arrives.max(wire.last[to_end] + Span(1));
                     wire.last[to_end] = arrives;
                 }
-                self.push_at(
-                    arrives,
-                    SimEvent::Frame {
-                        link,
-                        at: to,
-                        bytes: frame.to_vec(),
-                    },
-                );
+                let mut bytes = self.spare_frames.pop().unwrap_or_default();
+                bytes.clear();
+                bytes.extend_from_slice(frame);
+                self.push_at(arrives, SimEvent::Frame { link, at: to, bytes });
             }
+        }
+    }
+
+    /// Keeps the memory of a frame that has arrived for the next ones.
+    pub(crate) fn spare_frame(&mut self, bytes: Vec<u8>) {
+        if bytes.capacity() <= SPARE_MAX {
+            self.spare_frames.push(bytes);
         }
     }
 

@@ -8,7 +8,7 @@ use crate::world::World;
 use paritas_base::configuration::NodeState;
 use paritas_base::{ConnId, Incarnation, Span, Time};
 use paritas_frontend::Node;
-use paritas_protocol::{Event, FrameBuf, Identity, LinkId};
+use paritas_protocol::{Event, Identity};
 use paritas_wire::peer;
 
 impl World {
@@ -95,7 +95,7 @@ impl World {
             return;
         };
         let clock = process.clock(now);
-        process.node.on(clock, event, &mut process.out);
+        process.on(clock, event);
         // A driver gives many events before it ends the turn and writes.
         if process.turn_open {
             return;
@@ -118,7 +118,7 @@ impl World {
         };
         process.turn_open = false;
         let clock = process.clock(now);
-        process.node.on(clock, Event::TurnEnd, &mut process.out);
+        process.on(clock, Event::TurnEnd);
         self.forget_flip(at);
         self.feed_resumed(at);
         self.after_turn(at);
@@ -146,7 +146,7 @@ impl World {
                 return;
             }
             if let Some(process) = self.processes[at].as_mut() {
-                process.node.on(process.clock(now), Event::TurnEnd, &mut process.out);
+                process.on(process.clock(now), Event::TurnEnd);
             }
         }
         let Some(process) = self.processes[at].as_mut() else {
@@ -171,15 +171,9 @@ impl World {
         let clock = process.clock_of(clock_read_at, now);
         for conn in &ready {
             let input = process.inputs.get(conn).cloned().unwrap_or_default();
-            process.node.on(
-                clock,
-                Event::Client {
-                    conn: *conn,
-                    bytes: &input,
-                },
-                &mut process.out,
-            );
-            if let (Some(buffer), Some(input)) = (process.out.clients.get_mut(conn), process.inputs.get_mut(conn)) {
+            let (conn, bytes) = (*conn, input.as_slice());
+            process.on(clock, Event::Client { conn, bytes });
+            if let (Some(buffer), Some(input)) = (process.out.clients.get_mut(&conn), process.inputs.get_mut(&conn)) {
                 input.drain(..core::mem::take(&mut buffer.consumed));
             }
         }
@@ -193,12 +187,10 @@ impl World {
         };
         process.unflushed = false;
         let fresh = process.clock(self.now).mono;
-        let ready = |(link, buffer): (&LinkId, &FrameBuf)| {
-            (!buffer.bytes.is_empty() || buffer.deadline.is_some()).then_some(*link)
-        };
-        let links: Vec<LinkId> = process.out.links.iter().filter_map(ready).collect();
-        for link in links {
-            let Some(buffer) = process.out.links.get_mut(&link) else {
+        let links = process.out.take_ready_links();
+        for link in &links {
+            let link = *link;
+            let Some(buffer) = process.out.ready(link) else {
                 continue;
             };
             let mut bytes = core::mem::take(&mut buffer.bytes);
@@ -212,6 +204,7 @@ impl World {
             bytes.clear();
             buffer.bytes = bytes;
         }
+        process.out.recycle(links);
         let conns: Vec<ConnId> = process.out.clients.keys().copied().collect();
         for conn in conns {
             let Some(buffer) = process.out.clients.get_mut(&conn) else {
@@ -225,7 +218,7 @@ impl World {
                 process.out.clients.remove(&conn);
                 process.inputs.remove(&conn);
                 let clock = process.clock(self.now);
-                process.node.on(clock, Event::ClientDown { conn }, &mut process.out);
+                process.on(clock, Event::ClientDown { conn });
                 if let Some(client) = client {
                     self.push(Span::from_us(200), SimEvent::ClientLost { client, conn });
                 }

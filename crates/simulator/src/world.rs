@@ -32,6 +32,8 @@ pub(crate) struct World {
     pub(crate) now: Time,
     queue: BinaryHeap<Queued>,
     queued: u64,
+    /// The memory of frames that have arrived, for the next ones.
+    pub(crate) spare_frames: Vec<Vec<u8>>,
     pub(crate) processes: Vec<Option<Box<Process>>>,
     /// Disks of processes that do not run. `None` for nodes that are not log nodes.
     pub(crate) disks: Vec<Option<Disk>>,
@@ -196,6 +198,7 @@ impl World {
             now: Time(0),
             queue: BinaryHeap::new(),
             queued: 0,
+            spare_frames: Vec::new(),
             processes: (0..count).map(|_| None).collect(),
             disks,
             records,

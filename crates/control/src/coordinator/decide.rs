@@ -1,7 +1,8 @@
 //! Computes the records that must change, commits them in one transaction, then sends them.
 
+use super::presence::Presence;
 use super::{AVOID_SPAN, Coordinator, CoordinatorOut, Failures, Note, STUCK_SPAN, first_record, release, send};
-use crate::fence::{Hold, Silence};
+use crate::fence::{Hold, Opinion, Silence};
 use crate::message::ToAgent;
 use crate::record::{End, StoredNode};
 use crate::rules::{self, BrokenLink, Facts, NodeFacts};
@@ -40,6 +41,7 @@ impl<S: Store> Coordinator<S> {
         if matches!(silence.hold, Some(Hold::Many { .. })) {
             self.healed_from = now + self.suspicion();
         }
+        self.note_suspects(now, &silence);
         let mut nodes = self.next_nodes(now, &silence);
         self.judge_slow(now, &mut nodes);
         let mut facts = self.facts(now, &nodes, silence);
@@ -241,6 +243,31 @@ impl<S: Store> Coordinator<S> {
         now >= self.silent_at(presence) && !self.is_in_grace(now)
     }
 
+    /// Updates `suspected`.
+    fn note_suspects(&mut self, now: Time, silence: &Silence) {
+        let incarnation = |id: &NodeId| self.records.nodes.get(id).map(|n| n.record.incarnation);
+        let suspects = silence.suspects.iter().filter_map(|id| Some((*id, incarnation(id)?)));
+        self.suspected = suspects
+            .map(|(id, incarnation)| {
+                let before = self.suspected.get(&id).filter(|(of, _)| *of == incarnation);
+                (id, (incarnation, before.map_or(now, |(_, since)| *since)))
+            })
+            .collect();
+    }
+
+    /// The latest time at which the incarnation is known to have run. A peer that hears a silent node has had a frame
+    /// of it within a suspicion time before its own heartbeat.
+    fn proof(&self, record: &NodeRecord, said: Option<&Vec<(NodeId, Opinion)>>) -> Option<Time> {
+        let present = self.presences.get(&record.id);
+        let own = present
+            .filter(|p| p.incarnation == record.incarnation)
+            .map(Presence::well_at);
+        let hears = said.into_iter().flatten().filter(|(_, said)| *said == Opinion::Hears);
+        let reported = hears.filter_map(|(peer, _)| self.presences.get(peer).map(Presence::heard_at));
+        let by_peers = reported.map(|at| Time(at.0.saturating_sub(self.suspicion().0))).max();
+        own.max(by_peers)
+    }
+
     /// Updates `doubled`: positions that are Filling at a node with a second position of the list.
     fn note_doubled(&mut self, now: Time) {
         let lists = self.records.lists.values().filter(|list| list.has_stand_ins());
@@ -258,6 +285,7 @@ impl<S: Store> Coordinator<S> {
 
     pub(super) fn facts(&self, now: Time, nodes: &BTreeMap<NodeId, StoredNode>, silence: Silence) -> Facts {
         let awaited = nodes.values().filter(|n| self.is_awaited(now, n));
+        let said = silence.said;
         let mut facts = Facts {
             homes: self.homes.clone(),
             per_domain_max: self.per_domain_max,
@@ -276,6 +304,11 @@ impl<S: Store> Coordinator<S> {
                 .presences
                 .iter()
                 .flat_map(|(id, p)| p.halted().map(|role| (role.list, role.position, *id, p.incarnation)))
+                .collect(),
+            suspected: silence
+                .suspects
+                .iter()
+                .map(|id| (*id, self.suspected.get(id).map_or(now, |(_, since)| *since)))
                 .collect(),
             suspects: silence.suspects,
             isolated: silence.isolated,
@@ -299,6 +332,7 @@ impl<S: Store> Coordinator<S> {
                 domain: node.record.domain.clone(),
                 available: self.is_available(now, node),
                 silent: self.is_silent(now, node),
+                proof: self.proof(&node.record, said.get(id)),
                 ended: node.has_ended(),
                 certified: node.end == End::Certified,
                 waiting: self.waits.contains_key(id),

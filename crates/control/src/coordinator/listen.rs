@@ -383,7 +383,10 @@ impl<S: Store> Coordinator<S> {
             .nodes
             .get(&node)
             .is_some_and(|n| n.record.state == NodeState::Down);
-        decide || down
+        // A removal may wait for this heartbeat (P10.10).
+        let suspicion = self.suspicion();
+        let mut suspected = self.suspected.values();
+        decide || down || suspected.any(|(_, since)| now - *since < suspicion)
     }
 
     fn learn_incarnations(&mut self, reported: &[(NodeId, Incarnation, u32)]) {

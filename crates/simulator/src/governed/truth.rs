@@ -87,14 +87,11 @@ impl World {
         };
         let own_incarnation = self.records[at].incarnation;
         if let Some(governed) = self.governed.as_mut() {
-            let heard = &mut governed.truth.heard;
-            let streak = Streak::add(
-                heard.get(&(at, from)),
-                (own_incarnation.0, from_incarnation.0),
-                now,
-                gap_max,
-            );
-            heard.insert((at, from), streak);
+            let of = (own_incarnation.0, from_incarnation.0);
+            let heard = governed.truth.heard.entry((at, from));
+            heard
+                .and_modify(|streak| *streak = Streak::add(Some(streak), of, now, gap_max))
+                .or_insert_with(|| Streak::add(None, of, now, gap_max));
         }
     }
 

@@ -121,6 +121,46 @@ fn a_silent_third_node_is_not_fenced_after_two_real_failures() {
 }
 
 #[test]
+fn a_holder_that_died_just_before_does_not_protect_a_removal() {
+    let mut world = World::started(plan(4, 1, 8, 1));
+    world.start(8);
+    let list = list_where(&world, 2, 0);
+    let (parity, before) = (world.holder(list, 4).unwrap(), world.list(list));
+    world.kill(2);
+    world.pass(800);
+    world.tick(450);
+    // It dies just after its vote, before the others vote, and is not silent until long after that.
+    world.beat(parity);
+    world.kill(parity);
+    world.pass(600);
+    assert_eq!(world.list(list), before, "who protects the list is not known yet");
+    world.certify(parity);
+    world.pass(100);
+    assert!(!world.list(list).lost);
+    assert_eq!(world.list(list).tenure(Position(0)), before.tenure(Position(0)));
+}
+
+#[test]
+fn a_holder_that_only_its_peers_hear_protects_a_removal() {
+    let mut world = World::started(plan(4, 1, 8, 1));
+    world.start(8);
+    let list = list_where(&world, 2, 0);
+    let parity = world.holder(list, 4).unwrap();
+    world.cut_off(parity);
+    world.pass(500);
+    world.kill(2);
+    world.pass(1900);
+    assert_eq!(
+        world.holder(list, 0),
+        Some(2),
+        "its peers may have heard the other before this one died"
+    );
+    world.pass(600);
+    assert_eq!(world.holder(list, 0), Some(8));
+    assert_eq!(world.holder(list, 4), Some(parity));
+}
+
+#[test]
 fn a_blocked_removal_is_done_once_redundancy_is_restored() {
     let mut world = World::started(plan(4, 2, 6, 1)).without_stand_ins();
     world.restart(0);
