@@ -207,7 +207,9 @@ impl Heat {
         self.values.retain(|group, value| {
             value.read_bytes /= 2;
             value.is_refused = false;
-            let stays = (value.read_bytes > 0 || value.has_hot_class) && is_alive(*group);
+            // A value that is read once a period never becomes hot.
+            let is_read = value.read_bytes >= value.value_bytes;
+            let stays = (is_read || value.has_hot_class) && is_alive(*group);
             keys_bytes += if stays { value.key.len() } else { 0 };
             stays
         });
