@@ -9,12 +9,12 @@ use core::str::FromStr;
 use paritas_base::Span;
 use std::collections::BTreeMap;
 
-/// A value is cold again when its reads have fallen below this part of those that make it hot.
+/// A hot value becomes cold when its count is below one in this many of the count that makes it hot.
 const COLD_PART: u64 = 4;
 /// The most values that one stream counts, and bytes of their keys.
 const VALUES_MAX: usize = 4096;
 const KEYS_BYTES_MAX: usize = 512 << 10;
-/// Values that are looked at for one to forget when a new one comes and there are as many already.
+/// When the table is full, at most this many values are examined to find one to forget.
 const LOOKED_AT_MAX: usize = 16;
 
 const READS: u32 = 8;
@@ -150,7 +150,7 @@ struct Value {
     read_bytes: u64,
     /// It has the class of hot values.
     has_hot_class: bool,
-    /// The change of its class was refused: not before the next period again.
+    /// The change of its class was refused. It is not tried again before the next halving.
     is_refused: bool,
 }
 
@@ -182,7 +182,7 @@ impl Heat {
         }
     }
 
-    /// The class of a value has changed: its data group is another one, or the same.
+    /// The class of a value has changed. `after` is equal to `before` if the data group stayed.
     pub fn on_changed(&mut self, before: GroupId, after: GroupId, to_hot: bool) {
         if let Some(value) = self.forget(before) {
             self.insert(after, &value.key, value.value_bytes, value.read_bytes, to_hot);
@@ -196,7 +196,7 @@ impl Heat {
         }
     }
 
-    /// Nothing is to be known of a value any more.
+    /// Removes a value from the counts.
     pub fn on_gone(&mut self, group: GroupId) {
         self.forget(group);
     }

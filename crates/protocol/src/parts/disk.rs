@@ -23,8 +23,8 @@ pub(crate) enum Answered {
 }
 
 impl PositionParts {
-    /// Begins to read a unit of the disk, for a peer or for the scrub. `None` if the unit is not on the disk; false if
-    /// too many reads wait.
+    /// Begins to read a unit of the disk, for a peer or for the scrub. `Some(false)`: too many reads wait. `None`: the unit
+    /// is not on the disk.
     pub(super) fn read_disk<O: Out>(
         &self,
         cx: &mut Context<'_, O>,
@@ -38,7 +38,8 @@ impl PositionParts {
         Some(disk.read(key, Wanted::Unit { id, unit, to }))
     }
 
-    /// The disk has read a unit, or cannot. Returns sum and bytes if they are those of the unit that is kept now.
+    /// Handles the end of a read. Returns sum and bytes if the unit is still stored under this key, and the bytes have its
+    /// sum. A unit that cannot be read, or has other bytes, is lost.
     pub(crate) fn on_read<'b, O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,
@@ -66,8 +67,8 @@ impl PositionParts {
         bytes.map(|bytes| (sum, bytes))
     }
 
-    /// The disk has lost these units, of this position or of others. Parts that are kept are repaired (P14.12); others
-    /// are given up when they have all units.
+    /// The disk has lost these units, of this position or of others. Kept parts are repaired (P14.12). Other parts are
+    /// given up when all their units have come.
     pub(crate) fn lose_units<O: Out>(&mut self, cx: &mut Context<'_, O>, keys: &BTreeSet<Key>) {
         let mut lost = Vec::new();
         for (id, unit, stored) in self.keeper.units_mut() {

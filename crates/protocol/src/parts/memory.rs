@@ -15,11 +15,11 @@ pub enum UnitRef {
     Memory(ChunkRef),
     /// A record on the disk of the parity log, or on its way there.
     Disk(Key),
-    /// The disk had it, and cannot read it. Its space stays taken, so that it can be made again.
+    /// The disk cannot read the unit. Its space stays reserved for its repair.
     Lost,
 }
 
-/// The place of units that a position of a list keeps, for one purpose: a write of a client, or a part that was lost.
+/// Where one position of a list stores its units. `purpose`: a client writes them, or a lost part is made again.
 pub(super) enum PartMemory<'a> {
     Memory {
         arena: &'a mut Arena,
@@ -34,7 +34,7 @@ pub(super) enum PartMemory<'a> {
 }
 
 impl<'a> PartMemory<'a> {
-    /// Of a position of this node. A log node has no position in memory.
+    /// On a log node all units go to the disk, on any other node to the memory.
     fn new(shared: &'a mut Shared, at: (ListId, Position), purpose: Purpose) -> Self {
         let unit_bytes = shared.arena.chunk_bytes() as u32;
         match &mut shared.disk {
