@@ -23,8 +23,8 @@ pub(crate) enum Answered {
 }
 
 impl PositionParts {
-    /// Begins to read a unit of the disk, for a peer or for the scrub. `Some(false)`: too many reads wait. `None`: the unit
-    /// is not on the disk.
+    /// Begins to read a unit of the disk, for a peer or for the scrub. `Some(false)`: too many reads wait. `None`: the
+    /// unit is not on the disk.
     pub(super) fn read_disk<O: Out>(
         &self,
         cx: &mut Context<'_, O>,
@@ -38,8 +38,8 @@ impl PositionParts {
         Some(disk.read(key, Wanted::Unit { id, unit, to }))
     }
 
-    /// Handles the end of a read. Returns sum and bytes if the unit is still stored under this key, and the bytes have its
-    /// sum. A unit that cannot be read, or has other bytes, is lost.
+    /// Handles the end of a read. Returns sum and bytes if the unit is still stored under this key, and the bytes have
+    /// its sum. A unit that cannot be read, or has other bytes, is lost.
     pub(crate) fn on_read<'b, O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,
