@@ -133,6 +133,8 @@ pub(crate) struct Process {
     /// If the process was stopped after it read its clock for clients and before it read their input: that time. It
     /// continues with the input under the old clock (P4.2, H12).
     pub(crate) stopped_at: Option<Time>,
+    /// When it handled an event last.
+    pub(crate) ran_at: Time,
     /// The output of the last turn is still to be written.
     pub(crate) unflushed: bool,
     /// Events were handled in this turn, and its end is still to come.
@@ -162,6 +164,7 @@ impl Process {
             inputs: BTreeMap::new(),
             paused_until: Time(0),
             stopped_at: None,
+            ran_at: Time(0),
             unflushed: false,
             turn_open: false,
             timer_at: None,

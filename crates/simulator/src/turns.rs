@@ -95,6 +95,7 @@ impl World {
             return;
         };
         let clock = process.clock(now);
+        process.ran_at = now;
         process.on(clock, event);
         // A driver gives many events before it ends the turn and writes.
         if process.turn_open {

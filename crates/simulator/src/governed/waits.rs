@@ -3,9 +3,11 @@
 //!
 //! An observer looks at all processes every few milliseconds. A stream is *quiet* for a node since the latest of these
 //! moments: a process that runs served the stream; the node got another configuration that names its owner; the node
-//! stood still. While a stream is quiet, a command must be answered within the time that P5.13 allows.
+//! stood still. While a stream is quiet, a command must be answered within the time that P5.13 allows. That time begins
+//! when the owner ran last, if it is another process: it may have answered a PING then.
 
 use crate::client::Pending;
+use crate::driver::Process;
 use crate::linear::Action;
 use crate::marks::Seen;
 use crate::world::World;
@@ -47,6 +49,8 @@ struct Owner {
     since: Time,
     /// Until then it was another process that runs, and so may have answered a PING.
     elsewhere: Time,
+    /// When such a process handled an event last. It may have answered a PING then.
+    answered: Time,
     /// When a client of the node was told that the stream does not serve.
     refused: Option<Time>,
 }
@@ -142,8 +146,9 @@ impl World {
                     if owner.tenure != tenure {
                         (owner.tenure, owner.since, owner.refused) = (tenure, now, None);
                     }
-                    if tenure.is_some_and(|t| self.is_elsewhere(t, at)) {
+                    if let Some(other) = tenure.and_then(|t| self.elsewhere(t, at)) {
                         owner.elsewhere = now;
+                        owner.answered = owner.answered.max(other.ran_at);
                     }
                 }
                 let roles = list.roles.iter().filter(|_| !is_stopped);
@@ -158,11 +163,22 @@ impl World {
         }
     }
 
-    /// Whether a tenure belongs to a process that runs, and is not the one at `at`.
-    fn is_elsewhere(&self, tenure: Tenure, at: usize) -> bool {
+    /// The process of a tenure if it runs, and is not the one at `at`.
+    fn elsewhere(&self, tenure: Tenure, at: usize) -> Option<&Process> {
         let other = usize::from(tenure.node.0);
-        let process = self.processes[other].as_ref();
-        other != at && process.is_some_and(|p| p.incarnation == tenure.incarnation)
+        let process = self.processes[other].as_deref().filter(|_| other != at);
+        process.filter(|p| p.incarnation == tenure.incarnation)
+    }
+
+    /// From when on a node counts that the owner of a stream does not answer: since it ran last. An owner that runs
+    /// without a break refuses commands itself.
+    fn unanswered_since(&self, waits: &Waits, node: NodeId, owner: &Owner) -> Time {
+        let tenure = owner
+            .tenure
+            .filter(|t| self.elsewhere(*t, usize::from(node.0)).is_some());
+        let at = tenure.map(|t| usize::from(t.node.0)).filter(|at| !self.is_paused(*at));
+        at.and_then(|at| waits.nodes.get(at))
+            .map_or(owner.answered, |view| view.stood_still)
     }
 
     /// D9: a client's oldest command that should have been answered.
@@ -190,7 +206,8 @@ impl World {
                 quiet.0 / 1_000_000
             )
         };
-        if now > start.max(quiet) + self.wait_max() + slack {
+        let unanswered = self.unanswered_since(waits, node, owner);
+        if now > start.max(quiet).max(unanswered) + self.wait_max() + slack {
             return Some(what("longer than any command may"));
         }
         let known = owner.refused.filter(|at| *at > quiet.max(owner.elsewhere) + slack)?;
