@@ -607,6 +607,13 @@ impl<U: core::fmt::Debug> Keeper<U> {
         self.parts.values().map(|held| held.units.len()).sum()
     }
 
+    /// Bytes of its tables, beside the units themselves.
+    pub fn table_bytes(&self) -> usize {
+        let part = |held: &Held<U>| held.units.capacity() * size_of::<U>() + held.sums.capacity() * size_of::<u32>();
+        let units: usize = self.parts.values().map(part).sum();
+        units + self.parts.len() * size_of::<(PartId, Held<U>)>()
+    }
+
     /// The units of all parts, kept or not.
     pub fn units(&self) -> impl Iterator<Item = &U> {
         self.parts.values().flat_map(|held| &held.units)

@@ -604,6 +604,11 @@ impl PositionParts {
         })
     }
 
+    /// Bytes of its tables, beside the units themselves.
+    pub(crate) fn table_bytes(&self) -> u64 {
+        self.keeper.table_bytes() as u64
+    }
+
     /// Chunks that it uses, of the memory or of the disk.
     pub fn chunk_count(&self) -> u32 {
         self.keeper.unit_count() as u32

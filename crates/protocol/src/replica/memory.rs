@@ -4,6 +4,7 @@ use super::Replica;
 use crate::disk_log::DiskLog;
 use crate::lists::Role;
 use crate::parameters::Parameters;
+use crate::parts::PositionParts;
 use crate::rules::Fault;
 use paritas_base::{Span, Time};
 
@@ -95,6 +96,7 @@ impl Replica {
                 }
             }
         }
+        f.table_bytes += self.parts_table_bytes();
         let scrub = &self.shared.scrub;
         (f.scrub_checked, f.scrub_bad) = (scrub.checked, scrub.bad);
         (f.scrub_repaired, f.scrub_passes) = (scrub.repaired, scrub.passes);
@@ -108,6 +110,11 @@ impl Replica {
             .resident_bytes()
             .saturating_sub(f.data_bytes + f.index_bytes + f.parity_bytes + f.part_bytes + f.stash_bytes);
         f
+    }
+
+    fn parts_table_bytes(&self) -> u64 {
+        let parts = self.lists.iter().flat_map(|list| &list.parts);
+        parts.map(PositionParts::table_bytes).sum()
     }
 
     /// P8.3: sets the limit of chunks. Tables, rings and buffers use the same memory, so chunks may not have all of it;
@@ -144,6 +151,7 @@ impl Replica {
                 }
             }
         }
+        tables += self.parts_table_bytes();
         let shared = &mut self.shared;
         shared.stashes.expire(&mut shared.arena, now);
         tables += shared.stashes.table_bytes();
