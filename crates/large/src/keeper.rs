@@ -614,11 +614,6 @@ impl<U: core::fmt::Debug> Keeper<U> {
         units + self.parts.len() * size_of::<(PartId, Held<U>)>()
     }
 
-    /// The units of all parts, kept or not.
-    pub fn units(&self) -> impl Iterator<Item = &U> {
-        self.parts.values().flat_map(|held| &held.units)
-    }
-
     /// Whether there are parts of a stream here, kept or not.
     pub fn has_parts_of(&self, x: Position) -> bool {
         let name = PartName {

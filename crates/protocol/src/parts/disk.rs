@@ -115,14 +115,6 @@ impl PositionParts {
         }
     }
 
-    /// Keys of its units in the parity log.
-    pub fn logged_keys(&self) -> impl Iterator<Item = Key> {
-        self.keeper.units().filter_map(|stored| match stored {
-            UnitRef::Disk(key) => Some(*key),
-            UnitRef::Memory(_) | UnitRef::Lost => None,
-        })
-    }
-
     /// Whether a unit is kept here and is known to have wrong bytes, or none.
     pub fn is_wrong(&self, arena: &Arena, id: &PartId, unit: u32) -> bool {
         let stored = self.keeper.stored(arena.chunk_bytes() as u32, id, unit);

@@ -7,7 +7,6 @@ use crate::interface::{Channel, Out};
 use crate::lists::{List, Role};
 use crate::mark::Mark;
 use crate::parity_member::ParityBytes;
-use crate::parts::PositionParts;
 use paritas_base::{Clock, Incarnation, ListId, NodeId, StreamId, Time};
 use paritas_large::PartId;
 use paritas_paritylog::{Content, IoId, Key, Outcome, ParityLog};
@@ -37,12 +36,6 @@ impl Replica {
     pub fn logged_keys(&self) -> impl Iterator<Item = Key> {
         let members = self.lists.iter().filter_map(List::member);
         members.flat_map(|member| member.valid_stripes().filter_map(|stripe| member.disk_key(stripe)))
-    }
-
-    /// Units of large values in the log.
-    pub fn logged_units(&self) -> impl Iterator<Item = Key> {
-        let parts = self.lists.iter().flat_map(|list| &list.parts);
-        parts.flat_map(PositionParts::logged_keys)
     }
 
     pub(super) fn on_disk(&mut self, id: IoId, outcome: Outcome) {
