@@ -81,16 +81,20 @@ ssize_t recv(int fd, void *bytes, size_t length, int flags)
 	return count;
 }
 
+static ssize_t sent(uint64_t began, ssize_t count)
+{
+	now.send_ns += cpu_ns() - began;
+	now.send_bytes += count > 0 ? count : 0;
+	return count;
+}
+
 ssize_t send(int fd, const void *bytes, size_t length, int flags)
 {
 	static ssize_t (*real)(int, const void *, size_t, int);
 	if (!real)
 		real = dlsym(RTLD_NEXT, "send");
 	uint64_t began = cpu_ns();
-	ssize_t count = real(fd, bytes, length, flags);
-	now.send_ns += cpu_ns() - began;
-	now.send_bytes += count > 0 ? count : 0;
-	return count;
+	return sent(began, real(fd, bytes, length, flags));
 }
 
 ssize_t writev(int fd, const struct iovec *all, int count)
@@ -99,10 +103,7 @@ ssize_t writev(int fd, const struct iovec *all, int count)
 	if (!real)
 		real = dlsym(RTLD_NEXT, "writev");
 	uint64_t began = cpu_ns();
-	ssize_t written = real(fd, all, count);
-	now.send_ns += cpu_ns() - began;
-	now.send_bytes += written > 0 ? written : 0;
-	return written;
+	return sent(began, real(fd, all, count));
 }
 
 int epoll_wait(int fd, struct epoll_event *events, int max, int timeout)

@@ -627,6 +627,24 @@ fn others(configuration: &Configuration, position: Position) -> impl Iterator<It
         .filter_map(|(_, held)| *held)
 }
 
+/// Answers an owner. `question`: the number of its question, 0 if it is about a unit or comes unasked.
+pub(crate) fn send_state<O: Out>(
+    cx: &mut Context<'_, O>,
+    configuration: &Configuration,
+    stream: StreamId,
+    to: (NodeId, Incarnation),
+    name: PartName,
+    question: u32,
+    state: PartState,
+) {
+    let message = Message::PartState {
+        name: to_wire(name),
+        question,
+        state,
+    };
+    cx.send_to(to.0, to.1, Channel::Bulk, stream, configuration.epoch, &message);
+}
+
 /// The answer of a holder, as it is on the wire.
 pub(crate) fn state_of(answer: Answer) -> PartState {
     match answer {

@@ -1,17 +1,17 @@
 //! Parts on the disk of a log node (P11.5): units are read on request, the disk may have lost some, and holders answer
 //! writers no faster than the disk takes what they send.
 
-use super::{PositionParts, UnitRef, is_sound, to_wire};
+use super::{PositionParts, UnitRef, is_sound, send_state};
 use crate::context::Context;
 use crate::disk_log::{DiskLog, Wanted};
-use crate::interface::{Channel, Out};
+use crate::interface::Out;
 use crate::mark::Mark;
 use paritas_base::configuration::Configuration;
 use paritas_base::{Incarnation, NodeId, StreamId};
 use paritas_large::PartId;
 use paritas_paritylog::Key;
 use paritas_store::Arena;
-use paritas_wire::peer::{Message, PartState};
+use paritas_wire::peer::PartState;
 use std::collections::BTreeSet;
 
 /// What a holder answers to the question for a unit.
@@ -101,7 +101,7 @@ impl PositionParts {
         } else {
             // What is known of a part now is all that its writer needs.
             self.held_answers.remove(&id);
-            send_state(cx, configuration, id, to, state);
+            send_taken(cx, configuration, id, to, state);
         }
     }
 
@@ -111,7 +111,7 @@ impl PositionParts {
             return;
         }
         for (id, (to, state)) in core::mem::take(&mut self.held_answers) {
-            send_state(cx, configuration, id, to, state);
+            send_taken(cx, configuration, id, to, state);
         }
     }
 
@@ -129,21 +129,13 @@ impl PositionParts {
     }
 }
 
-fn send_state<O: Out>(
+fn send_taken<O: Out>(
     cx: &mut Context<'_, O>,
     configuration: &Configuration,
     id: PartId,
     to: (NodeId, Incarnation),
     state: PartState,
 ) {
-    let stream = StreamId {
-        list: configuration.list,
-        x: id.x,
-    };
-    let message = Message::PartState {
-        name: to_wire(id.name),
-        question: 0,
-        state,
-    };
-    cx.send_to(to.0, to.1, Channel::Bulk, stream, configuration.epoch, &message);
+    let list = configuration.list;
+    send_state(cx, configuration, StreamId { list, x: id.x }, to, id.name, 0, state);
 }

@@ -5,7 +5,7 @@ use crate::context::Context;
 use crate::disk_log::DiskLog;
 use crate::interface::{Channel, Out};
 use crate::lists::{List, Role};
-use crate::parts::{Answered, PositionParts, from_wire, record_of, state_of, to_wire};
+use crate::parts::{Answered, PositionParts, from_wire, record_of, send_state, state_of};
 use crate::stream_owner::StreamOwner;
 use paritas_base::configuration::Configuration;
 use paritas_base::{Incarnation, NodeId, Position, StreamId};
@@ -29,23 +29,6 @@ fn holder_of<'l, O: Out>(
         .iter_mut()
         .find(|held| held.position() == Position(part.position))?;
     Some((configuration, held))
-}
-
-fn answer<O: Out>(
-    cx: &mut Context<'_, O>,
-    configuration: &Configuration,
-    stream: StreamId,
-    to: (NodeId, Incarnation),
-    name: PartName,
-    question: u32,
-    state: PartState,
-) {
-    let message = Message::PartState {
-        name: to_wire(name),
-        question,
-        state,
-    };
-    cx.send_to(to.0, to.1, Channel::Bulk, stream, configuration.epoch, &message);
 }
 
 /// Whether the disk of this node is behind. Then it answers no questions about parts (P11.5); they are asked again.
@@ -81,7 +64,7 @@ pub(super) fn on_fenced<O: Out>(
                 Some((_, held)) => state_of(held.on_open(cx, stream.x, term, name, &record)),
                 None => PartState::Unknown,
             };
-            answer(cx, &list.configuration, stream, from, name, question, state);
+            send_state(cx, &list.configuration, stream, from, name, question, state);
         }
         Message::MakePart { name, record } => {
             let (Some(_), Some(name), Some(record)) = (owner, from_wire(name), record_of(record)) else {
@@ -94,7 +77,7 @@ pub(super) fn on_fenced<O: Out>(
                 Some((_, held)) => state_of(held.on_make(cx, stream.x, name, &record)),
                 None => PartState::Unknown,
             };
-            answer(cx, &list.configuration, stream, from, name, 0, state);
+            send_state(cx, &list.configuration, stream, from, name, 0, state);
         }
         Message::PartState { name, question, state } => {
             if let (Some(name), Some((configuration, owner))) = (from_wire(name), owner_of(list, stream)) {
