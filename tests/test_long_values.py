@@ -65,8 +65,7 @@ def test_long_values_are_changed_and_copied(start_cluster, rng):
     assert client.get("{of}:c") == bytes(expected) and client.get("{of}:b") == value
     with pytest.raises(redis.ResponseError, match="16777216"):
         client.append("{of}:c", bytes(16 * MIB + 1))
-    with pytest.raises(redis.ResponseError, match="reply"):
-        client.mget("{of}:b", "{of}:c")
+    assert client.mget("{of}:b", "{of}:none", "{of}:c") == [value, None, bytes(expected)]
     with pytest.raises(redis.ResponseError, match="not a valid float"):
         client.incrbyfloat("{of}:c", 1)
     assert client.flushall()
@@ -120,6 +119,41 @@ def test_a_slow_reader_gets_the_value_that_was_there_and_delays_nobody(start_clu
         assert bytes(got) == wanted
         reader.close()
     until_parts_are(cluster, 0)
+
+
+def test_an_mget_longer_than_one_reply_is_read_value_by_value(start_cluster, rng):
+    cluster = start_cluster(memory="256mb")
+    client = bytes_of(cluster, 0)
+    values = {b"{of}:%d" % n: rng.randbytes(24 * MIB + n) for n in range(4)} | {b"key:%d" % n: rng.randbytes(700_000 + n) for n in range(60)}
+    for key, value in values.items():
+        assert client.set(key, value)
+    tagged = [key for key in values if key.startswith(b"{of}")]
+    owner = owner_of(cluster, "{of}:0")
+    for node in owner, (owner + 1) % cluster.nodes:
+        client = bytes_of(cluster, node)
+        # Of one hash slot; of all nodes; many that are shorter than a piece.
+        for keys in tagged, [*values], [key for key in values if key not in tagged]:
+            assert client.mget(keys) == [values[key] for key in keys], f"node {node}"
+    # One that knows the owner, on its strict port.
+    strict = redis.Redis(port=cluster.port + owner + 1_000, socket_timeout=TIMEOUT_S)
+    assert strict.mget(tagged) == [values[key] for key in tagged]
+    # A client that reads slowly and sends a command behind it; others write meanwhile.
+    reader = socket.create_connection(("127.0.0.1", cluster.port + (owner + 1) % cluster.nodes), timeout=TIMEOUT_S)
+    reader.sendall(b"MGET " + b" ".join(tagged) + b"\r\n")
+    assert reader.recv(1, socket.MSG_PEEK) == b"*"
+    reader.sendall(b"PING\r\n")
+    assert bytes_of(cluster, 0).set("key:0", "after") and bytes_of(cluster, 0).get("key:0") == b"after"
+    wanted = b"*4\r\n" + b"".join(b"$%d\r\n%s\r\n" % (len(values[key]), values[key]) for key in tagged) + b"+PONG\r\n"
+    got = bytearray()
+    while len(got) < len(wanted):
+        some = reader.recv(MIB)
+        assert some, f"closed after {len(got)} bytes"
+        got += some
+    assert bytes(got) == wanted
+    reader.close()
+    sum_mib = sum(map(len, values.values())) // MIB
+    for node, pid in cluster.pids().items():
+        assert resident_mib(pid) < sum_mib // 4 + OVER_PARTS_MIB, f"node {node}"
 
 
 def test_nodes_die_while_long_values_are_written_and_read(start_cluster, rng):

@@ -42,8 +42,7 @@ class DevCluster(Cluster):
 
     def __init__(self, directory, shape, memory):
         more = ["--ack-quorum", str(shape.quorum)]
-        # Small enough that the log wraps around.
-        more += ["--log-nodes", str(shape.log_nodes), "--log-size", "64mb"] if shape.log_nodes else []
+        more += ["--log-nodes", str(shape.log_nodes), "--log-size", shape.log_size] if shape.log_nodes else []
         super().__init__(directory, nodes=shape.members, log_nodes=shape.log_nodes, scheme=shape.scheme, memory=memory, more=more)
 
     def any_status(self):

@@ -53,7 +53,7 @@ class HostCluster:
             settings = f'id = {name}\nbind = "{self.hosts.address(name)}"\nport = 6379\nmemory = "{self.memory}"\n'
             settings += f'coordinator = ["{coordinator}"]\n'
             if name >= self.shape.members:
-                settings += f'log_dir = "{self.directory}/parity-{name}"\nlog_size = "64mb"\n'
+                settings += f'log_dir = "{self.directory}/parity-{name}"\nlog_size = "{self.shape.log_size}"\n'
         file = self.directory / f"{task}-{name}.toml"
         file.write_text(settings, encoding="utf-8")
         if name is None:

@@ -7,7 +7,7 @@ import time
 
 import redis
 
-from workload import any_node, members, number_in
+from workload import any_node, is_large, members, number_in
 
 HERE = pathlib.Path(__file__).resolve().parent
 TIMEOUT_S = 120.0
@@ -55,11 +55,16 @@ class Ledger:
         self.missed = set()  # keys that clients found missing
         self.acknowledged = self.unknown = self.refused = self.operations = self.lost = 0
 
-    def take(self, prefix, files):
+    def take_standing(self, written):
+        """Pairs of key and number that were acknowledged before the faults."""
+        self.acknowledged += len(written)
+        self.operations += len(written)
+        self.entries.extend((key, str(number), False) for key, number in written)
+
+    def take(self, files):
         for file in files:
             for line in file.read_text(encoding="utf-8").splitlines():
-                number, what = line.split()
-                key = f"{prefix}:{number}"
+                key, number, what = line.split()
                 self.operations += 1
                 if what == "ok":
                     self.acknowledged += 1
@@ -74,13 +79,17 @@ class Ledger:
 
     def compare(self, addresses, draw):
         """Reads all keys through random nodes, and clears the ledger. Returns the lost keys."""
-        for start in range(0, len(self.entries), 200):
-            part = self.entries[start : start + 200]
+        small = [entry for entry in self.entries if not is_large(int(entry[1]))]
+        parts = [small[start : start + 200] for start in range(0, len(small), 200)]
+        # The reply of one MGET has a limit.
+        parts += [[entry] for entry in self.entries if is_large(int(entry[1]))]
+        for part in parts:
+            command = ["MGET"] if len(part) > 1 else ["GET"]
+            command += [key for key, _, _ in part]
             found = retry_until_answered(
-                lambda: any_node(addresses)(draw, TIMEOUT_S),
-                lambda link: link.execute_command("MGET", *[key for key, _, _ in part]),
+                lambda: any_node(addresses)(draw, TIMEOUT_S), lambda link: link.execute_command(*command)
             )
-            for (key, number, may_be_absent), value in zip(part, found):
+            for (key, number, may_be_absent), value in zip(part, found if len(part) > 1 else [found]):
                 if number_in(value) != number and not (may_be_absent and value is None):
                     self.missed.add(key)
         lost = sorted(self.missed)

@@ -22,6 +22,8 @@ from dev_cluster import DevCluster
 from faults import Faults
 from host_cluster import HostCluster
 from judge import Ledger, Verdict, build_checker, final_reads
+from memory_watch import MemoryWatch, bytes_of
+from standing import fill
 from workload import LARGE, any_node, client_process, keys_of_round, owners
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -49,11 +51,15 @@ def arguments():
     parser.add_argument("--memory", default="256mb")
     parser.add_argument("--large", type=float, default=0.0, help="part of the values that are longer than 64 KiB")
     parser.add_argument("--large-max", type=int, default=4_000_000, metavar="BYTES", help="about the most bytes of a value")
+    parser.add_argument("--fill", type=int, default=0, metavar="BYTES", help="large values written before the faults, which must stay; needs --large")
     parser.add_argument("--hosts", action="store_true", help="each node in a network namespace of its own, with cut and bad links; needs root")
     parser.add_argument("--only", action="append", default=[], choices={**Faults.BLOWS, **Faults.OF_HOSTS}, help="only this fault; may be repeated")
     parser.add_argument("--until-bad", action="store_true", help="for broken builds: end at the first violation, which then counts as success")
     parser.add_argument("--keep", help="directory for failing histories and logs; a new temporary one if not given")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.fill and not options.large:
+        parser.error("--fill writes large values: give --large too, for example --large 0.05")
+    return options
 
 
 class Shape:
@@ -74,6 +80,9 @@ class Shape:
         self.log_nodes = logged[0] if logged else 0
         self.members = self.nodes - self.log_nodes
         self.has_spare = self.nodes > self.positions
+        # Small enough that the log wraps around, beside the units of the standing values. A log node keeps a third of
+        # them at most, each unit takes three times its length, and parts may fill only part of the disk (P11.5).
+        self.log_size = f"{64 + (options.fill * 2 >> 20)}mb"
 
     def __str__(self):
         return f"{self.nodes} nodes, {self.log_nodes} of them log nodes, scheme {self.scheme}, ack quorum {self.quorum}"
@@ -90,7 +99,8 @@ class Storm:
         self.began = time.monotonic()
         self.outcomes, self.blows = collections.Counter(), collections.Counter()
         self.lost = self.bad = self.number = self.broken = 0
-        self.kept, self.asked = [], []
+        self.kept, self.asked, self.standing = [], [], []
+        self.memory_part = 0.0
 
     def say(self, text):
         print(f"{time.monotonic() - self.began:7.2f} s  {text}", flush=True)
@@ -106,7 +116,7 @@ class Storm:
         clients = [
             context.Process(
                 target=client_process,
-                args=(name, self.connect(name), seed, keys, directory, ending, self.options.rate, prefix, room),
+                args=(name, self.connect(name), seed, keys, self.standing, directory, ending, self.options.rate, prefix, room),
                 daemon=True,
             )
             for name in range(self.options.clients)
@@ -122,12 +132,12 @@ class Storm:
                 client.join(30)
         assert all(client.exitcode == 0 for client in clients), f"a client has failed: {[c.exitcode for c in clients]}"
         self.blows.update(faults.counts)
-        self.judge(number, directory, keys, prefix)
+        self.judge(number, directory, keys)
 
     def connect(self, name):
         return (owners if name % OWNERS_SHARE == 0 else any_node)(self.cluster.addresses())
 
-    def judge(self, number, directory, keys, prefix):
+    def judge(self, number, directory, keys):
         """Gives the round's history, with one more read of each key, to the checker."""
         history = directory / "history"
         addresses = self.cluster.addresses()
@@ -136,7 +146,7 @@ class Storm:
                 whole.write(part.read_text(encoding="utf-8"))
             final_reads(addresses, keys, self.draw, whole)
         self.count(history)
-        self.ledger.take(prefix, sorted(directory.glob("ledger-*")))
+        self.ledger.take(sorted(directory.glob("ledger-*")))
         self.read_verdicts()
         self.asked.append(Verdict(self.checker, number, history))
 
@@ -171,16 +181,35 @@ class Storm:
             kind = HostCluster if self.options.hosts else DevCluster
             self.cluster = kind(directory, self.shape, self.options.memory)
             before = self.bad + self.ledger.lost + self.broken
+            watch = MemoryWatch(self.memory_pids, bytes_of(self.options.memory))
+            watch.start()
             try:
+                self.standing = fill(self.cluster.addresses(), f"s:{act}", self.options.fill, self.say)
+                self.ledger.take_standing(self.standing)
                 self.rounds(min(deadline, time.monotonic() + self.options.act * 60))
             finally:
+                self.check_memory(watch)
                 self.cluster.stop()
                 self.read_logs(directory)
             if self.bad + self.ledger.lost + self.broken == before:
                 shutil.rmtree(directory)
 
+    def memory_pids(self):
+        """The processes of nodes with memory, as far as the cluster can say now."""
+        status = self.cluster.any_status()
+        return [node["pid"] for node in status["nodes"] if node["id"] < self.shape.members] if status else []
+
+    def check_memory(self, watch):
+        part, allowed = watch.stop()
+        self.memory_part = max(self.memory_part, part)
+        if not allowed:
+            self.broken += 1
+            self.say(f"a node had {part:.3f} of its memory resident")
+
     def read_logs(self, directory):
-        for log in filter(pathlib.Path.is_file, directory.rglob("*log*")):
+        # Parity logs are no text, and gigabytes.
+        logs = (path for path in directory.rglob("*log*") if path.is_file() and path.suffix != ".paritas")
+        for log in logs:
             for line in log.read_text(encoding="utf-8", errors="replace").splitlines():
                 if NEVER_SAID.search(line):
                     self.broken += 1
@@ -208,6 +237,7 @@ class Storm:
             f"{self.ledger.refused} refused"
         )
         self.say("faults: " + ", ".join(f"{count} {name}" for name, count in sorted(self.blows.items())))
+        self.say(f"memory: at most {self.memory_part:.3f} of a node's limit resident, beside an empty process")
         for history in self.kept:
             self.say(f"history kept: {history}")
         operations = sum(self.outcomes.values()) + self.ledger.operations

@@ -82,8 +82,8 @@ def members(key):
 class Client:
     """Draws operations, carries them out one at a time, and records them."""
 
-    def __init__(self, name, connect, seed, keys, history, ledger):
-        self.name, self.connect, self.keys = name, connect, keys
+    def __init__(self, name, connect, seed, keys, standing, history, ledger):
+        self.name, self.connect, self.keys, self.standing = name, connect, keys, standing
         self.draw = random.Random(f"{seed}/{name}")
         self.history, self.ledger = history, ledger
         self.link = None
@@ -97,7 +97,9 @@ class Client:
             if dice < 0.15 and len(self.noted) < ledger_room:
                 self.note(ledger_prefix)
             elif dice < 0.2 and self.noted:
-                self.look_up(ledger_prefix)
+                self.look_up(*self.draw.choice(self.noted))
+            elif dice < 0.23 and self.standing:
+                self.look_up(*self.draw.choice(self.standing))
             else:
                 key = self.draw.choice(self.keys)
                 self.one(key, self.draw.choice(MIX[key[0]]))
@@ -214,22 +216,22 @@ class Client:
     def note(self, prefix):
         # The ledger grows until the act ends.
         number = self.new_number(large=0.05)
-        done, _ = self.attempt(("SET", f"{prefix}:{number}", value_of(number)), False)
+        key = f"{prefix}:{number}"
+        done, _ = self.attempt(("SET", key, value_of(number)), False)
         if done is None:
-            print(number, "unknown", file=self.ledger)
+            print(key, number, "unknown", file=self.ledger)
         elif isinstance(done, list) and done[0] == "OK":
-            self.noted.append(number)
-            print(number, "ok", file=self.ledger)
+            self.noted.append((key, number))
+            print(key, number, "ok", file=self.ledger)
         else:
-            print(number, "refused", file=self.ledger)
+            print(key, number, "refused", file=self.ledger)
 
-    def look_up(self, prefix):
-        number = self.draw.choice(self.noted)
-        done, _ = self.attempt(("GET", f"{prefix}:{number}"), True)
+    def look_up(self, key, number):
+        done, _ = self.attempt(("GET", key), True)
         if isinstance(done, list) and number_in(done[0]) != str(number):
-            print(number, "lost", file=self.ledger)
+            print(key, number, "lost", file=self.ledger)
         else:
-            print(number, "read", file=self.ledger)
+            print(key, number, "read", file=self.ledger)
 
 
 def any_node(addresses):
@@ -285,11 +287,11 @@ def with_raw_replies(link):
     return link
 
 
-def client_process(name, connect, seed, keys, directory, ending, rate, ledger_prefix, ledger_room):
+def client_process(name, connect, seed, keys, standing, directory, ending, rate, ledger_prefix, ledger_room):
     """The main function of a client's process. The parent decides when it ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with (
         open(directory / f"history-{name}", "w", encoding="utf-8") as history,
         open(directory / f"ledger-{name}", "w", encoding="utf-8") as ledger,
     ):
-        Client(name, connect, seed, keys, history, ledger).run(ending, rate, ledger_prefix, ledger_room)
+        Client(name, connect, seed, keys, standing, history, ledger).run(ending, rate, ledger_prefix, ledger_room)

@@ -10,6 +10,7 @@ mod forward;
 pub(crate) mod gather;
 mod intake;
 mod long;
+mod one_by_one;
 mod prefetch;
 mod remote;
 mod replies;
@@ -20,14 +21,15 @@ mod stuck;
 use crate::dialect::Refusal;
 use crate::redis::commands::{self, Executed, Job};
 use crate::redis::info::Counters;
-use crate::redis::refusals::is_error;
+use crate::redis::refusals::{is_error, is_reply_too_large};
 use crate::turn::Limits;
 use client::{Caller, Client, LongValue, Wait};
 use long::Long;
+use one_by_one::OneByOne;
 use paritas_base::configuration::{NodeRecord, Tenure};
 use paritas_base::{ConnId, ListId, Map, NodeId, Span, StreamId, Term, Time};
 use paritas_protocol::{Answer, Context, Effect, Ends, Fault, Lists, Out, Phase, Port};
-use paritas_wire::command::{Command, CommandSpec};
+use paritas_wire::command::{Command, CommandSpec, flag};
 use paritas_wire::resp::{ArgList, Args};
 use prefetch::{Ahead, Target};
 use remote::Standing;
@@ -416,6 +418,9 @@ impl Dispatcher {
             Target::Unserved(_) => self.stall(cx, lists, client, turn, spec),
         };
         if ran != Ran::Stalled && matches!(client.caller, Caller::Local(_)) {
+            if spec.is(flag::WRITE) {
+                client.last_write_n = job.ticket.n;
+            }
             self.counters
                 .count(spec.id, turn.bytes.get(start..).is_some_and(is_error));
         }
@@ -480,6 +485,18 @@ impl Dispatcher {
                         self.push_segment(cx, lists, client, turn, start, first, long);
                     }
                 }
+                Ran::Done
+            }
+            Executed::Replied(_)
+                if job.spec.id == Command::Mget
+                    && turn.bytes.get(start..).is_some_and(is_reply_too_large)
+                    && client.may_read_one_by_one(job.ticket.n) =>
+            {
+                turn.bytes.truncate(start);
+                let one_by_one = OneByOne::of(job.args);
+                let held_bytes = one_by_one.held_bytes();
+                self.push(cx, lists, client, turn, start, Wait::OneByOne(one_by_one));
+                self.note_one_by_one(client, held_bytes);
                 Ran::Done
             }
             Executed::Replied(effect) => {

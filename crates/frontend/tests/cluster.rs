@@ -8,6 +8,7 @@ mod forwarded_waits;
 mod hotness;
 mod large_pairs;
 mod long_commands;
+mod long_mget;
 mod long_values;
 mod refused_transactions;
 mod stuck;

@@ -25,7 +25,8 @@ a minus means at least that many.
   with 64 bytes more for each key at most 256 KiB. A value above 64 KiB counts for 255 bytes here. With such a value,
   all keys and values of one hash slot have at most 16 MiB + 128 KiB. Over several hash slots, MSET, DEL and UNLINK may
   be larger, up to 64 MiB as sent: they are cut into such parts.
-- An MGET whose reply would be longer than 32 MiB is refused.
+- An MGET whose reply would be longer than 32 MiB is read value by value. Its values are then not of one moment. If the
+  client has already sent a write behind it, it may be refused. If a value cannot be read, the connection is closed.
 - A value above 64 KiB lies in parts at all positions of its list. It costs a round trip more to write, and one to read,
   than a small value. If one of these nodes has no memory for its part, the owner evicts keys of the same stream, if
   the policy evicts, but not more bytes than the value has. If that does not help, the write is refused with `-OOM`.
@@ -54,7 +55,7 @@ a minus means at least that many.
 A SET that sends less than 640 KiB in 10 s is refused; `-TRYAGAIN … was not stored` \
 if their nodes change meanwhile. A client that reads nothing for 60 s, or whose reply cannot be completed, is \
 disconnected |
-| APPEND, SETRANGE, MGET | arguments of at most 16 MiB; a reply to MGET of at most 32 MiB |
+| APPEND, SETRANGE | arguments of at most 16 MiB |
 | MSET, MSETNX | values of at most 16 MiB, and 16 MiB + 128 KiB together for one hash slot; an error names the \
 limit. Over several hash slots, other keys may be set by then |
 | EXPIRE and its kin, SET EX … | times after the year 10889 are invalid (48 bits of milliseconds) |

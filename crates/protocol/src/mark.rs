@@ -58,6 +58,8 @@ pub enum Mark {
     LongReplyRead,
     /// A long reply could not be completed.
     LongReplyCut,
+    /// All values of an MGET were read one by one.
+    ReadOneByOne,
     BodiesChanged,
     ImportRefused,
     ImportWithoutMemory,
@@ -75,7 +77,7 @@ pub enum Mark {
 
 impl Mark {
     /// All marks, in the order of the enumeration, each with its description.
-    pub const ALL: [(Self, &'static str); 60] = [
+    pub const ALL: [(Self, &'static str); 61] = [
         (Self::MembersDiffer, "5.3 cut where the members' logs differ"),
         (Self::OneSurvivor, "5.3 cut from the only member left"),
         (Self::FillingMemberNewest, "5.3 cut from a Filling member's log"),
@@ -149,6 +151,7 @@ impl Mark {
             "14.15 a write overtakes the change to another class",
         ),
         (Self::LongReplyRead, "14.7 a long value read in pieces"),
+        (Self::ReadOneByOne, "14.16 an MGET whose values are read one by one"),
         (Self::LongReplyCut, "14.7 a long reply that could not be completed"),
         (
             Self::BodiesChanged,

@@ -7,6 +7,7 @@ use paritas_base::Span;
 use paritas_code::Scheme;
 use paritas_large::{Class, ClassRules, Hotness, HotnessSetting, Placement};
 use paritas_store::Policy;
+use paritas_wire::peer::FRAME_BYTES_MAX;
 
 /// Limits on what clients can make a shard hold.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -176,6 +177,8 @@ pub struct Parameters {
     pub hotness: Option<Hotness>,
     /// A value of this length in bytes, or a longer one, is never held whole: it is read and written in pieces.
     pub streamed_bytes_min: u64,
+    /// The longest reply to an MGET that is made whole. A longer one is read value by value (P14.16). It fits a frame.
+    pub mget_bytes_max: usize,
     /// About the bytes of such a piece. Of a value that comes ahead of its command (P14.13), twice as many may be on
     /// the way to its owner.
     pub piece_bytes: u64,
@@ -234,6 +237,7 @@ impl Default for Parameters {
             class_rules: ClassRules::default(),
             hotness: None,
             streamed_bytes_min: 1 << 20,
+            mget_bytes_max: FRAME_BYTES_MAX - 256,
             piece_bytes: 256 << 10,
             inventory: Span::from_secs(600),
             scrub_rate: None,
@@ -287,7 +291,6 @@ impl Parameters {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use paritas_wire::peer::FRAME_BYTES_MAX;
 
     #[test]
     fn a_window_of_whatever_deltas_fits_a_frame() {

@@ -141,6 +141,8 @@ pub(crate) enum Answer {
     Outcome(Outcome),
     /// The existing keys.
     Keys(Vec<String>),
+    /// The results for each of several keys.
+    Each(Vec<Outcome>),
     /// An error: the command was not done.
     Refused(String),
     /// The command may or may not have been done.
@@ -193,6 +195,7 @@ pub(crate) fn encode(crowds: &Crowds, keys: &[String], action: Action, lengths: 
     };
     let pairs = |n: i64| names.iter().flat_map(move |name| [name.clone(), text(name, n)]);
     match action {
+        Action::GetEach => args.push("MGET".into()),
         Action::Get => args.push(if several { "MGET" } else { "GET" }.into()),
         Action::Set(_) => args.push(if several { "MSET" } else { "SET" }.into()),
         Action::SetFor(..) => args.push("SET".into()),
@@ -239,7 +242,7 @@ pub(crate) fn take_answer(received: &mut Vec<u8>, to: Option<Action>) -> Result<
             for _ in 0..count {
                 match parse(&received[used..])? {
                     None => return Ok(None),
-                    Some((Parsed::One(Answer::Outcome(value)), bytes)) => {
+                    Some((Parsed::One(Answer::Outcome(Outcome::Done(value))), bytes)) => {
                         values.push(value);
                         used += bytes;
                     }
@@ -247,7 +250,8 @@ pub(crate) fn take_answer(received: &mut Vec<u8>, to: Option<Action>) -> Result<
                 }
             }
             match values.as_slice() {
-                [first, rest @ ..] if rest.iter().all(|v| v == first) => Answer::Outcome(*first),
+                _ if to == Some(Action::GetEach) => Answer::Each(values.into_iter().map(Outcome::Done).collect()),
+                [first, rest @ ..] if rest.iter().all(|v| v == first) => Answer::Outcome(Outcome::Done(*first)),
                 _ => {
                     return Err(format!(
                         "I9: keys that are only written together have values {values:?}"

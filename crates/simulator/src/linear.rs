@@ -28,6 +28,8 @@ pub(crate) enum Action {
     Flush,
     /// KEYS: whether the key exists.
     List,
+    /// MGET of keys that have nothing to do with each other: for each key it is a GET, and as such in the history.
+    GetEach,
     /// PARITAS.REDUNDANCY with the n-th class: the value stays. It is in no history.
     Class(u8),
 }
@@ -219,7 +221,7 @@ fn apply(at: usize, operation: &Operation, state: State) -> Option<State> {
             expected(value).then_some(State { value, ..state })
         }
         Action::Flush => Some(with(None)),
-        Action::Class(_) => Some(state),
+        Action::Class(_) | Action::GetEach => Some(state),
     }
 }
 

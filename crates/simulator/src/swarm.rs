@@ -60,6 +60,8 @@ pub(crate) struct Swarm {
     pub(crate) larges: u64,
     /// Commands write several keys with large values.
     pub(crate) large_groups: bool,
+    /// Clients read several large values by one MGET. Some of these replies are longer than one reply may be.
+    pub(crate) reads_each: bool,
     /// Large values may have classes that survive fewer losses than the scheme.
     pub(crate) weak: bool,
     /// The longest of these values in bytes.
@@ -177,6 +179,7 @@ impl Swarm {
             hotness: None,
             client_limits: ClientLimits::default(),
             streamed_bytes_min: 16 << 20,
+            mget_bytes_max: 16 << 20,
             piece_bytes: 256 << 10,
             scrub_rate: None,
             scrub_pause: Span::from_ms(10),
@@ -260,6 +263,7 @@ impl Swarm {
             crowd_keys: 0,
             larges: 0,
             large_groups: false,
+            reads_each: false,
             weak: false,
             large_bytes: 0,
             pairs: some(random, 300_000),
@@ -393,6 +397,11 @@ impl Swarm {
             }
             // If nodes evict, one key of a group may go without the others.
             swarm.large_groups = !evicts && own.chance(500_000);
+            // A long reply is not atomic, as reads of groups must be.
+            if !swarm.large_groups && swarm.crowds == 0 && own.clone().chance(800_000) {
+                swarm.reads_each = true;
+                swarm.parameters.mget_bytes_max = swarm.large_bytes_min().max(1024);
+            }
             if parity > 0 && own.chance(350_000) {
                 let [hot, cold] = [0, 1].map(|n| swarm.lengths().class(n).parse());
                 let (reads, period) = (own.between(1, 3) as u32, Span::from_ms(own.between(20, 400)));

@@ -129,6 +129,15 @@ impl World {
                 let pair = if other == key { vec![key] } else { vec![key, other] };
                 return pair.iter().all(|key| self.has_room(key)).then_some((pair, set));
             }
+            if self.swarm.reads_each && port == Port::Any && self.random.chance(300_000) {
+                let larges = (0..self.swarm.larges).map(|n| format!("{LARGE}{n}"));
+                let small = format!("k{}", self.random.below(self.swarm.keys));
+                let keys: Vec<String> = larges.chain([small]).collect();
+                return keys
+                    .iter()
+                    .all(|key| self.has_room(key))
+                    .then_some((keys, Action::GetEach));
+            }
             return self.on_large(key);
         }
         let key = format!("k{}", self.random.below(self.swarm.keys));
@@ -302,7 +311,8 @@ impl World {
                     }
                     return;
                 }
-                let too_large = text.starts_with("-ERR command larger than");
+                let too_large = text.starts_with("-ERR command larger than")
+                    || pending.action == Action::GetEach && text.starts_with("-ERR the reply is larger than");
                 let is_gone = matches!(pending.action, Action::Class(_)) && text.starts_with("-ERR no such key");
                 if is_gone {
                     return;
@@ -321,7 +331,7 @@ impl World {
                     self.marks.see(Seen::ReadAgain);
                     self.final_reads.extend(pending.keys.iter().cloned());
                 }
-                if !in_parts {
+                if !in_parts || pending.action == Action::GetEach {
                     return;
                 }
                 Outcome::Unknown
@@ -343,6 +353,7 @@ impl World {
             Answer::Outcome(Outcome::Done(_)) if matches!(pending.action, Action::Class(_)) => {
                 return self.marks.see(Seen::ClassChanged);
             }
+            Answer::Each(outcomes) => return self.record_each(pending, &outcomes),
             Answer::Keys(names) => return self.record_list(pending, &names),
             Answer::Outcome(outcome) => outcome,
         };
@@ -384,6 +395,21 @@ impl World {
         }
     }
 
+    /// Records what an MGET of unrelated keys said of each: it is not atomic.
+    fn record_each(&mut self, pending: &Pending, outcomes: &[Outcome]) {
+        if outcomes.len() != pending.keys.len() {
+            return self.violate(format!("I14: {} values of {:?}", outcomes.len(), pending.keys));
+        }
+        for (key, outcome) in pending.keys.iter().zip(outcomes) {
+            self.history.entry(key.clone()).or_default().push(Operation {
+                begin: pending.begin,
+                end: self.now,
+                action: Action::Get,
+                outcome: *outcome,
+            });
+        }
+    }
+
     /// Records for each key whether KEYS named it. KEYS is not atomic, but for a single key it is a read.
     fn record_list(&mut self, pending: &Pending, names: &[String]) {
         self.marks.see(Seen::Listed);
@@ -414,6 +440,9 @@ impl World {
         }
         (self.clients[client].conn, self.clients[client].moved) = (None, None);
         for pending in core::mem::take(&mut self.clients[client].pending) {
+            if pending.action == Action::GetEach {
+                continue;
+            }
             if matches!(pending.action, Action::Get | Action::List) {
                 if self.healing {
                     self.final_reads.extend(pending.keys);

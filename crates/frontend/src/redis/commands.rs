@@ -386,8 +386,9 @@ impl<O: Out> Operation<'_, '_, O> {
         let value_bytes = large.seen.bytes as u64;
         self.note_read(at, large, value_bytes);
         if self.job.spec.id == Command::Mget {
-            if (self.reply.len() - self.start) as u64 + value_bytes > REPLY_BYTES_MAX as u64 {
-                return Err(self.refuse(|out| errors::reply_too_large(out, REPLY_BYTES_MAX)));
+            let bytes_max = self.access.mget_bytes_max();
+            if (self.reply.len() - self.start) as u64 + value_bytes > bytes_max as u64 {
+                return Err(self.refuse(|out| errors::reply_too_large(out, bytes_max)));
             }
         } else if value_bytes >= self.access.streamed_bytes_min() {
             return self.reply_long(large, 0..value_bytes);

@@ -83,6 +83,17 @@ pub(crate) fn is_error(reply: &[u8]) -> bool {
     reply.first() == Some(&b'-')
 }
 
+/// Whether a reply is [`Refusal::ReplyTooLarge`].
+pub(crate) fn is_reply_too_large(reply: &[u8]) -> bool {
+    let text = reply.strip_prefix(b"-");
+    text.is_some_and(|text| text.starts_with(errors::REPLY_TOO_LARGE.as_bytes()))
+}
+
+/// Whether a reply says that a key has a value of another type.
+pub(crate) fn is_wrong_type(reply: &[u8]) -> bool {
+    reply.starts_with(b"-WRONGTYPE")
+}
+
 /// Whether a reply is [`Refusal::Uncertain`].
 pub(crate) fn is_uncertain(reply: &[u8]) -> bool {
     reply.starts_with(b"-UNCERTAIN")

@@ -2,6 +2,7 @@
 
 use super::gather::Gather;
 use super::long::Long;
+use super::one_by_one::OneByOne;
 use super::staging::Staging;
 use crate::dialect::Dialect;
 use crate::redis::commands::REPLY_BYTES_MAX;
@@ -70,8 +71,10 @@ pub(crate) struct Client {
     pub(crate) partial: Option<Box<Args>>,
     /// A command whose value is too long to be held.
     pub(crate) staging: Option<Box<Staging>>,
-    /// Its replies that are one long value and are not sent whole.
+    /// Its replies that are one long value, or are read value by value, and are not sent whole.
     pub(crate) long_replies: usize,
+    /// The number of its latest write that has begun.
+    pub(crate) last_write_n: u64,
     /// Used only for a client of a peer.
     pub(crate) remote: Remote,
 }
@@ -129,6 +132,7 @@ impl Client {
             partial: None,
             staging: None,
             long_replies: 0,
+            last_write_n: 0,
             remote: Remote {
                 incarnation: Incarnation(0),
                 stream: StreamId {
@@ -279,6 +283,8 @@ pub(crate) struct Segment {
     pub(crate) taken_again: TakenAgain,
     /// Of a client of a peer: the reply is one long value, which the peer reads in pieces.
     pub(crate) long: Option<LongValue>,
+    /// It is an element of the array that has begun. An error can't take its place.
+    pub(crate) is_element: bool,
 }
 
 /// A command at another node, or on its way there.
@@ -350,6 +356,10 @@ pub(crate) enum Wait {
     Answer { since: Time },
     /// The pieces of a long value.
     Long(Box<Long>),
+    /// The values of an MGET, which are read one by one.
+    OneByOne(Box<OneByOne>),
+    /// It is never answered: an element of an array could not be read, and the connection ends.
+    Broken,
 }
 
 impl Wait {
@@ -358,6 +368,7 @@ impl Wait {
             Self::Forwarded(forwarded) => forwarded.command.capacity(),
             Self::Gathered(gather) => gather.held_bytes(),
             Self::Long(long) => long.held_bytes(),
+            Self::OneByOne(one_by_one) => one_by_one.held_bytes(),
             _ => 0,
         }
     }

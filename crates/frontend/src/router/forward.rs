@@ -6,13 +6,14 @@
 //! So of two commands on their way, the second never overtakes the first.
 
 use super::client::{Caller, Client, Forwarded, LongValue, Segment, Wait};
+use super::one_by_one::OneByOne;
 use super::replies::earliest;
 use super::stuck::{NO_CLIENT, is_lost};
 use super::{Dispatcher, Ran, Router, Turn, lists_tenure};
 use crate::dialect::{Dialect, Refusal};
 use crate::redis::commands::REPLY_BYTES_MAX;
 use crate::redis::parts::word_count;
-use crate::redis::refusals::is_not_owner;
+use crate::redis::refusals::{is_error, is_not_owner, is_reply_too_large, is_wrong_type};
 use paritas_base::configuration::Tenure;
 use paritas_base::{ConnId, Epoch, Incarnation, ListId, NodeId, Position, Span, StreamId, Time};
 use paritas_protocol::{Channel, Context, Lists, Out, Port, WriteRefusal};
@@ -387,6 +388,9 @@ impl Router {
         let Some(buffer) = cx.out.client(conn) else { return };
         let mut at = buffer.released;
         let mut answered = None;
+        let (dialect, last_write_n) = (client.dialect, client.last_write_n);
+        let is_too_large = is_reply_too_large(bytes);
+        let (mut bytes, mut nothing, mut one_by_one_bytes) = (bytes, Vec::new(), None);
         let (mut answered_at, mut gathered_bytes) = (None, 0);
         let mut found = None;
         for segment in &mut client.segments {
@@ -397,7 +401,21 @@ impl Router {
                 }
                 Wait::Forwarded(forwarded) if forwarded.n == n => {
                     if let Wait::Forwarded(forwarded) = core::mem::replace(&mut segment.wait, Wait::Ready) {
+                        if is_too_large
+                            && last_write_n <= segment.n
+                            && let args = &mut self.dispatcher.part_args
+                            && let Some(one_by_one) = OneByOne::of_command(&forwarded.command, args)
+                        {
+                            one_by_one_bytes = Some(one_by_one.held_bytes());
+                            (segment.wait, bytes) = (Wait::OneByOne(one_by_one), &[]);
+                        }
                         answered = Some(forwarded);
+                    }
+                    if segment.is_element && is_wrong_type(bytes) {
+                        dialect.nothing(&mut nothing);
+                        bytes = &nothing;
+                    } else if segment.is_element && is_error(bytes) {
+                        (segment.wait, bytes) = (Wait::Broken, &[]);
                     }
                     found = Some(segment);
                 }
@@ -445,6 +463,9 @@ impl Router {
             client.segments.pop_front();
         }
         client.forwarded_bytes += gathered_bytes;
+        if let Some(held_bytes) = one_by_one_bytes {
+            self.dispatcher.note_one_by_one(client, held_bytes);
+        }
         if let Some(forwarded) = answered {
             self.dispatcher.forget(client, forwarded);
         }

@@ -9,10 +9,11 @@
 mod walk;
 
 use super::client::{Caller, Client, Wait};
+use super::one_by_one::OneByOne;
 use super::replies::{Verdict, earliest, judge};
 use super::{Dispatcher, Ran, Turn};
 use crate::dialect::{Dialect, Refusal};
-use crate::redis::commands::{self, Executed, Job, REPLY_BYTES_MAX, slot_number};
+use crate::redis::commands::{self, Executed, Job, slot_number};
 use crate::redis::pairs::{LARGE_PAIRS_BYTES_MAX, Load};
 use crate::redis::parts;
 use crate::redis::refusals::{is_error, is_uncertain};
@@ -20,7 +21,7 @@ use paritas_base::{StreamId, Time};
 use paritas_protocol::{Context, Lists, Out, Phase, Port};
 use paritas_wire::command::{self, Command, CommandSpec, flag};
 use paritas_wire::peer::FRAME_BYTES_MAX;
-use paritas_wire::resp::{self, ArgList, Decoded, Limits, encode, parse_integer};
+use paritas_wire::resp::{self, ArgList, Args, Decoded, Limits, encode, parse_integer};
 use walk::{Find, Walk};
 
 /// Low bits of SCAN's cursor that hold the cursor within one stream. The bits above hold the stream's number.
@@ -33,8 +34,9 @@ pub(crate) struct Gather {
     how: How,
     dialect: Dialect,
     pub(crate) parts: Vec<Part>,
-    /// Bytes of the replies received so far.
+    /// Bytes of the replies received so far, and the most of an MGET.
     pub(crate) reply_bytes: usize,
+    reply_bytes_max: usize,
 }
 
 /// The part of a gathered command that runs on one stream.
@@ -51,8 +53,13 @@ enum How {
     Sum,
     /// OK, if every part replied OK.
     AllOk,
-    /// An array of values in the order of the command's keys. Holds for each key the index of the part with its value.
-    InOrder(Vec<u32>),
+    /// An array of values in the order of the command's keys.
+    InOrder {
+        /// For each key the index of the part with its value.
+        part_of: Vec<u32>,
+        /// The whole command, in case that the values are too long for one reply.
+        command: Vec<u8>,
+    },
     /// One of the replies that hold a value; `pick` is the random number that selects it.
     Any { pick: u64 },
     /// SCAN of stream number `stream`. At that stream's end, the cursor goes on to the stream numbered `next`.
@@ -224,7 +231,11 @@ impl Dispatcher {
             (at..at + step).for_each(|at| encode::bulk(&mut commands[*part as usize].1, args.arg(at)));
         }
         let how = match spec.id {
-            Command::Mget => How::InOrder(part_of),
+            Command::Mget => {
+                let mut command = self.spare.pop().unwrap_or_default();
+                parts::append_command(&mut command, args);
+                How::InOrder { part_of, command }
+            }
             Command::Mset => How::AllOk,
             _ => How::Sum,
         };
@@ -360,6 +371,7 @@ impl Dispatcher {
             dialect: client.dialect,
             parts: Vec::with_capacity(commands_by_stream.len()),
             reply_bytes: 0,
+            reply_bytes_max: cx.shared.parameters.mget_bytes_max,
         };
         // Streams with a part that could not be sent yet: later parts for them must not overtake it.
         let mut waiting: Vec<StreamId> = Vec::new();
@@ -446,9 +458,9 @@ impl Gather {
     /// together are too long for one reply, an error replaces this one.
     pub(crate) fn add(&mut self, at: usize) -> usize {
         let Some(part) = self.parts.get_mut(at) else { return 0 };
-        if matches!(self.how, How::InOrder(_)) && self.reply_bytes + part.reply.len() > REPLY_BYTES_MAX {
+        if matches!(self.how, How::InOrder { .. }) && self.reply_bytes + part.reply.len() > self.reply_bytes_max {
             part.reply = Vec::new();
-            let bytes_max = REPLY_BYTES_MAX;
+            let bytes_max = self.reply_bytes_max;
             self.dialect
                 .refuse(&mut part.reply, Refusal::ReplyTooLarge { bytes_max });
         }
@@ -456,12 +468,20 @@ impl Gather {
         part.reply.len()
     }
 
+    /// The same command with its values read one by one, if it is an MGET.
+    pub(crate) fn one_by_one(&self, args: &mut Args) -> Option<Box<OneByOne>> {
+        match &self.how {
+            How::InOrder { command, .. } => OneByOne::of_command(command, args),
+            _ => None,
+        }
+    }
+
     /// Bytes of memory that it occupies.
     pub(crate) fn held_bytes(&self) -> usize {
         let parts = self.parts.iter();
         let parts = parts.map(|part| size_of_val(part) + part.reply.capacity() + part.wait.held_bytes());
         let how = match &self.how {
-            How::InOrder(part_of) => part_of.capacity() * size_of::<u32>(),
+            How::InOrder { part_of, command } => part_of.capacity() * size_of::<u32>() + command.capacity(),
             How::Walked(walk) => walk.held_bytes(),
             _ => 0,
         };
@@ -549,7 +569,7 @@ impl Gather {
                     None => self.dialect.nothing(out),
                 }
             }
-            How::InOrder(part_of) => {
+            How::InOrder { part_of, .. } => {
                 self.dialect.values(out, part_of.len());
                 let mut rests: Vec<&[u8]> = replies().map(|reply| parts::head(reply).1).collect();
                 for part in part_of {

@@ -12,15 +12,15 @@ use paritas_wire::peer::Message;
 use paritas_wire::resp::encode;
 
 /// While more than this number of bytes waits to be sent to a client, no further piece is read for it.
-const UNSENT_BYTES_SOFT_MAX: usize = 1 << 20;
+pub(crate) const UNSENT_BYTES_SOFT_MAX: usize = 1 << 20;
 /// The most long replies of a client that are not sent. Each is pinned at its owner.
-const LONG_REPLIES_MAX: usize = 4;
+pub(crate) const LONG_REPLIES_MAX: usize = 4;
 /// A client that reads nothing of a reply for this time is disconnected: the value may be deleted, and its parts are
 /// kept for the reply.
 const UNREAD_MAX: Span = Span::from_secs(60);
 /// The waits before a client that did not read is looked at again.
-const LOOK_MIN: Span = Span::from_ms(1);
-const LOOK_MAX: Span = Span::from_ms(64);
+pub(crate) const LOOK_MIN: Span = Span::from_ms(1);
+pub(crate) const LOOK_MAX: Span = Span::from_ms(64);
 
 /// Where the value is read.
 #[derive(Debug)]
@@ -263,7 +263,7 @@ impl Router {
         conns.dedup();
         conns.retain(|conn| {
             self.keep_long(cx, lists, *conn);
-            while self.send_long(cx, lists, *conn) {
+            while self.send_long(cx, lists, *conn) || self.go_on_one_by_one(cx, lists, *conn) {
                 self.release_caller(cx, lists, Caller::Local(*conn));
             }
             self.clients.get(conn).is_some_and(|client| client.long_replies > 0)
@@ -313,7 +313,11 @@ impl Router {
                 return false;
             };
             let ticket = client.ticket(cx);
-            let Some(Wait::Long(long)) = client.segments.front_mut().map(|segment| &mut segment.wait) else {
+            let Some(head) = client.segments.front_mut() else {
+                return false;
+            };
+            let is_element = head.is_element;
+            let Wait::Long(long) = &mut head.wait else {
                 return false;
             };
             if long.is_done {
@@ -346,7 +350,7 @@ impl Router {
                     end(cx, lists, conn, ticket, long);
                     return true;
                 }
-                Step::Refused(refusal) => {
+                Step::Refused(refusal) if !is_element => {
                     end(cx, lists, conn, ticket, long);
                     client.long_replies -= 1;
                     let mut reply = Vec::new();
@@ -359,20 +363,27 @@ impl Router {
                     }
                     return true;
                 }
-                Step::Cut => {
-                    // Nothing may follow half of a reply.
-                    cx.out.mark(Mark::LongReplyCut);
-                    Self::drop_long(cx, lists, conn, client);
-                    client.long_replies = 0;
-                    client.segments.clear();
-                    client.closing = true;
-                    if let Some(buffer) = cx.out.client(conn) {
-                        buffer.bytes.truncate(buffer.released);
-                        client.show(buffer);
-                    }
+                Step::Cut | Step::Refused(_) => {
+                    self.cut(cx, lists, conn);
                     return false;
                 }
             }
+        }
+    }
+
+    /// Ends the connection of a client: nothing may follow half of a reply.
+    pub(crate) fn cut<O: Out>(&mut self, cx: &mut Context<'_, O>, lists: &mut Lists, conn: ConnId) {
+        cx.out.mark(Mark::LongReplyCut);
+        let Some(client) = self.clients.get_mut(&conn) else {
+            return;
+        };
+        Self::drop_long(cx, lists, conn, client);
+        client.long_replies = 0;
+        client.segments.clear();
+        client.closing = true;
+        if let Some(buffer) = cx.out.client(conn) {
+            buffer.bytes.truncate(buffer.released);
+            client.show(buffer);
         }
     }
 

@@ -3,6 +3,7 @@
 use super::client::{Caller, Client, LongValue, Segment, Wait};
 use super::{Dispatcher, Turn};
 use crate::dialect::{Dialect, Refusal};
+use crate::redis::refusals::is_reply_too_large;
 use paritas_base::{Span, Time};
 use paritas_protocol::{Context, Lists, Out, ReadLease, TakenAgain};
 
@@ -45,6 +46,7 @@ impl Dispatcher {
             wait,
             taken_again: TakenAgain::default(),
             long,
+            is_element: false,
         });
         if first {
             self.release_head(cx, lists, client, turn);
@@ -60,6 +62,7 @@ impl Dispatcher {
         turn: &mut Turn<'_>,
     ) {
         while let Some(head) = client.segments.front_mut() {
+            let n = head.n;
             let mut length = head.length;
             let mut instead = None;
             let deadline = if let Wait::Gathered(gather) = &mut head.wait {
@@ -69,6 +72,16 @@ impl Dispatcher {
                     // What a walk has seen is taken: it must be as true at this turn's end as a reply (P4.2).
                     turn.deadline = earliest(turn.deadline, progress.deadline);
                     return self.walk_on(cx, lists, client, progress.steps);
+                }
+                if progress.reply.as_deref().is_some_and(is_reply_too_large)
+                    && let Some(one_by_one) = gather.one_by_one(&mut self.part_args)
+                    && client.last_write_n <= n
+                    && matches!(client.caller, Caller::Local(_))
+                {
+                    let (freed_bytes, held_bytes) = (gather.reply_bytes, one_by_one.held_bytes());
+                    head.wait = Wait::OneByOne(one_by_one);
+                    client.forwarded_bytes -= freed_bytes.min(client.forwarded_bytes);
+                    return self.note_one_by_one(client, held_bytes);
                 }
                 instead = progress.reply;
                 progress.deadline
@@ -92,7 +105,6 @@ impl Dispatcher {
                 length = reply.len();
                 turn.bytes.splice(place, reply);
             }
-            let n = head.n;
             let long = head.long.filter(|_| length == 0);
             if let Some(Wait::Gathered(gather)) = client.segments.pop_front().map(|head| head.wait) {
                 client.forwarded_bytes -= gather.reply_bytes.min(client.forwarded_bytes);
@@ -166,7 +178,7 @@ pub(crate) fn judge<O: Out>(cx: &Context<'_, O>, lists: &Lists, wait: &Wait) -> 
         Wait::Ready => Verdict::Ready(None),
         Wait::Forwarded(_) | Wait::Gathered(_) => Verdict::Hold,
         Wait::Long(long) if long.is_done() => Verdict::Ready(None),
-        Wait::Long(_) => Verdict::Hold,
+        Wait::Long(_) | Wait::OneByOne(_) | Wait::Broken => Verdict::Hold,
         // The question may have been lost: its queue is bounded.
         Wait::Answer { since } if cx.mono() - *since > ANSWER_MAX => Verdict::Instead(Refusal::NoAnswer),
         Wait::Answer { .. } => Verdict::Hold,

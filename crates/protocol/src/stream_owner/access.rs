@@ -452,6 +452,11 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
         self.owner.end_long_reply(ticket);
     }
 
+    /// The longest reply to an MGET that is made whole, in bytes.
+    pub fn mget_bytes_max(&self) -> usize {
+        self.cx.shared.parameters.mget_bytes_max
+    }
+
     /// Length in bytes from which a value is read and written in pieces.
     pub fn streamed_bytes_min(&self) -> u64 {
         self.cx.shared.parameters.streamed_bytes_min

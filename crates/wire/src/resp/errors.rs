@@ -207,9 +207,12 @@ pub fn command_too_large(out: &mut Vec<u8>, bytes_max: usize) {
 pub fn reply_too_large(out: &mut Vec<u8>, bytes_max: usize) {
     error(
         out,
-        &format!("ERR the reply is larger than {bytes_max} bytes: ask for fewer keys"),
+        &format!("{REPLY_TOO_LARGE} {bytes_max} bytes: ask for fewer keys, or send no write before it is answered"),
     );
 }
+
+/// How [`reply_too_large`] begins.
+pub const REPLY_TOO_LARGE: &str = "ERR the reply is larger than";
 
 /// CONFIG SET of a parameter that cannot be set.
 pub fn unknown_option(out: &mut Vec<u8>, option: &[u8]) {

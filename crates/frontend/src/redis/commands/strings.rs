@@ -1,7 +1,7 @@
 //! Strings.
 
 use super::expiry::Unit;
-use super::{LargeValue, Operation, REPLY_BYTES_MAX, Seen, Stop, length_of};
+use super::{LargeValue, Operation, Seen, Stop, length_of};
 use crate::dialect::Refusal;
 use crate::redis::pairs::{LARGE_PAIRS_BYTES_MAX, Load};
 use core::ops::Range;
@@ -119,7 +119,7 @@ impl<O: Out> Operation<'_, '_, O> {
     }
 
     pub(crate) fn mget(&mut self) -> Result<(), Stop> {
-        let proto = self.proto();
+        let (proto, bytes_max) = (self.proto(), self.access.mget_bytes_max());
         encode::array_header(self.reply, self.count() - 1);
         for at in 1..self.count() {
             let large = self.look(at, |object, reply| {
@@ -133,8 +133,8 @@ impl<O: Out> Operation<'_, '_, O> {
             if let Some(large) = large {
                 self.append_large(at, &large)?;
             }
-            if self.reply.len() - self.start > REPLY_BYTES_MAX {
-                return Err(self.refuse(|out| errors::reply_too_large(out, REPLY_BYTES_MAX)));
+            if self.reply.len() - self.start > bytes_max {
+                return Err(self.refuse(|out| errors::reply_too_large(out, bytes_max)));
             }
         }
         Ok(())

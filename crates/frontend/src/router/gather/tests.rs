@@ -11,6 +11,7 @@ fn combined_for(dialect: Dialect, how: How, replies: &[&str]) -> String {
         dialect,
         parts: replies.iter().map(part).collect(),
         reply_bytes: 0,
+        reply_bytes_max: 1024,
     };
     let mut out = Vec::new();
     gather.combine(&mut out);
@@ -26,7 +27,11 @@ fn parts_become_one_reply() {
     assert_eq!(combined(How::Sum, &[":1\r\n", ":41\r\n"]), ":42\r\n");
     assert_eq!(combined(How::AllOk, &["+OK\r\n", "+OK\r\n"]), "+OK\r\n");
     let values = ["*2\r\n$1\r\na\r\n$-1\r\n", "*1\r\n$2\r\n\r\n\r\n"];
-    let in_order = combined(How::InOrder(vec![0, 1, 0]), &values);
+    let how = How::InOrder {
+        part_of: vec![0, 1, 0],
+        command: Vec::new(),
+    };
+    let in_order = combined(how, &values);
     assert_eq!(in_order, "*3\r\n$1\r\na\r\n$2\r\n\r\n\r\n$-1\r\n");
     let any = |pick, dialect, replies: &[&str]| combined_for(dialect, How::Any { pick }, replies);
     assert_eq!(any(7, Dialect::Resp2, &["$-1\r\n", "$1\r\na\r\n"]), "$1\r\na\r\n");
