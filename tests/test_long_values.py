@@ -152,8 +152,9 @@ def test_an_mget_longer_than_one_reply_is_read_value_by_value(start_cluster, rng
     assert bytes(got) == wanted
     reader.close()
     sum_mib = sum(map(len, values.values())) // MIB
+    # A reply of at most 32 MiB is made whole.
     for node, pid in cluster.pids().items():
-        assert resident_mib(pid) < sum_mib // 4 + OVER_PARTS_MIB, f"node {node}"
+        assert resident_mib(pid) < sum_mib // 4 + OVER_PARTS_MIB + 32, f"node {node}"
 
 
 def test_nodes_die_while_long_values_are_written_and_read(start_cluster, rng):

@@ -69,12 +69,20 @@ class DevCluster(Cluster):
 
     def coordinator(self):
         """The coordinator among the children of `dev`; `dev` reports only the first one."""
+        return next((pid for pid, words in self.children() if b"coordinator" in words), None)
+
+    def node_processes(self):
+        """The running process of each node, by its id."""
+        nodes = [(pid, words) for pid, words in self.children() if b"node" in words and b"--id" in words]
+        return {int(words[words.index(b"--id") + 1]): pid for pid, words in nodes}
+
+    def children(self):
+        """Pairs of process id and command line of the children of `dev`."""
         for entry in pathlib.Path("/proc").glob("[0-9]*"):
             try:
                 parent = (entry / "stat").read_text(encoding="ascii").rsplit(") ", 1)[1].split()[1]
-                if int(parent) == self.process.pid and b"\0coordinator\0" in (entry / "cmdline").read_bytes():
-                    return int(entry.name)
+                if int(parent) == self.process.pid:
+                    yield int(entry.name), (entry / "cmdline").read_bytes().split(b"\0")
             except (OSError, UnicodeError):
                 # The process has ended meanwhile.
                 continue
-        return None

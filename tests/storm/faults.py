@@ -11,7 +11,9 @@ from dev_cluster import is_running
 from orders import Orders
 
 # Time in seconds for a takeover of real size on a busy machine.
-WHOLE_WITHIN = 120.0
+WHOLE_WITHIN_S = 120.0
+# Standing values are made again at this rate at least: a log node writes three bytes for each.
+STANDING_BYTES_PER_S = 10e6
 # States of positions with all their data.
 WHOLE = ("live", "stand-in")
 CUT = {"loss": 1}
@@ -65,6 +67,7 @@ class Faults(Orders):
         super().__init__(seed)
         self.cluster, self.say, self.shape = cluster, say, shape
         self.most = min(shape.quorum, 2)
+        self.whole_within_s = WHOLE_WITHIN_S + shape.standing_bytes / shape.data / STANDING_BYTES_PER_S
         self.draw = random.Random(f"{seed}/faults")
         self.paused = set()
         self.counts = {}
@@ -95,8 +98,8 @@ class Faults(Orders):
     def until_whole(self):
         began = time.monotonic()
         while not (self.cluster.is_whole() and self.all_serve() and all(map(is_running, self.cluster.pids().values()))):
-            if time.monotonic() - began > WHOLE_WITHIN:
-                raise AssertionError(f"not all positions are Live {WHOLE_WITHIN:.0f} s after the last blow: {self.cluster.any_status()}")
+            if time.monotonic() - began > self.whole_within_s:
+                raise AssertionError(f"not all positions are Live {self.whole_within_s:.0f} s after the last blow: {self.cluster.any_status()}")
             time.sleep(0.05)
 
     @staticmethod
@@ -167,7 +170,7 @@ class Faults(Orders):
         for _ in range(self.draw.randrange(2, 5)):
             self.send("kill", [(node, pid)])
             before = pid
-            deadline = time.monotonic() + WHOLE_WITHIN
+            deadline = time.monotonic() + self.whole_within_s
             while pid == before and time.monotonic() < deadline:
                 pid = self.cluster.pids().get(node, before)
             if pid == before or not self.may_lose(node):
@@ -224,7 +227,7 @@ class Faults(Orders):
         victim = self.draw.choice(sorted(self.holders() & set(pids)))
         self.send("kill", [(victim, pids[victim])])
         # The end of a node that holds positions changes its lists. Before that, the copy equals the store.
-        deadline = time.monotonic() + WHOLE_WITHIN
+        deadline = time.monotonic() + self.whole_within_s
         while sum(self.epochs()) <= sum(epochs):
             if time.monotonic() > deadline:
                 raise AssertionError(f"n{victim} has ended and no list has changed: {self.cluster.any_status()}")
@@ -235,7 +238,7 @@ class Faults(Orders):
         self.cluster.replace_store(old)
         began = time.monotonic()
         while not self.store_is_refused():
-            if time.monotonic() - began > WHOLE_WITHIN:
+            if time.monotonic() - began > self.whole_within_s:
                 raise AssertionError(f"an old store is not refused: {self.cluster.order(0, 'status')}")
             time.sleep(0.05)
         self.say("the coordinator refuses it; the newest one comes back")

@@ -92,6 +92,10 @@ class HostCluster:
     def pids(self):
         return {name: process.pid for name, process in self.processes.items() if name is not None}
 
+    def node_processes(self):
+        """The running process of each node, by its id."""
+        return {name: process.pid for name, process in list(self.processes.items()) if name is not None and process.poll() is None}
+
     def is_whole(self):
         status = self.any_status()
         # The process has not registered yet: the coordinator believes that the one before lives.

@@ -53,7 +53,7 @@ class Ledger:
     def __init__(self):
         self.entries = []  # (key, number, whether it may be absent), for the present cluster
         self.missed = set()  # keys that clients found missing
-        self.acknowledged = self.unknown = self.refused = self.operations = self.lost = 0
+        self.acknowledged = self.unknown = self.refused = self.operations = self.lost = self.read = 0
 
     def take_standing(self, written):
         """Pairs of key and number that were acknowledged before the faults."""
@@ -76,12 +76,14 @@ class Ledger:
                     self.missed.add(key)
                 elif what == "refused":
                     self.refused += 1
+                elif what == "read":
+                    self.read += 1
 
     def compare(self, addresses, draw):
         """Reads all keys through random nodes, and clears the ledger. Returns the lost keys."""
         small = [entry for entry in self.entries if not is_large(int(entry[1]))]
         parts = [small[start : start + 200] for start in range(0, len(small), 200)]
-        # The reply of one MGET has a limit.
+        # Each large value is read alone, so that one reply with all of them is not held here.
         parts += [[entry] for entry in self.entries if is_large(int(entry[1]))]
         for part in parts:
             command = ["MGET"] if len(part) > 1 else ["GET"]

@@ -6,8 +6,9 @@ import threading
 
 # A part of the limit that is allowed above it, as in test_memory_limit.py.
 TOLERANCE = 0.01
-# How often new processes are looked for. The kernel keeps the peak of each process.
-PERIOD_S = 1.0
+# How often processes are looked at. The kernel keeps the peak of each process, so only what a process takes in the last
+# moment before its death can be missed.
+PERIOD_S = 0.5
 
 
 def bytes_of(text):
@@ -27,29 +28,37 @@ def peak(pid):
 
 
 class MemoryWatch(threading.Thread):
-    def __init__(self, pids, limit_bytes):
-        """`pids`: gives the processes of the nodes with memory. They hold no values yet."""
+    def __init__(self, processes, limit_bytes):
+        """`processes`: gives the running process of each node with memory. They hold no values yet."""
         super().__init__(daemon=True)
-        self.pids, self.limit_bytes = pids, limit_bytes
+        self.processes, self.limit_bytes = processes, limit_bytes
         self.ending = threading.Event()
-        self.peaks = {}
+        self.peaks, self.looks, self.error = {}, 0, None
         self.look()
         # Code, stacks and tables of a process without values.
         self.empty_bytes = max(self.peaks.values())
 
     def look(self):
-        for pid in self.pids():
+        for pid in self.processes():
             found = peak(pid)
             if found:
-                self.peaks[pid] = found
+                self.peaks[pid] = max(found, self.peaks.get(pid, 0))
+        self.looks += 1
 
     def run(self):
-        while not self.ending.wait(PERIOD_S):
-            self.look()
+        try:
+            while not self.ending.wait(PERIOD_S):
+                self.look()
+        except Exception as error:
+            self.error = error
 
     def stop(self):
         """Returns the largest peak as a part of the limit, and whether it is allowed."""
         self.ending.set()
         self.join()
+        if self.error:
+            raise self.error
+        self.look()
+        assert self.looks > 2, "the memory of the nodes was not watched"
         part = (max(self.peaks.values()) - self.empty_bytes) / self.limit_bytes
         return part, part <= 1 + TOLERANCE

@@ -21,8 +21,9 @@ def fill(addresses, prefix, bytes_wanted, say):
 
     def write():
         nonlocal sum_bytes, said
-        link = any_node(addresses)(draw, 120.0)
+        link = None
         try:
+            link = any_node(addresses)(draw, 120.0)
             while not errors:
                 with lock:
                     if sum_bytes >= bytes_wanted:
@@ -39,8 +40,11 @@ def fill(addresses, prefix, bytes_wanted, say):
         except (redis.RedisError, OSError, AssertionError) as error:
             errors.append(error)
         finally:
-            link.close()
+            if link:
+                link.close()
 
+    if not bytes_wanted:
+        return []
     threads = [threading.Thread(target=write) for _ in range(LINKS)]
     for thread in threads:
         thread.start()
@@ -48,4 +52,5 @@ def fill(addresses, prefix, bytes_wanted, say):
         thread.join()
     # No fault is active yet, so that no write may fail.
     assert not errors, f"a standing value was not written: {errors[0]}"
+    assert sum_bytes >= bytes_wanted
     return written

@@ -228,7 +228,9 @@ class Client:
 
     def look_up(self, key, number):
         done, _ = self.attempt(("GET", key), True)
-        if isinstance(done, list) and number_in(done[0]) != str(number):
+        if not isinstance(done, list):
+            print(key, number, "unread", file=self.ledger)
+        elif number_in(done[0]) != str(number):
             print(key, number, "lost", file=self.ledger)
         else:
             print(key, number, "read", file=self.ledger)

@@ -192,7 +192,7 @@ impl Router {
         }
         if releasable {
             for caller in core::mem::take(&mut self.dispatcher.held) {
-                self.release_caller(cx, lists, caller);
+                self.release_caller(cx, lists, caller, true);
             }
         }
         self.go_on_long(cx, lists);
@@ -204,7 +204,8 @@ impl Router {
         }
     }
 
-    fn release_caller<O: Out>(&mut self, cx: &mut Context<'_, O>, lists: &Lists, caller: Caller) {
+    /// `was_taken`: the caller is not in the list of callers with unreleased replies any more.
+    fn release_caller<O: Out>(&mut self, cx: &mut Context<'_, O>, lists: &Lists, caller: Caller, was_taken: bool) {
         match caller {
             Caller::Local(conn) => {
                 let Some(client) = self.clients.get_mut(&conn) else {
@@ -224,7 +225,7 @@ impl Router {
                     (buffer.released, buffer.deadline) = (released, deadline);
                     client.show(buffer);
                 }
-                client.held = false;
+                client.held &= !was_taken;
                 let stalled = client.stalled;
                 self.dispatcher.note(client, stalled, cx.mono());
             }
@@ -240,7 +241,7 @@ impl Router {
                 };
                 self.dispatcher.release_head(cx, lists, client, &mut turn);
                 client.remote.keep(bytes);
-                client.held = false;
+                client.held &= !was_taken;
                 let stalled = client.stalled;
                 self.dispatcher.note(client, stalled, cx.mono());
             }
@@ -373,7 +374,7 @@ impl Dispatcher {
         raw: &[u8],
     ) -> Ran {
         let is_full = client.segments.len() >= SEGMENTS_MAX || client.forwarded_bytes >= FORWARDED_BYTES_MAX;
-        if is_full || client.has_many_long_replies() {
+        if is_full || client.has_many_long_replies() || client.one_by_ones > 0 {
             client.full = true;
             client.stalled_since = None;
             return Ran::Stalled;
@@ -404,16 +405,16 @@ impl Dispatcher {
             spec,
             args,
             dialect: client.dialect,
-            hash: None,
+            hash: match ahead.place {
+                Target::One(_, hash) => hash,
+                _ => None,
+            },
             ticket: client.ticket(cx),
             is_staged: client.is_staged(),
         };
         let ran = match ahead.place {
             Target::Keyless => self.run_keyless(cx, lists, client, turn, spec, args),
-            Target::One(stream, hash) => {
-                let job = Job { hash, ..job };
-                self.run_on(cx, lists, client, turn, job, raw, stream)
-            }
+            Target::One(stream, _) => self.run_on(cx, lists, client, turn, &job, raw, stream),
             Target::Slots(stream) => self.run_over_slots(cx, lists, client, turn, spec, args, raw, stream),
             Target::Unserved(_) => self.stall(cx, lists, client, turn, spec),
         };
@@ -435,7 +436,7 @@ impl Dispatcher {
         lists: &mut Lists,
         client: &mut Client,
         turn: &mut Turn<'_>,
-        job: Job<'_>,
+        job: &Job<'_>,
         raw: &[u8],
         stream: StreamId,
     ) -> Ran {

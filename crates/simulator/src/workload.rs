@@ -296,6 +296,10 @@ impl World {
     fn record(&mut self, client: usize, pending: &Pending, answer: Answer) {
         self.counts.replies += 1;
         self.mix(self.counts.replies);
+        let is_read = matches!(answer, Answer::Each(_) | Answer::Refused(_));
+        if pending.action == Action::GetEach && !is_read {
+            return self.violate(format!("I14: MGET of {:?} was answered {answer:?}", pending.keys));
+        }
         // A part of a command on several keys may have been done although another part was refused.
         let in_parts = pending.keys.len() != 1;
         let outcome = match answer {

@@ -398,6 +398,12 @@ impl<'a> Object<'a> {
         self.head.is_hash()
     }
 
+    /// Whether it has a record.
+    #[inline]
+    pub fn has_record(&self) -> bool {
+        self.head.has_record()
+    }
+
     /// The record, without its length byte; `None` if it has none.
     pub fn record(&self) -> Option<&'a [u8]> {
         self.head.record(self.chunk)

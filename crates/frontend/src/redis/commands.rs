@@ -78,7 +78,7 @@ pub(crate) struct Job<'a> {
 /// One command while it runs on its stream.
 struct Operation<'a, 'c, O: Out> {
     access: Access<'a, 'c, O>,
-    job: Job<'a>,
+    job: &'a Job<'a>,
     reply: &'a mut Vec<u8>,
     /// Offset in `reply` at which the reply of this command begins.
     start: usize,
@@ -102,7 +102,7 @@ pub(crate) fn execute<O: Out>(
     cx: &mut Context<'_, O>,
     configuration: &Configuration,
     owner: &mut StreamOwner,
-    job: Job<'_>,
+    job: &Job<'_>,
     reply: &mut Vec<u8>,
 ) -> Executed {
     let start = reply.len();
@@ -114,7 +114,16 @@ pub(crate) fn execute<O: Out>(
         long: None,
         reads: Vec::new(),
     };
-    let mut result = operation.run();
+    let result = operation.run();
+    let is_plain = operation.long.is_none() && operation.reads.is_empty() && !job.is_staged;
+    if result.is_ok() && is_plain && !matches!(job.spec.id, Command::Mset | Command::Msetnx) {
+        return Executed::Replied(operation.access.finish());
+    }
+    end(operation, result)
+}
+
+/// Ends a command that has no effect yet, or that used large values.
+fn end<O: Out>(operation: Operation<'_, '_, O>, mut result: Result<(), Stop>) -> Executed {
     let is_stuck = matches!(
         result,
         Err(Stop::Wait | Stop::Refused(Refusal::Write(WriteRefusal::NoMemory)))
@@ -126,10 +135,11 @@ pub(crate) fn execute<O: Out>(
     }
     let Operation {
         mut access,
+        job,
         reply,
+        start,
         long,
         reads,
-        ..
     } = operation;
     if result.is_ok() {
         for read in &reads {
@@ -195,6 +205,7 @@ struct Seen {
 }
 
 /// Length of an object's value in bytes, with its body if it is large.
+#[inline]
 fn length_of(object: &Object<'_>) -> usize {
     object.len() + object.record().map_or(0, body_bytes) as usize
 }
@@ -209,19 +220,25 @@ struct LargeValue {
 
 impl LargeValue {
     /// That of an object; `None` if all of its value is in the object.
+    #[inline]
     fn of(object: &Object<'_>) -> Option<Self> {
-        let record = object.record()?.to_vec();
+        object.record().map(|record| Self::with(object, record))
+    }
+
+    #[cold]
+    fn with(object: &Object<'_>, record: &[u8]) -> Self {
         let mut tail = Vec::with_capacity(object.len());
         object.copy_to(&mut tail);
-        Some(Self {
+        Self {
             seen: Seen::of(object),
-            record,
+            record: record.to_vec(),
             tail,
-        })
+        }
     }
 }
 
 impl Seen {
+    #[inline]
     fn of(object: &Object<'_>) -> Self {
         Self {
             bytes: length_of(object),
@@ -358,6 +375,12 @@ impl<O: Out> Operation<'_, '_, O> {
         })
     }
 
+    /// What is needed to read the large value of the key in argument `at`.
+    #[cold]
+    fn large_at(&mut self, at: usize) -> Result<Option<LargeValue>, Stop> {
+        self.look(at, |object, _| Ok(object.and_then(LargeValue::of)))
+    }
+
     fn seen(&mut self, at: usize) -> Result<Option<Seen>, Stop> {
         self.look(at, |object, _| Ok(object.map(Seen::of)))
     }
@@ -380,17 +403,24 @@ impl<O: Out> Operation<'_, '_, O> {
         }
     }
 
+    /// Appends the large value of the key in argument `at` to the reply.
+    fn append_large_at(&mut self, at: usize) -> Result<(), Stop> {
+        match self.large_at(at)? {
+            Some(large) => self.append_large(at, &large),
+            None => {
+                encode::null(self.reply, self.proto());
+                Ok(())
+            }
+        }
+    }
+
     /// Appends a large value to the reply, once its body is here. A long one becomes the whole reply, and is read in
     /// pieces.
     fn append_large(&mut self, at: usize, large: &LargeValue) -> Result<(), Stop> {
         let value_bytes = large.seen.bytes as u64;
         self.note_read(at, large, value_bytes);
-        if self.job.spec.id == Command::Mget {
-            let bytes_max = self.access.mget_bytes_max();
-            if (self.reply.len() - self.start) as u64 + value_bytes > bytes_max as u64 {
-                return Err(self.refuse(|out| errors::reply_too_large(out, bytes_max)));
-            }
-        } else if value_bytes >= self.access.streamed_bytes_min() {
+        // MGET has weighed its values before.
+        if self.job.spec.id != Command::Mget && value_bytes >= self.access.streamed_bytes_min() {
             return self.reply_long(large, 0..value_bytes);
         }
         let Self { access, reply, .. } = self;

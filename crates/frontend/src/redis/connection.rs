@@ -45,7 +45,7 @@ impl Dispatcher {
                     ticket: client.ticket(cx),
                     is_staged: false,
                 };
-                return self.run_on(cx, lists, client, turn, job, &[], stream);
+                return self.run_on(cx, lists, client, turn, &job, &[], stream);
             }
             return self.run_over_streams(cx, lists, client, turn, spec, args);
         }

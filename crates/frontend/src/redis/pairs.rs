@@ -21,8 +21,29 @@ pub(crate) struct Load {
 }
 
 impl Load {
+    /// At most that of `count` keys with their values, from the length of the whole command. It takes no look at each.
+    pub(crate) fn at_most(args: ArgList<'_>, count: usize, small_max: usize) -> Self {
+        let bytes = args.span_bytes();
+        Self {
+            count,
+            bytes,
+            delta_bytes: bytes,
+            has_large: bytes > small_max,
+        }
+    }
+
     /// That of the pairs of a whole command. `small_max`: the longest value of one object, in bytes.
     pub(crate) fn of_pairs(args: ArgList<'_>, small_max: usize) -> Self {
+        let count = (args.len() - 1) / 2;
+        if !Self::at_most(args, count, small_max).has_large {
+            let bytes = args.iter().skip(1).map(<[u8]>::len).sum();
+            return Self {
+                count,
+                bytes,
+                delta_bytes: bytes,
+                has_large: false,
+            };
+        }
         let pairs = (1..args.len()).step_by(2);
         pairs.fold(Self::default(), |load, at| load.and(args, at, 2, small_max))
     }

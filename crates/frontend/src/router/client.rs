@@ -75,6 +75,10 @@ pub(crate) struct Client {
     pub(crate) long_replies: usize,
     /// The number of its latest write that has begun.
     pub(crate) last_write_n: u64,
+    /// Its replies that are read value by value. Until they have ended, no command of this client starts.
+    pub(crate) one_by_ones: usize,
+    /// The longest of the values that such a reply has asked for last, in bytes.
+    pub(crate) element_bytes: usize,
     /// Used only for a client of a peer.
     pub(crate) remote: Remote,
 }
@@ -133,6 +137,8 @@ impl Client {
             staging: None,
             long_replies: 0,
             last_write_n: 0,
+            one_by_ones: 0,
+            element_bytes: 0,
             remote: Remote {
                 incarnation: Incarnation(0),
                 stream: StreamId {
@@ -201,6 +207,14 @@ impl Client {
     pub(crate) fn charge(&mut self, forwarded: &Forwarded) {
         self.forwarded_bytes += forwarded.charge();
         self.expected_bytes += forwarded.reply_bytes;
+    }
+
+    /// Ends its connection: none of its replies is sent any more.
+    pub(crate) fn drop_replies(&mut self) {
+        self.segments.clear();
+        (self.detours, self.long_replies, self.one_by_ones) = (0, 0, 0);
+        (self.forwarded_bytes, self.expected_bytes) = (0, 0);
+        self.closing = true;
     }
 
     /// Takes back the charge of an answered command.

@@ -389,7 +389,7 @@ impl Router {
         let mut at = buffer.released;
         let mut answered = None;
         let (dialect, last_write_n) = (client.dialect, client.last_write_n);
-        let is_too_large = is_reply_too_large(bytes);
+        let (is_too_large, mut element_bytes) = (is_reply_too_large(bytes), 0);
         let (mut bytes, mut nothing, mut one_by_one_bytes) = (bytes, Vec::new(), None);
         let (mut answered_at, mut gathered_bytes) = (None, 0);
         let mut found = None;
@@ -410,6 +410,9 @@ impl Router {
                             (segment.wait, bytes) = (Wait::OneByOne(one_by_one), &[]);
                         }
                         answered = Some(forwarded);
+                    }
+                    if segment.is_element {
+                        element_bytes = bytes.len();
                     }
                     if segment.is_element && is_wrong_type(bytes) {
                         dialect.nothing(&mut nothing);
@@ -462,6 +465,7 @@ impl Router {
             buffer.released += length;
             client.segments.pop_front();
         }
+        client.element_bytes = client.element_bytes.max(element_bytes);
         client.forwarded_bytes += gathered_bytes;
         if let Some(held_bytes) = one_by_one_bytes {
             self.dispatcher.note_one_by_one(client, held_bytes);

@@ -161,7 +161,7 @@ impl Dispatcher {
         let local = matches!(client.caller, Caller::Local(_));
         match stream {
             // The command of a peer is a part already: it is never split again.
-            Some(stream) if !refused && (!local || fits(cx, spec, load_of(cx, spec, args))) => {
+            Some(stream) if !refused && (!local || all_fits(cx, spec, args)) => {
                 let job = Job {
                     spec,
                     args,
@@ -170,13 +170,14 @@ impl Dispatcher {
                     ticket: client.ticket(cx),
                     is_staged: client.is_staged(),
                 };
-                self.run_on(cx, lists, client, turn, job, raw, stream)
+                self.run_on(cx, lists, client, turn, &job, raw, stream)
             }
-            _ if !refused && local => self.split(cx, lists, client, turn, spec, args),
+            _ if !refused && local => self.split(cx, lists, client, turn, spec, args, raw),
             _ => self.reply_refusal(cx, lists, client, turn, Refusal::CrossSlot),
         }
     }
 
+    #[allow(clippy::too_many_arguments)] // One command's whole surroundings.
     fn split<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,
@@ -185,6 +186,7 @@ impl Dispatcher {
         turn: &mut Turn<'_>,
         spec: &'static CommandSpec,
         args: ArgList<'_>,
+        raw: &[u8],
     ) -> Ran {
         if client.detours > 0 {
             // Blocked by earlier commands: its own timeout does not run.
@@ -233,7 +235,7 @@ impl Dispatcher {
         let how = match spec.id {
             Command::Mget => {
                 let mut command = self.spare.pop().unwrap_or_default();
-                parts::append_command(&mut command, args);
+                command.extend_from_slice(raw);
                 How::InOrder { part_of, command }
             }
             Command::Mset => How::AllOk,
@@ -384,6 +386,7 @@ impl Dispatcher {
             gather.parts.push(part);
             client.forwarded_bytes += gather.add(at);
         }
+        client.forwarded_bytes += gather.command_bytes();
         let wait = Wait::Gathered(Box::new(gather));
         self.push(cx, lists, client, turn, start, wait);
         Ran::Done
@@ -407,7 +410,7 @@ impl Dispatcher {
             && let Ok(Decoded::Complete { .. }) = resp::decode(&command, &Limits::DEFAULT, &mut self.part_args)
             // Large values are named by the number of their command while it waits. The parts of one command have one
             // number here, and numbers of their own when they are sent, also from this node to itself.
-            && !(spec.id == Command::Mset && load_of(cx, spec, self.part_args.list(&command)).has_large)
+            && !(spec.id == Command::Mset && has_large(cx, spec, self.part_args.list(&command)))
         {
             self.stuck.serves(stream);
             let job = Job {
@@ -418,7 +421,7 @@ impl Dispatcher {
                 ticket: client.ticket(cx),
                 is_staged: false,
             };
-            let executed = commands::execute(cx, configuration, owner, job, &mut reply);
+            let executed = commands::execute(cx, configuration, owner, &job, &mut reply);
             if let Executed::Replied(effect) = executed {
                 let wait = Wait::of(effect, stream, owner.tenure().term(), cx.mono());
                 self.recycle(command);
@@ -439,6 +442,18 @@ fn small_max<O: Out>(cx: &Context<'_, O>) -> usize {
 fn load_of<O: Out>(cx: &Context<'_, O>, spec: &CommandSpec, args: ArgList<'_>) -> Load {
     let (step, small_max) = (usize::from(spec.step.unsigned_abs()).max(1), small_max(cx));
     command::keys(spec, args.len()).fold(Load::default(), |load, at| load.and(args, at, step, small_max))
+}
+
+/// Whether a value of MSET does not fit one object.
+fn has_large<O: Out>(cx: &Context<'_, O>, spec: &CommandSpec, args: ArgList<'_>) -> bool {
+    args.span_bytes() > small_max(cx) && load_of(cx, spec, args).has_large
+}
+
+/// Whether all keys of a command fit in one part.
+fn all_fits<O: Out>(cx: &Context<'_, O>, spec: &CommandSpec, args: ArgList<'_>) -> bool {
+    let (step, small_max) = (usize::from(spec.step.unsigned_abs()).max(1), small_max(cx));
+    let at_most = Load::at_most(args, (args.len() - 1) / step, small_max);
+    (!at_most.has_large && fits(cx, spec, at_most)) || fits(cx, spec, load_of(cx, spec, args))
 }
 
 /// Whether keys that weigh this much fit in one part.
@@ -466,6 +481,14 @@ impl Gather {
         }
         self.reply_bytes += part.reply.len();
         part.reply.len()
+    }
+
+    /// Bytes of the whole command, if it is kept. They are charged until the reply is released.
+    pub(crate) fn command_bytes(&self) -> usize {
+        match &self.how {
+            How::InOrder { command, .. } => command.capacity(),
+            _ => 0,
+        }
     }
 
     /// The same command with its values read one by one, if it is an MGET.

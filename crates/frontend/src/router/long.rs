@@ -17,7 +17,7 @@ pub(crate) const UNSENT_BYTES_SOFT_MAX: usize = 1 << 20;
 pub(crate) const LONG_REPLIES_MAX: usize = 4;
 /// A client that reads nothing of a reply for this time is disconnected: the value may be deleted, and its parts are
 /// kept for the reply.
-const UNREAD_MAX: Span = Span::from_secs(60);
+pub(crate) const UNREAD_MAX: Span = Span::from_secs(60);
 /// The waits before a client that did not read is looked at again.
 pub(crate) const LOOK_MIN: Span = Span::from_ms(1);
 pub(crate) const LOOK_MAX: Span = Span::from_ms(64);
@@ -55,6 +55,8 @@ pub(crate) struct Long {
     is_gone: bool,
     /// The command may have changed something.
     is_write: bool,
+    /// It is the first reply of its client.
+    is_first: bool,
     /// When bytes were added last.
     moved_at: Time,
     /// Since when the owner owes the next bytes.
@@ -85,6 +87,7 @@ impl Long {
             is_done: false,
             is_gone: false,
             is_write,
+            is_first: false,
             moved_at: cx.mono(),
             waits_since: None,
             wanted_at: cx.mono(),
@@ -206,6 +209,7 @@ impl Router {
         }
         self.dispatcher.stuck.serves(forwarded.stream);
         self.dispatcher.forget(client, forwarded);
+        client.element_bytes = usize::MAX;
         self.dispatcher.note_long(client);
         self.dispatcher.releasable = true;
     }
@@ -264,7 +268,7 @@ impl Router {
         conns.retain(|conn| {
             self.keep_long(cx, lists, *conn);
             while self.send_long(cx, lists, *conn) || self.go_on_one_by_one(cx, lists, *conn) {
-                self.release_caller(cx, lists, Caller::Local(*conn));
+                self.release_caller(cx, lists, Caller::Local(*conn), false);
             }
             self.clients.get(conn).is_some_and(|client| client.long_replies > 0)
         });
@@ -323,6 +327,10 @@ impl Router {
             if long.is_done {
                 return false;
             }
+            if !long.is_first {
+                // The client could not read it before.
+                (long.is_first, long.moved_at) = (true, now);
+            }
             let ticket = Ticket { n: long.n, ..ticket };
             match step(cx, lists, conn, ticket, long) {
                 Step::Moved => {
@@ -378,9 +386,7 @@ impl Router {
             return;
         };
         Self::drop_long(cx, lists, conn, client);
-        client.long_replies = 0;
-        client.segments.clear();
-        client.closing = true;
+        client.drop_replies();
         if let Some(buffer) = cx.out.client(conn) {
             buffer.bytes.truncate(buffer.released);
             client.show(buffer);

@@ -2,12 +2,18 @@
 //! the client takes them (P14.16).
 
 use super::client::{Caller, Client, Forwarded, Segment, Wait};
-use super::long::{LONG_REPLIES_MAX, LOOK_MAX, LOOK_MIN, UNSENT_BYTES_SOFT_MAX};
+use super::long::{LONG_REPLIES_MAX, LOOK_MAX, LOOK_MIN, UNREAD_MAX, UNSENT_BYTES_SOFT_MAX};
 use super::{Dispatcher, Router};
 use paritas_base::{ConnId, Span, Time};
 use paritas_protocol::{Context, Lists, Mark, Out, TakenAgain};
 use paritas_wire::command::{self, Command};
 use paritas_wire::resp::{self, ArgList, Args, Decoded, Limits, encode};
+
+/// The most values that are asked for at a time. If those before were long, only as many as a client may have long
+/// replies.
+const ASKED_MAX: usize = 64;
+/// A value from this number of bytes on is long here: the next ones may be so too.
+const LONG_ELEMENT_BYTES: usize = 16 << 10;
 
 /// The values of an MGET that are still to be read.
 #[derive(Debug)]
@@ -16,13 +22,18 @@ pub(crate) struct OneByOne {
     commands: Vec<u8>,
     /// Where the next one begins.
     at: usize,
-    /// The number of keys.
+    /// The number of keys, and of those whose values were asked for.
     count: usize,
+    asked: usize,
+    /// How many were asked for last.
+    asked_last: usize,
     /// The head of the array is in the client's buffer, or sent.
     has_head: bool,
     /// The wait before the next look at a client that does not read, and the time of that look.
     look: Span,
     look_at: Time,
+    /// Since when it does not read.
+    unread_since: Option<Time>,
 }
 
 impl OneByOne {
@@ -38,9 +49,12 @@ impl OneByOne {
             commands,
             at: 0,
             count: mget.len() - 1,
+            asked: 0,
+            asked_last: 0,
             has_head: false,
             look: LOOK_MIN,
             look_at: Time(0),
+            unread_since: None,
         })
     }
 
@@ -97,6 +111,10 @@ impl Router {
             return false;
         };
         if buffer.bytes.len() + buffer.waiting > UNSENT_BYTES_SOFT_MAX {
+            if now > *one_by_one.unread_since.get_or_insert(now) + UNREAD_MAX {
+                self.cut(cx, lists, conn);
+                return false;
+            }
             if one_by_one.look_at <= now {
                 one_by_one.look_at = now + one_by_one.look;
                 one_by_one.look = Span((one_by_one.look.0 * 2).min(LOOK_MAX.0));
@@ -104,7 +122,7 @@ impl Router {
             self.dispatcher.check_at = self.dispatcher.check_at.min(one_by_one.look_at);
             return false;
         }
-        one_by_one.look = LOOK_MIN;
+        (one_by_one.look, one_by_one.unread_since) = (LOOK_MIN, None);
         if !one_by_one.has_head {
             one_by_one.has_head = true;
             let mut array = Vec::new();
@@ -114,8 +132,12 @@ impl Router {
             buffer.released += bytes;
         }
         // It counts as one of the long replies itself.
-        let count_max = (LONG_REPLIES_MAX + 1).saturating_sub(long_replies).max(1);
-        let mut next: Vec<(usize, usize)> = Vec::with_capacity(count_max);
+        let few = (LONG_REPLIES_MAX + 1).saturating_sub(long_replies).max(1);
+        let count_max = match core::mem::take(&mut client.element_bytes) >= LONG_ELEMENT_BYTES {
+            true => few,
+            false => few.max((2 * one_by_one.asked_last).min(ASKED_MAX)),
+        };
+        let mut next: Vec<Vec<u8>> = Vec::new();
         while next.len() < count_max {
             let rest = one_by_one.commands.get(one_by_one.at..).unwrap_or_default();
             let Ok(Decoded::Complete { consumed }) =
@@ -123,25 +145,32 @@ impl Router {
             else {
                 break;
             };
-            next.push((one_by_one.at, one_by_one.at + consumed));
+            next.push(rest.get(..consumed).unwrap_or_default().to_vec());
             one_by_one.at += consumed;
         }
-        if next.is_empty() {
-            let held_bytes = one_by_one.held_bytes();
-            client.segments.pop_front();
-            client.long_replies -= 1;
-            client.forwarded_bytes = client.forwarded_bytes.saturating_sub(held_bytes);
-            client.show(buffer);
-            cx.out.mark(Mark::ReadOneByOne);
-            self.dispatcher.wake |= client.full;
-            return true;
+        one_by_one.asked += next.len();
+        one_by_one.asked_last = next.len();
+        if !next.is_empty() {
+            self.dispatcher.read_next(cx, client, next);
+            return false;
         }
-        let commands: Vec<Vec<u8>> = next
-            .into_iter()
-            .map(|(from, to)| one_by_one.commands.get(from..to).unwrap_or_default().to_vec())
-            .collect();
-        self.dispatcher.read_next(cx, client, commands);
-        false
+        debug_assert_eq!(
+            one_by_one.asked, one_by_one.count,
+            "an array with another number of elements"
+        );
+        if one_by_one.asked != one_by_one.count {
+            self.cut(cx, lists, conn);
+            return false;
+        }
+        let held_bytes = one_by_one.held_bytes();
+        client.segments.pop_front();
+        client.long_replies -= 1;
+        client.one_by_ones -= 1;
+        client.forwarded_bytes = client.forwarded_bytes.saturating_sub(held_bytes);
+        client.show(buffer);
+        cx.out.mark(Mark::ReadOneByOne);
+        self.dispatcher.wake |= client.full;
+        true
     }
 }
 
@@ -149,12 +178,12 @@ impl Dispatcher {
     /// The reply of a client is read value by value from now on.
     pub(crate) fn note_one_by_one(&mut self, client: &mut Client, held_bytes: usize) {
         client.forwarded_bytes += held_bytes;
+        client.one_by_ones += 1;
         self.note_long(client);
         self.releasable = true;
     }
 
-    /// Puts GETs ahead of the other commands of a client. They are sent as commands that could not be sent before: no
-    /// other command of the client starts until they are answered.
+    /// Puts GETs ahead of the other commands of a client. They are sent like commands that could not be sent before.
     fn read_next<O: Out>(&mut self, cx: &mut Context<'_, O>, client: &mut Client, commands: Vec<Vec<u8>>) {
         let spec = command::lookup(b"GET");
         let mut segments = Vec::with_capacity(commands.len());

@@ -78,7 +78,8 @@ impl Dispatcher {
                     && client.last_write_n <= n
                     && matches!(client.caller, Caller::Local(_))
                 {
-                    let (freed_bytes, held_bytes) = (gather.reply_bytes, one_by_one.held_bytes());
+                    let freed_bytes = gather.reply_bytes + gather.command_bytes();
+                    let held_bytes = one_by_one.held_bytes();
                     head.wait = Wait::OneByOne(one_by_one);
                     client.forwarded_bytes -= freed_bytes.min(client.forwarded_bytes);
                     return self.note_one_by_one(client, held_bytes);
@@ -107,7 +108,8 @@ impl Dispatcher {
             }
             let long = head.long.filter(|_| length == 0);
             if let Some(Wait::Gathered(gather)) = client.segments.pop_front().map(|head| head.wait) {
-                client.forwarded_bytes -= gather.reply_bytes.min(client.forwarded_bytes);
+                let freed_bytes = gather.reply_bytes + gather.command_bytes();
+                client.forwarded_bytes -= freed_bytes.min(client.forwarded_bytes);
             }
             self.wake |= client.full;
             match client.caller {
@@ -171,6 +173,8 @@ pub(crate) enum Verdict {
     Instead(Refusal),
 }
 
+// It runs for each reply, and each place that calls it needs a part of it.
+#[inline(always)]
 pub(crate) fn judge<O: Out>(cx: &Context<'_, O>, lists: &Lists, wait: &Wait) -> Verdict {
     let timeout = Span(2 * cx.shared.parameters.lease.0);
     let late = |since: Time| cx.now.mono - since > timeout;

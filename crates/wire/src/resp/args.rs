@@ -108,6 +108,15 @@ impl<'a> ArgList<'a> {
         self.get(index).unwrap_or_default()
     }
 
+    /// At least as many bytes as all arguments together have: those from the first to the last, with what is between.
+    #[inline]
+    pub fn span_bytes(&self) -> usize {
+        match (self.ranges.first(), self.ranges.last()) {
+            (Some(first), Some(last)) => (last.end - first.start) as usize,
+            _ => 0,
+        }
+    }
+
     /// All arguments in order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &'a [u8]> + Clone + use<'a> {
         let (bytes, ranges) = (self.bytes, self.ranges);

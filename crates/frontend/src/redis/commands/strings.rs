@@ -105,37 +105,49 @@ impl<O: Out> Operation<'_, '_, O> {
     #[inline]
     pub(crate) fn get(&mut self) -> Result<(), Stop> {
         let proto = self.proto();
-        let large = self.look_string(1, |object, reply| {
-            let large = object.and_then(LargeValue::of);
-            if large.is_none() {
+        let is_large = self.look_string(1, |object, reply| {
+            let is_large = object.is_some_and(Object::has_record);
+            if !is_large {
                 append_value_or_null(reply, object, proto);
             }
-            Ok(large)
+            Ok(is_large)
         })?;
-        match large {
-            None => Ok(()),
-            Some(large) => self.append_large(1, &large),
+        match is_large {
+            true => self.append_large_at(1),
+            false => Ok(()),
         }
     }
 
     pub(crate) fn mget(&mut self) -> Result<(), Stop> {
         let (proto, bytes_max) = (self.proto(), self.access.mget_bytes_max());
         encode::array_header(self.reply, self.count() - 1);
+        let mut is_weighed = false;
         for at in 1..self.count() {
-            let large = self.look(at, |object, reply| {
+            let is_large = self.look(at, |object, reply| {
                 let object = object.filter(|o| !o.is_hash());
-                let large = object.and_then(LargeValue::of);
-                if large.is_none() {
+                let is_large = object.is_some_and(Object::has_record);
+                if !is_large {
                     append_value_or_null(reply, object, proto);
                 }
-                Ok(large)
+                Ok(is_large)
             })?;
-            if let Some(large) = large {
-                self.append_large(at, &large)?;
+            // No body is read for a reply that will be refused.
+            let mut reply_bytes = self.reply.len() - self.start;
+            if is_large && !is_weighed {
+                is_weighed = true;
+                for rest in at..self.count() {
+                    reply_bytes += self.look(rest, |object, _| Ok(object.map_or(0, length_of)))?;
+                }
             }
-            if self.reply.len() - self.start > bytes_max {
+            if reply_bytes > bytes_max {
                 return Err(self.refuse(|out| errors::reply_too_large(out, bytes_max)));
             }
+            if is_large {
+                self.append_large_at(at)?;
+            }
+        }
+        if self.reply.len() - self.start > bytes_max {
+            return Err(self.refuse(|out| errors::reply_too_large(out, bytes_max)));
         }
         Ok(())
     }
@@ -328,6 +340,9 @@ impl<O: Out> Operation<'_, '_, O> {
     fn upload_pairs(&mut self) -> Result<Vec<(usize, Uploaded)>, Stop> {
         let mut uploaded = Vec::new();
         let small_max = self.access.limits().value_bytes;
+        if self.job.args.span_bytes() <= small_max {
+            return Ok(Vec::new());
+        }
         let large = |at: &usize| self.job.args.arg(at + 1).len() > small_max;
         let large: Vec<usize> = (1..self.count()).step_by(2).filter(large).collect();
         let total_bytes = large.iter().map(|at| self.job.args.arg(at + 1).len()).sum();
