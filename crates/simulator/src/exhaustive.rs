@@ -382,7 +382,13 @@ impl State {
         let keys = vec![KEY.to_owned()];
         let bytes = client::encode(&self.world.crowds, &keys, action, self.world.swarm.lengths());
         let begin = Time(self.moments);
-        self.world.clients[0].pending.push_back(Pending { keys, action, begin });
+        let place = (conn.0, self.moments);
+        self.world.clients[0].pending.push_back(Pending {
+            keys,
+            action,
+            begin,
+            place,
+        });
         self.world.client_sends(0, conn, bytes);
     }
 

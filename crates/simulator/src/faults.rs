@@ -42,6 +42,7 @@ impl World {
         if self.swarm.parity == 0 && most > 0 {
             // Its data is lost. In a history this is a flush at some time after now.
             self.flushes.push(Operation {
+                place: None,
                 begin: self.now,
                 end: self.now,
                 action: Action::Flush,

@@ -56,10 +56,12 @@ impl World {
                 break;
             };
             bytes.extend(client::encode(&self.crowds, &keys, action, self.swarm.lengths()));
+            self.next_command += 1;
             self.clients[client].pending.push_back(Pending {
                 keys,
                 action,
                 begin: self.now,
+                place: (conn.0, self.next_command),
             });
         }
         if !bytes.is_empty() {
@@ -371,6 +373,7 @@ impl World {
             (_, outcome, _) => outcome,
         };
         let operation = Operation {
+            place: Some(pending.place),
             begin: pending.begin,
             end: self.now,
             action: pending.action,
@@ -406,6 +409,7 @@ impl World {
         }
         for (key, outcome) in pending.keys.iter().zip(outcomes) {
             self.history.entry(key.clone()).or_default().push(Operation {
+                place: Some(pending.place),
                 begin: pending.begin,
                 end: self.now,
                 action: Action::Get,
@@ -429,6 +433,8 @@ impl World {
             let is_there = first.is_some_and(|first| seen.contains(first.as_str()));
             if history.len() < crate::linear::OPERATIONS_MAX - 8 {
                 history.push(Operation {
+                    // KEYS goes on beside the commands that follow it.
+                    place: None,
                     begin: pending.begin,
                     end: self.now,
                     action: Action::List,

@@ -58,6 +58,8 @@ pub(crate) struct World {
     /// The expected contents of each list.
     pub(crate) ghosts: Vec<Ghost>,
     pub(crate) next_value: i64,
+    /// The number of the latest command of any client.
+    pub(crate) next_command: u64,
     pub(crate) healing: bool,
     /// Keys that are still to be read once at the end.
     pub(crate) final_reads: Vec<String>,
@@ -216,6 +218,7 @@ impl World {
             flushes: Vec::new(),
             ghosts,
             next_value: 0,
+            next_command: 0,
             healing: false,
             final_reads: Vec::new(),
             crowds,
