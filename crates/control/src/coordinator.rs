@@ -13,6 +13,7 @@ mod listen;
 mod note;
 mod orders;
 mod presence;
+mod registry;
 mod release;
 mod report;
 mod slot_moves;
@@ -30,6 +31,7 @@ use paritas_base::configuration::{ClusterRecord, Configuration, Duty, NodeRecord
 use paritas_base::{Clock, Incarnation, ListId, NodeId, Position, Prng, Span, Time};
 use paritas_protocol::LinkId;
 use presence::Presence;
+use registry::Registry;
 pub(crate) use slot_moves::SlotTask;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -78,22 +80,6 @@ pub trait CoordinatorOut {
     fn note(&mut self, note: Note);
 }
 
-#[derive(Debug, Default)]
-struct Link {
-    /// A registration whose nonce no heartbeat has repeated yet, and that nonce.
-    pending: Option<(u64, Box<Registration>)>,
-    /// The incarnation that registered by this link, and its nonce.
-    node: Option<(NodeId, Incarnation, u64)>,
-    /// The link was sent all records and is sent every later change.
-    subscribed: bool,
-    /// The newest batch of configurations whose ids the peer has confirmed.
-    witnessed: u64,
-    /// Incarnations whose end the peer may certify.
-    supervises: BTreeSet<(NodeId, Incarnation)>,
-    /// The peer runs on the coordinator's own machine.
-    is_local: bool,
-}
-
 /// One node's report that it does not hear a peer.
 #[derive(Clone, Copy, Debug)]
 struct Report {
@@ -133,13 +119,7 @@ pub struct Coordinator<S> {
     homes: Vec<Vec<NodeId>>,
     /// Positions of one list that one failure domain may hold.
     per_domain_max: usize,
-    links: BTreeMap<LinkId, Link>,
-    /// The registered incarnation of each node.
-    presences: BTreeMap<NodeId, Presence>,
-    /// Confirmed registrations that are not committed yet.
-    claims: BTreeMap<NodeId, Registration>,
-    /// Certificates that are not committed yet.
-    ended: BTreeSet<(NodeId, Incarnation)>,
+    registry: Registry,
     /// Nodes that ended, and the time until which their positions wait for the next incarnation.
     waits: BTreeMap<NodeId, Time>,
     /// Reports of silent peers, by reporter and peer.
@@ -163,7 +143,6 @@ pub struct Coordinator<S> {
     doubled: BTreeMap<(ListId, Position, Tenure), Time>,
     /// A member of a list may hold a second position of it (P10.5).
     stand_in: bool,
-    prng: Prng,
     /// Silence before this time does not count: this coordinator could not hear anything.
     quiet_from: Option<Time>,
     /// No node is removed for silence before this time (P10.11).
@@ -173,19 +152,13 @@ pub struct Coordinator<S> {
     healed_from: Time,
     /// Suspects, and since when each is one without a break.
     suspected: BTreeMap<NodeId, (Incarnation, Time)>,
-    /// When each node last asked to register, in any incarnation. It can reach the coordinator.
-    contacts: BTreeMap<NodeId, Time>,
     /// From this time on every running node has had time to register with this coordinator.
     settled_from: Time,
     /// Configurations that are committed but not sent yet.
     releases: release::Releases,
-    /// The largest number of coordinator addresses that any agent knows. An agent dials them one after the other.
-    addresses: u8,
     /// A node has a configuration of this list that is not in the store's history. The coordinator decides nothing more
     /// (P10.16).
     behind: Option<(NodeId, ListId)>,
-    /// The latest incarnation of each node that any registered node knows, and its ordinal.
-    incarnations: BTreeMap<NodeId, (Incarnation, u32)>,
     /// Refused nodes that know the id of a configuration which is not in this store's history.
     doubts: BTreeSet<NodeId>,
     /// Enough holders have reported their configurations: this store has every configuration that any coordinator has
@@ -227,10 +200,7 @@ impl<S: Store> Coordinator<S> {
             records,
             homes: layout.lists,
             per_domain_max: layout.per_domain_max,
-            links: BTreeMap::new(),
-            presences: BTreeMap::new(),
-            claims: BTreeMap::new(),
-            ended: BTreeSet::new(),
+            registry: Registry::new(seed),
             waits: BTreeMap::new(),
             reports: BTreeMap::new(),
             avoided: BTreeMap::new(),
@@ -245,16 +215,12 @@ impl<S: Store> Coordinator<S> {
             whole: Vec::new(),
             doubled: BTreeMap::new(),
             stand_in: true,
-            prng: Prng::new(seed),
             quiet_from: None,
             grace_until: Time::default(),
             healed_from: Time::default(),
-            contacts: BTreeMap::new(),
             settled_from: Time::default(),
             releases,
-            addresses: 1,
             behind: None,
-            incarnations: BTreeMap::new(),
             suspected: BTreeMap::new(),
             doubts: BTreeSet::new(),
             knows_all: false,
@@ -282,9 +248,7 @@ impl<S: Store> Coordinator<S> {
 
     /// Marks a link as one from the coordinator's own machine. Orders that can lose data are accepted only there.
     pub fn set_local(&mut self, link: LinkId) {
-        if let Some(link) = self.links.get_mut(&link) {
-            link.is_local = true;
-        }
+        self.registry.set_local(link);
     }
 
     /// Handles one event.
@@ -293,12 +257,12 @@ impl<S: Store> Coordinator<S> {
         self.notice_absence(now);
         let decide = match event {
             CoordinatorEvent::Connected { link } => {
-                self.links.entry(link).or_default();
+                self.registry.connect(link);
                 false
             }
             CoordinatorEvent::Disconnected { link } => {
                 // A broken connection does not mean that the process ended: only silence and certificates count.
-                self.links.remove(&link);
+                self.registry.disconnect(link);
                 self.withdraw_orders(link);
                 self.notice_links(now);
                 false
@@ -325,7 +289,8 @@ impl<S: Store> Coordinator<S> {
             up.then(|| self.silent_at(Some(presence)))
         };
         let silence = self
-            .presences
+            .registry
+            .presences()
             .iter()
             .filter_map(silence)
             .filter(|at| *at > self.last_event)
@@ -414,7 +379,7 @@ impl<S: Store> Coordinator<S> {
     }
 
     fn grace(&self) -> Span {
-        fence::grace(self.suspicion(), self.addresses)
+        fence::grace(self.suspicion(), self.registry.addresses())
     }
 
     /// P10.11: if too few nodes are linked, the coordinator itself may be cut off.
@@ -427,14 +392,7 @@ impl<S: Store> Coordinator<S> {
     /// If too few holders are linked: the required number, and the holders that are not linked.
     fn lacks_links(&self, now: Time) -> Option<(usize, Vec<NodeId>)> {
         let holders = self.holders(now);
-        let is_linked = |id: &NodeId| {
-            let presence = self
-                .presences
-                .get(id)
-                .filter(|p| p.incarnation == holders[id].incarnation);
-            let linked = presence.is_some_and(|p| self.links.contains_key(&p.link));
-            linked || self.contacts.get(id).is_some_and(|at| now - *at < fence::LINK_TIMEOUT)
-        };
+        let is_linked = |id: &NodeId| self.registry.is_linked(now, *id, holders[id].incarnation);
         let away: Vec<NodeId> = holders.keys().filter(|id| !is_linked(id)).copied().collect();
         let wanted = fence::witnesses(holders.len(), self.records.plan.parity.into());
         let lacks = holders.len() - away.len() < wanted && !holders.is_empty();
@@ -472,7 +430,7 @@ impl<S: Store> Coordinator<S> {
     /// Decides which silent nodes may be removed (P10.9 to P10.11).
     fn judge_silence(&self, now: Time) -> Silence {
         let opinion = |of: NodeId, about: NodeId, incarnation: Incarnation| {
-            let presence = self.presences.get(&of);
+            let presence = self.registry.presence(of);
             match presence {
                 _ if self.broken.is(Mutant::NoVotes) => Opinion::Unheard,
                 Some(presence) => match presence.opinion(about, incarnation) {

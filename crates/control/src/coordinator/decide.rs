@@ -114,8 +114,7 @@ impl<S: Store> Coordinator<S> {
             self.tell(&changed, Vec::new(), out);
             self.withhold(&lists, holders, out);
         }
-        self.claims.clear();
-        self.ended.clear();
+        self.registry.clear_committed();
         self.whole.clear();
         if self.answer_slot_order(out) {
             // Start the next hand-off at once.
@@ -133,8 +132,8 @@ impl<S: Store> Coordinator<S> {
                 self.recent_from = Some(now);
                 // The commit may have taken effect, and its changes were not sent. Send all records.
                 let cluster = ToAgent::Cluster(self.records.cluster.clone());
-                for (link, _) in self.links.iter().filter(|(_, link)| link.subscribed) {
-                    send(out, *link, &cluster);
+                for link in self.registry.subscribed() {
+                    send(out, link, &cluster);
                 }
                 let nodes: Vec<StoredNode> = self.records.nodes.values().cloned().collect();
                 let lists: Vec<Configuration> = self.records.lists.values().cloned().collect();
@@ -170,7 +169,7 @@ impl<S: Store> Coordinator<S> {
     /// The new record of every node. Roles and duties are set later.
     pub(super) fn next_nodes(&self, now: Time, silence: &Silence) -> BTreeMap<NodeId, StoredNode> {
         let mut nodes = self.records.nodes.clone();
-        for (id, claim) in &self.claims {
+        for (id, claim) in self.registry.claims() {
             let domain = self
                 .planned_domain(*id)
                 .map(str::to_owned)
@@ -186,7 +185,7 @@ impl<S: Store> Coordinator<S> {
                 ..fresh.record
             };
         }
-        for (id, incarnation) in &self.ended {
+        for (id, incarnation) in self.registry.ended() {
             if let Some(node) = nodes.get_mut(id) {
                 node.certify(*incarnation);
             }
@@ -203,12 +202,11 @@ impl<S: Store> Coordinator<S> {
         for node in nodes.values_mut() {
             // A node that its peers may still hear keeps its state: peers do not dial a node that is Down.
             let (id, incarnation) = (node.record.id, node.record.incarnation);
-            let is_registered =
-                self.presences.get(&id).is_some_and(|p| p.incarnation == incarnation) && !node.has_ended();
-            if let Some((known, count)) = self.incarnations.get(&id).filter(|_| is_registered) {
+            let is_registered = self.registry.recorded(&node.record).is_some() && !node.has_ended();
+            if let Some((known, count)) = self.registry.latest(id).filter(|_| is_registered) {
                 // An old copy of the store has a smaller ordinal than the agents know, and agents ignore a record whose
                 // ordinal is not larger than theirs.
-                let ordinal = count.saturating_add(u32::from(*known != incarnation));
+                let ordinal = count.saturating_add(u32::from(known != incarnation));
                 node.record.ordinal = node.record.ordinal.max(ordinal);
             }
             let holds = self
@@ -228,18 +226,12 @@ impl<S: Store> Coordinator<S> {
 
     /// Whether the node is registered with this coordinator, heard, and not ended.
     pub(super) fn is_available(&self, now: Time, node: &StoredNode) -> bool {
-        let presence = self
-            .presences
-            .get(&node.record.id)
-            .filter(|p| p.incarnation == node.record.incarnation);
+        let presence = self.registry.recorded(&node.record);
         presence.is_some() && !node.has_ended() && now < self.silent_at(presence)
     }
 
     pub(super) fn is_silent(&self, now: Time, node: &StoredNode) -> bool {
-        let presence = self
-            .presences
-            .get(&node.record.id)
-            .filter(|p| p.incarnation == node.record.incarnation);
+        let presence = self.registry.recorded(&node.record);
         now >= self.silent_at(presence) && !self.is_in_grace(now)
     }
 
@@ -258,12 +250,9 @@ impl<S: Store> Coordinator<S> {
     /// The latest time at which the incarnation is known to have run. A peer that hears a silent node has had a frame
     /// of it within a suspicion time before its own heartbeat.
     fn proof(&self, record: &NodeRecord, said: Option<&Vec<(NodeId, Opinion)>>) -> Option<Time> {
-        let present = self.presences.get(&record.id);
-        let own = present
-            .filter(|p| p.incarnation == record.incarnation)
-            .map(Presence::well_at);
+        let own = self.registry.recorded(record).map(Presence::well_at);
         let hears = said.into_iter().flatten().filter(|(_, said)| *said == Opinion::Hears);
-        let reported = hears.filter_map(|(peer, _)| self.presences.get(peer).map(Presence::heard_at));
+        let reported = hears.filter_map(|(peer, _)| self.registry.presence(*peer).map(Presence::heard_at));
         let by_peers = reported.map(|at| Time(at.0.saturating_sub(self.suspicion().0))).max();
         own.max(by_peers)
     }
@@ -301,7 +290,8 @@ impl<S: Store> Coordinator<S> {
                 .recent_from
                 .is_some_and(|from| self.releases.withholds_found() || now - from <= self.leases_end_after()),
             halted: self
-                .presences
+                .registry
+                .presences()
                 .iter()
                 .flat_map(|(id, p)| p.halted().map(|role| (role.list, role.position, *id, p.incarnation)))
                 .collect(),
@@ -475,13 +465,13 @@ impl<S: Store> Coordinator<S> {
     pub(super) fn tell(&self, nodes: &[StoredNode], lists: Vec<Configuration>, out: &mut impl CoordinatorOut) {
         let nodes = ToAgent::Nodes(nodes.iter().map(|n| n.record.clone()).collect());
         let lists = ToAgent::Configurations(lists);
-        for (link, _) in self.links.iter().filter(|(_, state)| state.subscribed) {
+        for link in self.registry.subscribed() {
             // Nodes first: a configuration may name a new node.
             if !matches!(&nodes, ToAgent::Nodes(changed) if changed.is_empty()) {
-                send(out, *link, &nodes);
+                send(out, link, &nodes);
             }
             if !matches!(&lists, ToAgent::Configurations(changed) if changed.is_empty()) {
-                send(out, *link, &lists);
+                send(out, link, &lists);
             }
         }
     }

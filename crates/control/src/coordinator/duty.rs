@@ -193,7 +193,7 @@ impl<S: Store> Coordinator<S> {
             };
             self.moves.drains.entry(seat).or_insert(drain);
             let (list, position, tenure) = seat;
-            if let Some(presence) = self.presences.get(&tenure.node) {
+            if let Some(presence) = self.registry.presence(tenure.node) {
                 send(out, presence.link, &ToAgent::Drain { list, position, tenure });
             }
         }

@@ -98,7 +98,7 @@ impl<S: Store> Coordinator<S> {
         confirmed: bool,
         out: &mut impl CoordinatorOut,
     ) -> bool {
-        let said = if !self.links.get(&link).is_some_and(|l| l.is_local) {
+        let said = if !self.registry.is_local(link) {
             Err(
                 "orders that can lose data are accepted on the coordinator's own machine only: give the order there"
                     .into(),
@@ -285,13 +285,13 @@ impl<S: Store> Coordinator<S> {
 
     /// The time since an incarnation was last heard, if that is less than the suspicion time.
     pub(super) fn heard_ago(&self, now: Time, node: NodeId, incarnation: Incarnation) -> Option<Span> {
-        let presence = self.presences.get(&node).filter(|p| p.incarnation == incarnation)?;
+        let presence = self.registry.presence_of(node, incarnation)?;
         Some(now - presence.heard_at()).filter(|ago| *ago < self.suspicion())
     }
 
     /// Why an incarnation may still run: the coordinator or a peer hears it, or it has not had time to register.
     fn may_run(&self, now: Time, node: NodeId, incarnation: Incarnation) -> Option<String> {
-        let presence = self.presences.get(&node).filter(|p| p.incarnation == incarnation);
+        let presence = self.registry.presence_of(node, incarnation);
         if let Some(ago) = presence
             .map(|p| now - p.heard_at())
             .filter(|ago| *ago < self.suspicion())
@@ -410,8 +410,8 @@ impl<S: Store> Coordinator<S> {
             }
         }
         out.note(Note::Set(settings));
-        for (link, _) in self.links.iter().filter(|(_, link)| link.subscribed) {
-            send(out, *link, &ToAgent::Cluster(cluster.clone()));
+        for link in self.registry.subscribed() {
+            send(out, link, &ToAgent::Cluster(cluster.clone()));
         }
         Ok(Outcome::Decide(self.settings_in_words(), Wanted::default()))
     }

@@ -214,10 +214,7 @@ impl<S: Store> Coordinator<S> {
 
     /// True if a decision is needed.
     pub(super) fn on_offer(&mut self, link: LinkId, offer: Offer) -> bool {
-        let asker = self.links.get(&link).and_then(|l| l.node);
-        let own = asker
-            .is_some_and(|(node, incarnation, _)| (node, incarnation) == (offer.from.node, offer.from.incarnation));
-        let wanted = own && self.slot_orders.offers.len() < OFFERS_MAX;
+        let wanted = self.registry.is_holder(link, &offer.from) && self.slot_orders.offers.len() < OFFERS_MAX;
         if wanted {
             self.slot_orders.offers.push(offer);
         }

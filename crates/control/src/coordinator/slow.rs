@@ -57,7 +57,7 @@ impl<S: Store> Coordinator<S> {
     /// Nodes that most of their reporters, and at least two, find slow.
     fn slow_now(&self, now: Time, threshold: Span) -> Vec<NodeId> {
         let mut votes: BTreeMap<NodeId, (usize, usize)> = BTreeMap::new();
-        for (id, presence) in &self.presences {
+        for (id, presence) in self.registry.presences() {
             if !self.records.nodes.get(id).is_some_and(|n| self.is_available(now, n)) {
                 continue;
             }

@@ -103,7 +103,7 @@ impl<S: Store> Coordinator<S> {
             let stored = self.records.nodes.get(id).map(|n| n.record.incarnation);
             let ordered = stored.is_some_and(|incarnation| self.orders.attested().contains(&(*id, incarnation)));
             let is_off = end(id) == End::Attested || ordered || self.orders.absent().contains(id);
-            is_off && !self.presences.contains_key(id)
+            is_off && self.registry.presence(*id).is_none()
         };
         let holders = release::holders(&self.records.lists);
         let counted: Vec<NodeId> = holders.into_iter().filter(|id| !attested(id)).collect();
@@ -113,7 +113,7 @@ impl<S: Store> Coordinator<S> {
         let release_quorum = fence::witnesses(counted.len(), self.records.plan.parity.into());
         let wanted = counted.len() + 1 - release_quorum;
         let known = counted.iter().filter(|id| self.witnesses.contains(id)).count();
-        let is_missing = |id: &NodeId| !self.presences.contains_key(id);
+        let is_missing = |id: &NodeId| self.registry.presence(*id).is_none();
         let mut missing: Vec<NodeId> = counted.into_iter().filter(is_missing).collect();
         if missing.is_empty() && known < wanted {
             // Holders have processes without memory. A node that holds nothing by this store may hold positions by a
