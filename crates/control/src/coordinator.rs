@@ -19,6 +19,7 @@ mod report;
 mod slot_moves;
 mod slow;
 pub(crate) mod trouble;
+mod witnesses;
 
 use crate::fence::{self, Holder, Opinion, Silence};
 use crate::message::{Registration, TO_AGENT_BYTES_MAX, ToAgent, encode};
@@ -34,6 +35,7 @@ use presence::Presence;
 use registry::Registry;
 pub(crate) use slot_moves::SlotTask;
 use std::collections::{BTreeMap, BTreeSet};
+use witnesses::Witnesses;
 
 /// Longest address, in bytes.
 const ADDRESS_BYTES_MAX: usize = 255;
@@ -156,16 +158,7 @@ pub struct Coordinator<S> {
     settled_from: Time,
     /// Configurations that are committed but not sent yet.
     releases: release::Releases,
-    /// A node has a configuration of this list that is not in the store's history. The coordinator decides nothing more
-    /// (P10.16).
-    behind: Option<(NodeId, ListId)>,
-    /// Refused nodes that know the id of a configuration which is not in this store's history.
-    doubts: BTreeSet<NodeId>,
-    /// Enough holders have reported their configurations: this store has every configuration that any coordinator has
-    /// sent. Stays true, since only this coordinator makes later configurations.
-    knows_all: bool,
-    /// Nodes that have registered with configurations of this store's history.
-    witnesses: BTreeSet<NodeId>,
+    witnesses: Witnesses,
     last_event: Time,
     next_tick: Time,
     /// The outcome of the last commit is unknown.
@@ -220,11 +213,8 @@ impl<S: Store> Coordinator<S> {
             healed_from: Time::default(),
             settled_from: Time::default(),
             releases,
-            behind: None,
             suspected: BTreeMap::new(),
-            doubts: BTreeSet::new(),
-            knows_all: false,
-            witnesses: BTreeSet::new(),
+            witnesses: Witnesses::default(),
             last_event: Time::default(),
             next_tick: Time::default(),
             unsure: false,

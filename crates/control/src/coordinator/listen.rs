@@ -119,7 +119,7 @@ impl<S: Store> Coordinator<S> {
             let is_heard_only = self.unknown_heard(&registration).next().is_some()
                 && !installed.any(|(list, epoch, id)| self.records.knows(*list, *epoch, *id) == Some(false));
             if is_heard_only {
-                self.doubts.insert(registration.node);
+                self.witnesses.note_doubt(registration.node);
             }
             if let Refusal::StoreIsBehind { list } = refusal
                 && !is_heard_only
@@ -148,7 +148,7 @@ impl<S: Store> Coordinator<S> {
         });
         let configurations = configurations.collect();
         let void = self.unknown_heard(&registration).collect();
-        self.doubts.remove(&registration.node);
+        self.witnesses.forget_doubt(registration.node);
         let Some(nonce) = self.registry.begin(link, registration) else {
             return;
         };
@@ -187,7 +187,7 @@ impl<S: Store> Coordinator<S> {
             return Some(Refusal::StoreIsBehind { list });
         }
         let unknown = self.unknown_heard(registration).next();
-        if let Some(list) = unknown.filter(|_| !self.knows_all) {
+        if let Some(list) = unknown.filter(|_| !self.witnesses.is_complete()) {
             return Some(Refusal::StoreIsBehind { list });
         }
         let (node, incarnation) = (registration.node, registration.incarnation);
@@ -208,40 +208,9 @@ impl<S: Store> Coordinator<S> {
         })
     }
 
-    /// Lists for which a process knows the id of a configuration that is not in this store's history. Once enough
-    /// holders have registered, it is certain that no coordinator has sent that configuration, and no node has it.
-    fn unknown_heard<'a>(&'a self, registration: &'a Registration) -> impl Iterator<Item = ListId> + 'a {
-        let heard = registration.heard.iter();
-        let unknown = heard.filter(|(list, epoch, id)| self.records.knows(*list, *epoch, *id) == Some(false));
-        unknown.map(|(list, ..)| *list)
-    }
-
     fn holds_anything(&self, node: NodeId, incarnation: Incarnation) -> bool {
         let mut lists = self.records.lists.values();
         lists.any(|c| c.held_by(node, incarnation).next().is_some())
-    }
-
-    /// P10.16: a node has a configuration that this store lacks. Either the store is an old copy, or another
-    /// coordinator has opened the store since, and this one is deposed. False if it is deposed, or if the store cannot
-    /// be read.
-    fn notice_behind(&mut self, node: NodeId, list: ListId, out: &mut impl CoordinatorOut) -> bool {
-        match self.records.leads(&self.store) {
-            Ok(true) => {}
-            Ok(false) => {
-                self.deposed = true;
-                out.note(Note::Deposed);
-                return false;
-            }
-            Err(error) => {
-                out.note(Note::StoreFailed(error.to_string()));
-                return false;
-            }
-        }
-        if self.behind.is_none() {
-            out.note(Note::Behind { node, list });
-        }
-        self.behind = Some((node, list));
-        true
     }
 
     /// P10.13: whether another incarnation of the node may still run. It counts as ended if that is certified. It also
@@ -363,7 +332,7 @@ impl<S: Store> Coordinator<S> {
         let lacks = lists.filter(|c| self.releases.withholds(c.list) && !has(c));
         let lacks = lacks.map(|c| c.list).collect();
         if !registration.installed.is_empty() || !registration.heard.is_empty() {
-            self.witnesses.insert(node);
+            self.witnesses.note_known(node);
         }
         self.registry.confirm(now, link, nonce, registration, lacks);
         self.waits.remove(&node);
