@@ -1,21 +1,17 @@
 //! Computes the records that must change, commits them in one transaction, then sends them.
 
-use super::presence::Presence;
-use super::{AVOID_SPAN, Coordinator, CoordinatorOut, Failures, Note, STUCK_SPAN, first_record, release, send};
-use crate::fence::{Hold, Opinion, Silence};
+use super::{AVOID_SPAN, Coordinator, CoordinatorOut, Note, STUCK_SPAN, first_record, release, send};
+use crate::fence::{Hold, Silence};
 use crate::message::ToAgent;
 use crate::record::{End, StoredNode};
-use crate::rules::{self, BrokenLink, Facts, NodeFacts};
+use crate::rules::{self, Facts, NodeFacts};
 use crate::store::{Store, StoreError};
 use paritas_base::configuration::{Configuration, Duty, NodeRecord, NodeRole, NodeState, PositionState};
-use paritas_base::{ListId, NodeId, Position, Span, Time, Version};
-use std::collections::{BTreeMap, BTreeSet};
+use paritas_base::{ListId, NodeId, Position, Time, Version};
+use std::collections::BTreeMap;
 
 /// From this epoch on the operator is warned that a list runs out of epochs (P1.4).
 const EPOCH_ALARM: u32 = Version::TERM_MAX - (1 << 10);
-
-/// A link that has been broken for this number of suspicion times counts as permanently broken.
-const LASTING_SUSPICIONS: u64 = 4;
 
 impl<S: Store> Coordinator<S> {
     /// Computes the records, commits those that changed, and sends them to all subscribed links.
@@ -39,9 +35,9 @@ impl<S: Store> Coordinator<S> {
         self.notice_links(now);
         let silence = self.judge_silence(now);
         if matches!(silence.hold, Some(Hold::Many { .. })) {
-            self.healed_from = now + self.suspicion();
+            self.suspicion.wait_for_others(now + self.records.plan.suspicion());
         }
-        self.note_suspects(now, &silence);
+        self.suspicion.note_suspects(now, &self.records, &silence);
         let mut nodes = self.next_nodes(now, &silence);
         self.judge_slow(now, &mut nodes);
         let mut facts = self.facts(now, &nodes, silence);
@@ -89,7 +85,7 @@ impl<S: Store> Coordinator<S> {
                 if let Some((NodeState::Up, incarnation)) = known
                     && (record.state == NodeState::Down || record.incarnation != incarnation)
                 {
-                    self.count_failure(now, record.id);
+                    self.suspicion.count_failure(now, record.id);
                 }
                 if known.map(|(state, _)| state) != Some(record.state) {
                     out.note(Note::State {
@@ -129,7 +125,7 @@ impl<S: Store> Coordinator<S> {
         match self.records.reload(&self.store) {
             Ok(true) => {
                 self.unsure = false;
-                self.recent_from = Some(now);
+                self.leases.on_unknown_commit(now);
                 // The commit may have taken effect, and its changes were not sent. Send all records.
                 let cluster = ToAgent::Cluster(self.records.cluster.clone());
                 for link in self.registry.subscribed() {
@@ -154,16 +150,11 @@ impl<S: Store> Coordinator<S> {
     }
 
     fn forget_old(&mut self, now: Time) {
-        let leases_end = self.leases_end_after();
-        let suspicion = self.suspicion();
-        self.waits.retain(|_, until| now < *until);
+        self.suspicion.forget_old(now, self.records.plan.suspicion());
         self.avoided.retain(|_, until| now < *until);
-        self.reports.retain(|_, report| now - report.latest <= suspicion);
-        let releases = &self.releases;
-        self.recent
-            .retain(|(list, ..), at| releases.withholds(*list) || now - *at <= leases_end);
+        self.leases
+            .forget_old(now, self.records.plan.leases_end_after(), &self.releases);
         self.note_doubled(now);
-        self.failures.retain(|_, failures| !failures.is_forgotten(now));
     }
 
     /// The new record of every node. Roles and duties are set later.
@@ -224,39 +215,6 @@ impl<S: Store> Coordinator<S> {
         nodes
     }
 
-    /// Whether the node is registered with this coordinator, heard, and not ended.
-    pub(super) fn is_available(&self, now: Time, node: &StoredNode) -> bool {
-        let presence = self.registry.recorded(&node.record);
-        presence.is_some() && !node.has_ended() && now < self.silent_at(presence)
-    }
-
-    pub(super) fn is_silent(&self, now: Time, node: &StoredNode) -> bool {
-        let presence = self.registry.recorded(&node.record);
-        now >= self.silent_at(presence) && !self.is_in_grace(now)
-    }
-
-    /// Updates `suspected`.
-    fn note_suspects(&mut self, now: Time, silence: &Silence) {
-        let incarnation = |id: &NodeId| self.records.nodes.get(id).map(|n| n.record.incarnation);
-        let suspects = silence.suspects.iter().filter_map(|id| Some((*id, incarnation(id)?)));
-        self.suspected = suspects
-            .map(|(id, incarnation)| {
-                let before = self.suspected.get(&id).filter(|(of, _)| *of == incarnation);
-                (id, (incarnation, before.map_or(now, |(_, since)| *since)))
-            })
-            .collect();
-    }
-
-    /// The latest time at which the incarnation is known to have run. A peer that hears a silent node has had a frame
-    /// of it within a suspicion time before its own heartbeat.
-    fn proof(&self, record: &NodeRecord, said: Option<&Vec<(NodeId, Opinion)>>) -> Option<Time> {
-        let own = self.registry.recorded(record).map(Presence::well_at);
-        let hears = said.into_iter().flatten().filter(|(_, said)| *said == Opinion::Hears);
-        let reported = hears.filter_map(|(peer, _)| self.registry.presence(*peer).map(Presence::heard_at));
-        let by_peers = reported.map(|at| Time(at.0.saturating_sub(self.suspicion().0))).max();
-        own.max(by_peers)
-    }
-
     /// Updates `doubled`: positions that are Filling at a node with a second position of the list.
     fn note_doubled(&mut self, now: Time) {
         let lists = self.records.lists.values().filter(|list| list.has_stand_ins());
@@ -285,10 +243,10 @@ impl<S: Store> Coordinator<S> {
             whole: self.whole.clone(),
             avoided: self.avoided.keys().copied().collect(),
             vacated: self.vacated.clone(),
-            recent: self.recent.keys().copied().collect(),
+            recent: self.leases.removed().collect(),
             recent_is_partial: self
-                .recent_from
-                .is_some_and(|from| self.releases.withholds_found() || now - from <= self.leases_end_after()),
+                .leases
+                .is_partial(now, self.records.plan.leases_end_after(), &self.releases),
             halted: self
                 .registry
                 .presences()
@@ -298,12 +256,12 @@ impl<S: Store> Coordinator<S> {
             suspected: silence
                 .suspects
                 .iter()
-                .map(|id| (*id, self.suspected.get(id).map_or(now, |(_, since)| *since)))
+                .map(|id| (*id, self.suspicion.suspected_since(*id).unwrap_or(now)))
                 .collect(),
             suspects: silence.suspects,
             isolated: silence.isolated,
             hold: silence.hold,
-            may_be_whole: now < self.settled_from,
+            may_be_whole: now < self.suspicion.settled_from(),
             awaited: awaited.map(|n| n.record.id).collect(),
             stand_in: self.stand_in,
             drained: self.drained(now),
@@ -325,9 +283,9 @@ impl<S: Store> Coordinator<S> {
                 proof: self.proof(&node.record, said.get(id)),
                 ended: node.has_ended(),
                 certified: node.end == End::Certified,
-                waiting: self.waits.contains_key(id),
+                waiting: self.suspicion.waits().contains_key(id),
                 past: node.past.clone(),
-                flapping: self.is_flapping(now, *id),
+                flapping: self.suspicion.is_flapping(now, *id),
                 duty: node.duty,
                 load: 0,
                 log: node.record.role == NodeRole::Log,
@@ -339,38 +297,8 @@ impl<S: Store> Coordinator<S> {
                 node.load += 1;
             }
         }
-        facts.broken = self.broken_links(&facts);
+        facts.broken = self.suspicion.broken_links(&facts, self.records.plan.suspicion());
         facts
-    }
-
-    /// Links that available nodes have reported as broken for a whole suspicion time. A shorter pause, such as that of
-    /// a process that waits for a processor, does not justify a rebuild.
-    fn broken_links(&self, facts: &Facts) -> Vec<BrokenLink> {
-        let heard = |node: &NodeId| facts.nodes.get(node).is_some_and(|n| n.available);
-        let reported: Vec<(NodeId, NodeId)> = self
-            .reports
-            .iter()
-            .filter(|((from, about), report)| {
-                report.latest - report.since >= self.suspicion() && heard(from) && heard(about)
-            })
-            .map(|(pair, _)| *pair)
-            .collect();
-        let lasts = |pair: &(NodeId, NodeId)| {
-            let report = self.reports.get(pair);
-            report.is_some_and(|r| r.latest - r.since >= Span(self.suspicion().0 * LASTING_SUSPICIONS))
-        };
-        let count = |node: NodeId| reported.iter().filter(|(_, about)| *about == node).count();
-        let pairs: BTreeSet<(NodeId, NodeId)> = reported.iter().map(|(a, b)| (*a.min(b), *a.max(b))).collect();
-        pairs
-            .into_iter()
-            .map(|(a, b)| BrokenLink {
-                a,
-                a_reports: count(a),
-                b,
-                b_reports: count(b),
-                lasting: lasts(&(a, b)) || lasts(&(b, a)),
-            })
-            .collect()
     }
 
     pub(super) fn next_lists(&self, facts: &mut Facts, cut: &mut Vec<(ListId, NodeId)>) -> Vec<Configuration> {
@@ -411,26 +339,13 @@ impl<S: Store> Coordinator<S> {
         nodes
     }
 
-    fn count_failure(&mut self, now: Time, node: NodeId) {
-        let before = self.failures.get(&node).map_or(0, |failures| failures.count);
-        let count = before.saturating_add(1);
-        self.failures.insert(node, Failures { count, latest: now });
-    }
-
-    /// P10.7: whether the node has failed repeatedly in the recent past.
-    pub(super) fn is_flapping(&self, now: Time, node: NodeId) -> bool {
-        self.failures
-            .get(&node)
-            .is_some_and(|failures| failures.is_flapping(now))
-    }
-
     /// Records a committed change for later decisions and for the operator.
     fn remember(&mut self, now: Time, old: Option<&Configuration>, new: &Configuration, out: &mut impl CoordinatorOut) {
         let list = new.list;
         let Some(old) = old else {
             if list == ListId(0) {
                 // Every planned node has just registered, so there is no node to wait for.
-                (self.grace_until, self.settled_from) = (now, now);
+                self.suspicion.on_first_lists(now);
                 out.note(Note::Bootstrapped);
             }
             return;
@@ -441,7 +356,7 @@ impl<S: Store> Coordinator<S> {
                 continue;
             }
             if let Some(t) = before.filter(|t| !new.is_gone(t.node, t.incarnation)) {
-                self.recent.insert((list, t.node, t.incarnation), now);
+                self.leases.on_removed(now, list, t);
             }
             let (from, to) = (before.map(|t| t.node), after.map(|t| t.node));
             out.note(Note::Moved {

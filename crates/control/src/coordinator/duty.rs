@@ -155,7 +155,7 @@ impl<S: Store> Coordinator<S> {
     /// All together, so that the positions of one node move in one commit.
     pub(super) fn drained(&self, now: Time) -> BTreeSet<Seat> {
         let drains = &self.moves.drains;
-        let over = |drain: &Drain| drain.done || now - drain.since >= self.suspicion();
+        let over = |drain: &Drain| drain.done || now - drain.since >= self.records.plan.suspicion();
         if drains.values().all(over) {
             drains.keys().copied().collect()
         } else {

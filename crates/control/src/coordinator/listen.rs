@@ -2,7 +2,7 @@
 
 use super::admit::static_refusal;
 use super::slot_moves::Offer;
-use super::{Coordinator, CoordinatorOut, Note, Report, SILENT_MAX, send};
+use super::{Coordinator, CoordinatorOut, Note, SILENT_MAX, send};
 use crate::message::{
     MESSAGE_VERSION, MessageError, Refusal, Registered, Registration, TO_COORDINATOR_BYTES_MAX, ToAgent, ToCoordinator,
     decode,
@@ -12,7 +12,7 @@ use crate::plan::NODES_MAX;
 use crate::status::{HaltedRole, ShardProgress};
 use crate::store::Store;
 use paritas_base::configuration::{Configuration, NodeState, PositionState};
-use paritas_base::{Epoch, Incarnation, ListId, NodeId, Span, Time};
+use paritas_base::{Epoch, Incarnation, ListId, NodeId, Time};
 use paritas_protocol::LinkId;
 
 impl<S: Store> Coordinator<S> {
@@ -233,9 +233,9 @@ impl<S: Store> Coordinator<S> {
         }
         let presence = self.registry.presence_of(node, present);
         // From `settled_from` on, every running holder has registered and is heard.
-        let is_early = now < self.settled_from && !self.records.lists.is_empty();
+        let is_early = now < self.suspicion.settled_from() && !self.records.lists.is_empty();
         is_early
-            || presence.is_some_and(|p| now - p.heard_at() < self.suspicion())
+            || presence.is_some_and(|p| now - p.heard_at() < self.records.plan.suspicion())
             || self.judge_silence(now).isolated.contains(&node)
     }
 
@@ -293,11 +293,7 @@ impl<S: Store> Coordinator<S> {
                 .get(peer)
                 .is_some_and(|n| n.record.incarnation == *peer_incarnation)
             {
-                let report = self.reports.entry((node, *peer)).or_insert(Report {
-                    since: now,
-                    latest: now,
-                });
-                report.latest = now;
+                self.suspicion.report(now, node, *peer);
             }
         }
         decide |= !halted.is_empty();
@@ -311,9 +307,7 @@ impl<S: Store> Coordinator<S> {
             .get(&node)
             .is_some_and(|n| n.record.state == NodeState::Down);
         // A removal may wait for this heartbeat (P10.10).
-        let suspicion = self.suspicion();
-        let mut suspected = self.suspected.values();
-        decide || down || suspected.any(|(_, since)| now - *since < suspicion)
+        decide || down || self.suspicion.is_any_suspected(now, self.records.plan.suspicion())
     }
 
     /// The process runs, and its registration takes effect.
@@ -335,7 +329,7 @@ impl<S: Store> Coordinator<S> {
             self.witnesses.note_known(node);
         }
         self.registry.confirm(now, link, nonce, registration, lacks);
-        self.waits.remove(&node);
+        self.suspicion.end_wait(node);
     }
 
     fn on_exited(
@@ -355,8 +349,8 @@ impl<S: Store> Coordinator<S> {
         let newest = self.registry.claims().get(&node).map(|c| c.incarnation);
         let stored = self.records.nodes.get(&node);
         if newest.or_else(|| stored.map(|n| n.record.incarnation)) == Some(incarnation) {
-            let wait = Span::from_ms(self.records.plan.restart_wait_ms.into());
-            self.waits.insert(node, now + wait);
+            self.suspicion
+                .wait_for_next(node, now + self.records.plan.restart_wait());
         }
         // A node that never registered has no record.
         if stored.is_some() || newest.is_some() {

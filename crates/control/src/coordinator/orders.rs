@@ -286,7 +286,7 @@ impl<S: Store> Coordinator<S> {
     /// The time since an incarnation was last heard, if that is less than the suspicion time.
     pub(super) fn heard_ago(&self, now: Time, node: NodeId, incarnation: Incarnation) -> Option<Span> {
         let presence = self.registry.presence_of(node, incarnation)?;
-        Some(now - presence.heard_at()).filter(|ago| *ago < self.suspicion())
+        Some(now - presence.heard_at()).filter(|ago| *ago < self.records.plan.suspicion())
     }
 
     /// Why an incarnation may still run: the coordinator or a peer hears it, or it has not had time to register.
@@ -294,7 +294,7 @@ impl<S: Store> Coordinator<S> {
         let presence = self.registry.presence_of(node, incarnation);
         if let Some(ago) = presence
             .map(|p| now - p.heard_at())
-            .filter(|ago| *ago < self.suspicion())
+            .filter(|ago| *ago < self.records.plan.suspicion())
         {
             return Some(format!("runs: it was heard {} ms ago", ago.as_ms()));
         }
@@ -304,7 +304,7 @@ impl<S: Store> Coordinator<S> {
             let peers: Vec<NodeId> = silence.said.get(&node)?.iter().filter_map(hears).collect();
             return Some(format!("runs: its peers {} hear it", names(&peers)));
         }
-        let until = self.settled_from.max(self.silent_at(presence));
+        let until = self.suspicion.settled_from().max(self.silent_at(presence));
         (now < until).then(|| {
             format!(
                 "may run: wait {} ms, every running process registers by then",

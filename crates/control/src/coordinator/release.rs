@@ -120,14 +120,7 @@ impl<S: Store> Coordinator<S> {
             .map(|(list, _)| *list)
             .collect();
         // A removed node may have held leases until it received the configuration.
-        for ((list, ..), at) in &mut self.recent {
-            if leaves.contains(list) {
-                *at = now;
-            }
-        }
-        if self.releases.withholds_found() {
-            self.recent_from = self.recent_from.map(|_| now);
-        }
+        self.leases.on_sent(now, &leaves, self.releases.withholds_found());
         self.registry.note_sent(&leaves);
         self.releases.withheld.retain(|_, batch| *batch > reached);
         let lists = leaves.iter().filter_map(|list| self.records.lists.get(list).cloned());

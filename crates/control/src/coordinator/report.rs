@@ -112,7 +112,7 @@ impl<S: Store> Coordinator<S> {
             state,
             memory_bytes: memory.map(|p| p.memory_bytes).fold(0, u64::saturating_add),
             log: presence().flat_map(|p| p.progress()).find_map(|p| p.log),
-            flapping: self.is_flapping(now, id),
+            flapping: self.suspicion.is_flapping(now, id),
             halted: presence().flat_map(|p| p.halted().cloned()).collect(),
             duty: self.duty_of(id),
             positions: held().count(),

@@ -80,7 +80,7 @@ impl<S: Store> Coordinator<S> {
     /// Excludes a node that has been slow for long enough, and ends exclusions that have lasted long enough.
     pub(super) fn judge_slow(&mut self, now: Time, nodes: &mut BTreeMap<NodeId, StoredNode>) {
         let any_leaves = nodes.values().any(|n| n.duty.leaves());
-        let timeout = Span(self.suspicion().0 * SUSPICIONS);
+        let timeout = Span(self.records.plan.suspicion().0 * SUSPICIONS);
         let ripe = self
             .slow
             .since

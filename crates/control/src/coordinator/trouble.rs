@@ -2,19 +2,11 @@
 
 use super::Coordinator;
 use crate::fence::{Hold, Opinion, Silence};
-use crate::record::StoredNode;
 use crate::status::{SilentNode, Trouble, Verdict};
 use crate::store::Store;
-use paritas_base::configuration::NodeState;
 use paritas_base::{ListId, NodeId, Time};
 
 impl<S: Store> Coordinator<S> {
-    /// Whether a node was up when this coordinator started, and may still register (P10.12).
-    pub(super) fn is_awaited(&self, now: Time, node: &StoredNode) -> bool {
-        let may_come = node.record.state == NodeState::Up && !node.has_ended() && now < self.settled_from;
-        may_come && !self.is_available(now, node)
-    }
-
     /// The reasons why the coordinator waits, in words and for scripts.
     pub(super) fn trouble(&self, now: Time) -> (Vec<String>, Trouble) {
         let mut words: Vec<String> = self.obstacle().into_iter().collect();
@@ -36,7 +28,8 @@ impl<S: Store> Coordinator<S> {
                 .map(|(node, said)| silent_node(&silence, *node, said))
                 .collect(),
             next_incarnations: self
-                .waits
+                .suspicion
+                .waits()
                 .iter()
                 .filter(|(_, at)| now < **at)
                 .map(|(node, _)| *node)
@@ -93,7 +86,7 @@ impl<S: Store> Coordinator<S> {
             words.push(format!(
                 "replaces no node that has ended until {} have registered or {} ms have passed",
                 names(&trouble.awaited),
-                (self.settled_from - now).as_ms()
+                (self.suspicion.settled_from() - now).as_ms()
             ));
         }
         if !trouble.next_incarnations.is_empty() {
