@@ -5,6 +5,22 @@
 //! incarnations ended. Then [`Coordinator::decide`] computes every record that must change, commits the changes in one
 //! transaction, and sends them. So the changes of one event are one transaction (P10.1), and only committed records are
 //! sent. After a failed commit the next decision computes the changes again.
+//!
+//! Beside the records the state has these parts. Each is private to its file, and only its methods change it.
+//!
+//! |part|state|
+//! |-|-|
+//! |`registry`|the processes that have registered, their links, certificates|
+//! |`witnesses`|what nodes have reported of configurations that this store may lack|
+//! |`release`|configurations that are committed and not sent yet|
+//! |`suspicion`|which nodes are silent, suspect, flapping, or expected again|
+//! |`leases`|removed incarnations whose leases may still be valid|
+//! |`slow`|slow nodes|
+//! |`placement`|the plan's layout, moves in progress, nodes that a list avoids|
+//! |`orders`|orders of operators that are not carried out yet|
+//!
+//! `listen` handles messages and `decide` makes decisions. What needs several parts at once is a method of
+//! [`Coordinator`].
 
 pub(crate) mod admit;
 mod decide;
@@ -13,6 +29,7 @@ mod leases;
 mod listen;
 mod note;
 mod orders;
+mod placement;
 mod presence;
 mod registry;
 mod release;
@@ -30,12 +47,16 @@ use crate::record::{End, OpenError, Records, StoredNode};
 use crate::store::Store;
 use leases::Leases;
 pub use note::Note;
+use orders::Orders;
 use paritas_base::configuration::{ClusterRecord, Configuration, Duty, NodeRecord, NodeState, Tenure};
 use paritas_base::{Clock, Incarnation, ListId, NodeId, Position, Prng, Span, Time};
 use paritas_protocol::LinkId;
+use placement::Placement;
 use presence::Presence;
 use registry::Registry;
+use release::Releases;
 pub(crate) use slot_moves::SlotTask;
+use slow::SlowNodes;
 use std::collections::{BTreeMap, BTreeSet};
 use suspicion::Suspicion;
 use witnesses::Witnesses;
@@ -44,10 +65,6 @@ use witnesses::Witnesses;
 const ADDRESS_BYTES_MAX: usize = 255;
 /// Silent peers that one heartbeat may name.
 pub const SILENT_MAX: usize = 64;
-/// After a node was fenced for a broken link, it gets no position of that list for this time.
-const AVOID_SPAN: Span = Span::from_secs(10);
-/// A node that holds two positions of a list may fill one of them for this time. Then the position goes to a free node.
-const STUCK_SPAN: Span = Span::from_secs(30);
 
 /// What happens to a coordinator.
 #[derive(Debug)]
@@ -88,35 +105,19 @@ pub trait CoordinatorOut {
 pub struct Coordinator<S> {
     store: S,
     records: Records,
-    /// For each list the planned node of every position.
-    homes: Vec<Vec<NodeId>>,
-    /// Positions of one list that one failure domain may hold.
-    per_domain_max: usize,
-    registry: Registry,
-    leases: Leases,
-    suspicion: Suspicion,
-    /// Nodes that get no position of a list until the given time, since a broken link was found there.
-    avoided: BTreeMap<(ListId, NodeId), Time>,
-    moves: duty::Moves,
-    slot_orders: slot_moves::SlotOrders,
-    orders: orders::Orders,
-    slow: slow::SlowNodes,
-    /// The last holder of each vacant position.
-    vacated: BTreeMap<(ListId, Position), NodeId>,
-    /// Positions whose holders have asked to become Live since the last decision.
-    whole: Vec<(ListId, Position, Tenure)>,
-    /// Positions that are Filling at a node with a second position of the list, and since when.
-    doubled: BTreeMap<(ListId, Position, Tenure), Time>,
-    /// A member of a list may hold a second position of it (P10.5).
-    stand_in: bool,
-    /// Configurations that are committed but not sent yet.
-    releases: release::Releases,
-    witnesses: Witnesses,
-    next_tick: Time,
     /// The outcome of the last commit is unknown.
     unsure: bool,
     /// Another coordinator has opened the store.
     deposed: bool,
+    registry: Registry,
+    witnesses: Witnesses,
+    releases: Releases,
+    leases: Leases,
+    suspicion: Suspicion,
+    slow: SlowNodes,
+    placement: Placement,
+    orders: Orders,
+    next_tick: Time,
     broken: Broken,
 }
 
@@ -139,29 +140,21 @@ impl<S: Store> Coordinator<S> {
     pub fn open(mut store: S, plan: &ClusterPlan, seed: u64) -> Result<Self, OpenError> {
         let records = Records::open(&mut store, plan)?;
         let layout = records.plan.layout();
-        let releases = release::Releases::new(&records.lists);
+        let releases = Releases::new(&records.lists);
         Ok(Self {
             store,
             records,
-            homes: layout.lists,
-            per_domain_max: layout.per_domain_max,
-            registry: Registry::new(seed),
-            leases: Leases::default(),
-            suspicion: Suspicion::default(),
-            avoided: BTreeMap::new(),
-            moves: duty::Moves::default(),
-            slot_orders: slot_moves::SlotOrders::default(),
-            orders: orders::Orders::default(),
-            slow: slow::SlowNodes::default(),
-            vacated: BTreeMap::new(),
-            whole: Vec::new(),
-            doubled: BTreeMap::new(),
-            stand_in: true,
-            releases,
-            witnesses: Witnesses::default(),
-            next_tick: Time::default(),
             unsure: false,
             deposed: false,
+            registry: Registry::new(seed),
+            witnesses: Witnesses::default(),
+            releases,
+            leases: Leases::default(),
+            suspicion: Suspicion::default(),
+            slow: SlowNodes::default(),
+            placement: Placement::new(layout),
+            orders: Orders::default(),
+            next_tick: Time::default(),
             broken: Broken::default(),
         })
     }
@@ -169,7 +162,7 @@ impl<S: Store> Coordinator<S> {
     /// Sets whether a member of a list may hold a second position of it where no other node is free (P10.5). The
     /// default is true. The setting is not part of the plan, so it may change at every start.
     pub fn set_stand_in(&mut self, may: bool) {
-        self.stand_in = may;
+        self.placement.set_stand_in(may);
     }
 
     /// Disables a rule, to test that the simulator finds the fault.
@@ -196,7 +189,7 @@ impl<S: Store> Coordinator<S> {
             CoordinatorEvent::Disconnected { link } => {
                 // A broken connection does not mean that the process ended: only silence and certificates count.
                 self.registry.disconnect(link);
-                self.withdraw_orders(link);
+                self.orders.withdraw_of(link);
                 self.notice_links(now);
                 false
             }

@@ -1,12 +1,12 @@
 //! Computes the records that must change, commits them in one transaction, then sends them.
 
-use super::{AVOID_SPAN, Coordinator, CoordinatorOut, Note, STUCK_SPAN, first_record, release, send};
+use super::{Coordinator, CoordinatorOut, Note, first_record, release, send};
 use crate::fence::{Hold, Silence};
 use crate::message::ToAgent;
 use crate::record::{End, StoredNode};
 use crate::rules::{self, Facts, NodeFacts};
 use crate::store::{Store, StoreError};
-use paritas_base::configuration::{Configuration, Duty, NodeRecord, NodeRole, NodeState, PositionState};
+use paritas_base::configuration::{Configuration, Duty, NodeRecord, NodeRole, NodeState};
 use paritas_base::{ListId, NodeId, Position, Time, Version};
 use std::collections::BTreeMap;
 
@@ -28,10 +28,11 @@ impl<S: Store> Coordinator<S> {
         }
         self.forget_old(now);
         if self.obstacle().is_some() {
-            self.whole.clear();
+            self.placement.forget_requests();
             return;
         }
-        self.notice_slow(now);
+        let slow = self.slow_now(now);
+        self.slow.note(now, slow);
         self.notice_links(now);
         let silence = self.judge_silence(now);
         if matches!(silence.hold, Some(Hold::Many { .. })) {
@@ -68,14 +69,14 @@ impl<S: Store> Coordinator<S> {
                 Err(StoreError::Conflict { .. }) => {
                     self.deposed = true;
                     out.note(Note::Deposed);
-                    self.refuse_orders("another coordinator has taken over the store", out);
+                    self.orders.refuse("another coordinator has taken over the store", out);
                     return;
                 }
                 Err(error) => {
                     // Claims and certificates stay for the next decision. Nodes repeat their requests.
                     self.unsure = true;
-                    self.whole.clear();
-                    self.refuse_orders(&error.to_string(), out);
+                    self.placement.forget_requests();
+                    self.orders.refuse(&error.to_string(), out);
                     out.note(Note::StoreFailed(error.to_string()));
                     return;
                 }
@@ -103,20 +104,17 @@ impl<S: Store> Coordinator<S> {
             for (new, old) in lists.iter().zip(&before) {
                 self.remember(now, old.as_ref(), new, out);
             }
-            self.vacated = core::mem::take(&mut facts.vacated);
-            for key in cut {
-                self.avoided.insert(key, now + AVOID_SPAN);
-            }
+            self.placement.on_commit(now, core::mem::take(&mut facts.vacated), cut);
             self.tell(&changed, Vec::new(), out);
             self.withhold(&lists, holders, out);
         }
         self.registry.clear_committed();
-        self.whole.clear();
+        self.placement.forget_requests();
         if self.answer_slot_order(out) {
             // Start the next hand-off at once.
             self.next_tick = now;
         }
-        self.answer_orders(out);
+        self.orders.answer(&self.records, out);
         self.continue_moves(now, facts, out);
     }
 
@@ -151,10 +149,9 @@ impl<S: Store> Coordinator<S> {
 
     fn forget_old(&mut self, now: Time) {
         self.suspicion.forget_old(now, self.records.plan.suspicion());
-        self.avoided.retain(|_, until| now < *until);
+        self.placement.forget_old(now, &self.records.lists);
         self.leases
             .forget_old(now, self.records.plan.leases_end_after(), &self.releases);
-        self.note_doubled(now);
     }
 
     /// The new record of every node. Roles and duties are set later.
@@ -189,7 +186,7 @@ impl<S: Store> Coordinator<S> {
                 node.attest(*incarnation);
             }
         }
-        self.apply_orders(&mut nodes);
+        self.orders.apply_duties(&mut nodes);
         for node in nodes.values_mut() {
             // A node that its peers may still hear keeps its state: peers do not dial a node that is Down.
             let (id, incarnation) = (node.record.id, node.record.incarnation);
@@ -215,34 +212,14 @@ impl<S: Store> Coordinator<S> {
         nodes
     }
 
-    /// Updates `doubled`: positions that are Filling at a node with a second position of the list.
-    fn note_doubled(&mut self, now: Time) {
-        let lists = self.records.lists.values().filter(|list| list.has_stand_ins());
-        let doubled = lists.flat_map(|list| {
-            let positions = (0..).map(Position).zip(&list.positions);
-            positions.filter_map(|(position, held)| {
-                let held = held.filter(|a| a.state == PositionState::Filling && list.may_lack_memory(position))?;
-                Some((list.list, position, held.tenure))
-            })
-        });
-        self.doubled = doubled
-            .map(|position| (position, self.doubled.get(&position).copied().unwrap_or(now)))
-            .collect();
-    }
-
     pub(super) fn facts(&self, now: Time, nodes: &BTreeMap<NodeId, StoredNode>, silence: Silence) -> Facts {
         let awaited = nodes.values().filter(|n| self.is_awaited(now, n));
         let said = silence.said;
         let mut facts = Facts {
-            homes: self.homes.clone(),
-            per_domain_max: self.per_domain_max,
             logged: self.records.plan.logged.into(),
             min_redundancy: self.records.plan.min_redundancy.into(),
             lost_policy: self.records.plan.lost_policy,
             resets: self.orders.resets().clone(),
-            whole: self.whole.clone(),
-            avoided: self.avoided.keys().copied().collect(),
-            vacated: self.vacated.clone(),
             recent: self.leases.removed().collect(),
             recent_is_partial: self
                 .leases
@@ -263,16 +240,9 @@ impl<S: Store> Coordinator<S> {
             hold: silence.hold,
             may_be_whole: now < self.suspicion.settled_from(),
             awaited: awaited.map(|n| n.record.id).collect(),
-            stand_in: self.stand_in,
-            drained: self.drained(now),
+            drained: self.placement.drained(now, self.records.plan.suspicion()),
             moves_left: self.moves_left(),
-            stuck: self
-                .doubled
-                .iter()
-                .filter(|(_, since)| now - **since >= STUCK_SPAN)
-                .map(|(position, _)| *position)
-                .collect(),
-            ..Facts::default()
+            ..self.placement.facts(now)
         };
         for (id, node) in nodes {
             let known = NodeFacts {
@@ -308,7 +278,7 @@ impl<S: Store> Coordinator<S> {
             if !planned.all(|n| facts.nodes.get(&n.id).is_some_and(|f| f.available)) {
                 return Vec::new();
             }
-            let lists = self.homes.iter().enumerate();
+            let lists = self.placement.homes().iter().enumerate();
             return lists
                 .map(|(i, nodes)| rules::first(ListId(i as u16), nodes, &self.records.plan, facts))
                 .collect();

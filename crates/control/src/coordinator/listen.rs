@@ -54,7 +54,7 @@ impl<S: Store> Coordinator<S> {
             ToCoordinator::AskLive { list, position, tenure } => {
                 let own = self.registry.is_holder(link, &tenure);
                 if own {
-                    self.whole.push((list, position, tenure));
+                    self.placement.ask_live((list, position, tenure));
                 }
                 // A position that begins empty serves already. Its request waits for the next tick, so that one
                 // configuration answers many of them.
@@ -96,7 +96,7 @@ impl<S: Store> Coordinator<S> {
             ToCoordinator::Exited { node, incarnation } => self.on_exited(now, link, node, incarnation, out),
             ToCoordinator::Drained { list, position, tenure } => {
                 let own = self.registry.is_holder(link, &tenure);
-                own && self.moves.note_drained((list, position, tenure))
+                own && self.placement.note_drained((list, position, tenure))
             }
             ToCoordinator::SetDuty { n, node, duty } => self.on_set_duty(link, n, node, duty, out),
             ToCoordinator::Witnessed { batch } => {
