@@ -41,15 +41,15 @@ pub(crate) mod trouble;
 mod witnesses;
 
 use crate::message::{Registration, TO_AGENT_BYTES_MAX, ToAgent, encode};
-use crate::mutant::{Broken, Mutant};
+use crate::mutant::Broken;
 use crate::plan::ClusterPlan;
 use crate::record::{End, OpenError, Records, StoredNode};
 use crate::store::Store;
 use leases::Leases;
 pub use note::Note;
 use orders::Orders;
-use paritas_base::configuration::{ClusterRecord, Configuration, Duty, NodeRecord, NodeState, Tenure};
-use paritas_base::{Clock, Incarnation, ListId, NodeId, Position, Prng, Span, Time};
+use paritas_base::configuration::{ClusterRecord, Configuration, Duty, NodeRecord, NodeState};
+use paritas_base::{Clock, NodeId, Span, Time};
 use paritas_protocol::LinkId;
 use placement::Placement;
 use presence::Presence;
@@ -57,7 +57,6 @@ use registry::Registry;
 use release::Releases;
 pub(crate) use slot_moves::SlotTask;
 use slow::SlowNodes;
-use std::collections::{BTreeMap, BTreeSet};
 use suspicion::Suspicion;
 use witnesses::Witnesses;
 
@@ -167,7 +166,7 @@ impl<S: Store> Coordinator<S> {
 
     /// Disables a rule, to test that the simulator finds the fault.
     #[cfg(feature = "mutants")]
-    pub fn break_rule(&mut self, mutant: Option<Mutant>) {
+    pub fn break_rule(&mut self, mutant: Option<crate::mutant::Mutant>) {
         self.broken.mutant = mutant;
         self.records.broken.mutant = mutant;
     }
