@@ -92,13 +92,17 @@ impl World {
     }
 
     fn layout_of(&self, record: &Record) -> Option<Layout> {
-        let process = self.processes.iter().flatten().next()?;
+        let process = self.fleet.processes.iter().flatten().next()?;
         record.layout(process.node.replica().arena().chunk_bytes() as u32)
     }
 
     fn parts_at(&self, configuration: &Configuration, position: Position) -> Option<(usize, &PositionParts)> {
         let at = usize::from(configuration.tenure(position)?.node.0);
-        let list = self.processes[at].as_ref()?.node.replica().list(configuration.list)?;
+        let list = self.fleet.processes[at]
+            .as_ref()?
+            .node
+            .replica()
+            .list(configuration.list)?;
         Some((at, list.parts.iter().find(|parts| parts.position() == position)?))
     }
 
@@ -112,7 +116,7 @@ impl World {
         unit: u32,
     ) -> Option<Cow<'_, [u8]>> {
         let (at, parts) = self.parts_at(configuration, Position(part.position))?;
-        let process = self.processes[at].as_ref()?;
+        let process = self.fleet.processes[at].as_ref()?;
         let name = record.name_of(part);
         let arena = process.node.replica().arena();
         let keeper: &Keeper<UnitRef> = parts.keeper();
@@ -131,7 +135,7 @@ impl World {
 
     fn owner_of_stream(&self, configuration: &Configuration, stream: StreamId) -> Option<&StreamOwner> {
         let at = usize::from(configuration.tenure(stream.x)?.node.0);
-        self.processes[at]
+        self.fleet.processes[at]
             .as_ref()?
             .node
             .replica()
