@@ -1,9 +1,7 @@
 //! Invariants checked after turns and at the end of a run (P13).
 
-use crate::client::{ALL, Client};
 use crate::driver::Streams;
 use crate::gauges;
-use crate::linear::Action;
 use crate::world::World;
 use paritas_base::configuration::{Configuration, PositionState};
 use paritas_base::{ListId, Map, NodeId, Position, StreamId, Stripe, Version, map};
@@ -27,7 +25,7 @@ impl World {
         }
         let arena = process.node.replica().arena();
         let mut checked = Ok(());
-        let wrong = self.wrong_parity(at);
+        let wrong = self.oracle.wrong_parity(&self.fleet, at);
         let everything = self.schedule.random.chance(30_000) || self.schedule.verbose || self.exhaustive;
         for (list, role) in process.roles() {
             let ghost = &mut self.oracle.ghosts[usize::from(list.0)];
@@ -228,7 +226,13 @@ impl World {
             self.check_list(list, &mut allocated)?;
         }
         // A node that does not know yet that it lost a position still holds its chunks, so it is left out.
-        for process in self.fleet.processes.iter().flatten().filter(|p| self.knows_all(p)) {
+        for process in self
+            .fleet
+            .processes
+            .iter()
+            .flatten()
+            .filter(|p| self.committed.is_known_to(p))
+        {
             let in_memory = process.node.figures().parity_bytes / process.node.replica().arena().chunk_bytes() as u64;
             let held = in_memory + process.node.replica().logged_keys().count() as u64;
             let allocated = allocated.get(&process.id).copied().unwrap_or(0);
@@ -331,7 +335,7 @@ impl World {
             }
         }
         self.check_subsets(list, &stripes)?;
-        self.check_units(configuration)
+        self.fleet.check_units(&self.swarm, configuration)
     }
 
     /// 15.7: any `k` chunks of a stripe give back all others. This follows from F1; it is checked here with the decoder
@@ -379,7 +383,9 @@ impl World {
     /// of its node while no position of its kind was there to limit their credit, or its node has granted the memory to
     /// other lists (P8.2).
     pub(crate) fn is_outgrown(&self, of_data: bool) -> bool {
-        self.filling(of_data).any(|at| self.lacks_memory(at, |_| true))
+        self.committed
+            .filling(of_data)
+            .any(|at| self.lacks_memory(at, |_| true))
     }
 
     /// Whether a data position may have no memory at all, because Live positions use what its node keeps free for such
@@ -392,19 +398,7 @@ impl World {
             let a = self.committed.configuration(stream.list).at(stream.x);
             a.is_some_and(|a| a.state.is_live())
         };
-        self.filling(true).any(|at| self.lacks_memory(at, is_live))
-    }
-
-    /// Nodes that hold a Filling position: a data or a parity position, as asked.
-    fn filling(&self, of_data: bool) -> impl Iterator<Item = usize> {
-        let positions = self.committed.configurations.iter().flat_map(move |c| {
-            let of_kind = (0..)
-                .map(Position)
-                .zip(&c.positions)
-                .filter(move |(x, _)| c.is_data(*x) == of_data);
-            of_kind.filter_map(|(_, a)| a.filter(|a| a.state == PositionState::Filling))
-        });
-        positions.map(|a| usize::from(a.tenure.node.0))
+        self.committed.filling(true).any(|at| self.lacks_memory(at, is_live))
     }
 
     /// Whether the parities of a node and its own streams need more chunks than the node may use.
@@ -460,27 +454,9 @@ impl World {
         in_memory + owned > slots as usize || on_disk > on_disk_max as usize
     }
 
-    /// What clients still wait for, if anything. With `but_lists`, listings of all keys are ignored.
-    pub(crate) fn unanswered(&self, but_lists: bool) -> Option<String> {
-        let unread = self
-            .workload
-            .final_reads
-            .iter()
-            .filter(|key| !but_lists || *key != ALL)
-            .count();
-        if unread > 0 {
-            return Some(format!("{unread} keys were not read at the end"));
-        }
-        let pending = |(i, client): (usize, &Client)| {
-            let pending = client.pending.iter().find(|p| !but_lists || p.action != Action::List)?;
-            Some(format!("L2: client {i} waits for {pending:?}"))
-        };
-        self.workload.clients.iter().enumerate().find_map(pending)
-    }
-
     /// What is not yet at rest, if anything (I12).
     pub(crate) fn unsettled(&self) -> Option<String> {
-        if let Some(what) = self.unanswered(false) {
+        if let Some(what) = self.workload.unanswered(false) {
             return Some(what);
         }
         if let Some(process) = self
@@ -492,13 +468,13 @@ impl World {
         {
             return Some(format!("{} is in the middle of a turn", process.id));
         }
-        if let Some(at) = self.pass_under_way() {
+        if let Some(at) = self.oracle.pass_under_way(&self.fleet, &self.committed) {
             return Some(format!("n{at} has not scrubbed all its chunks"));
         }
-        if let Some(what) = self.wrong_unit() {
+        if let Some(what) = self.oracle.wrong_unit(&self.fleet, self.swarm.parity) {
             return Some(what);
         }
-        if let Some(hand_off) = self.hand_off_under_way() {
+        if let Some(hand_off) = self.committed.hand_off() {
             return Some(format!("a hand-off is still under way: {hand_off:?}"));
         }
         self.committed.configurations.iter().find_map(|configuration| {
@@ -556,6 +532,6 @@ impl World {
                 _ => return Some(format!("position {i} does not have the latest configuration")),
             }
         }
-        self.unsettled_values(configuration)
+        self.fleet.unsettled_values(configuration)
     }
 }

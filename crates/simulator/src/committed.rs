@@ -1,6 +1,8 @@
 //! What the coordinator has committed: the cluster's record and the configuration of each stripe list.
 
-use paritas_base::configuration::{ClusterRecord, Configuration};
+use crate::driver::Process;
+use paritas_base::configuration::{ClusterRecord, Configuration, PositionState};
+use paritas_base::hash_slots::{HandOff, SlotRange};
 use paritas_base::{ListId, Map, NodeId, Position, Prng, map};
 
 pub(crate) struct Committed {
@@ -42,5 +44,40 @@ impl Committed {
             1 => ListId(0),
             count => ListId(random.below(count as u64) as u16),
         }
+    }
+
+    /// Whether the process has the latest configuration of every list that it knows.
+    pub(crate) fn is_known_to(&self, process: &Process) -> bool {
+        let mut installed = process.node.replica().lists().map(|list| &list.configuration);
+        installed.all(|c| c.epoch == self.configuration(c.list).epoch)
+    }
+
+    /// The sum of all epochs. It grows with each change.
+    pub(crate) fn epochs(&self) -> u64 {
+        self.configurations.iter().map(|c| u64::from(c.epoch.0)).sum()
+    }
+
+    /// What the streams of a list hold.
+    pub(crate) fn held(&self, configuration: &Configuration) -> Vec<(ListId, SlotRange)> {
+        let list = configuration.list;
+        let held = configuration.slots.held(list, &self.cluster);
+        held.into_iter().map(|range| (list, range)).collect()
+    }
+
+    /// The hand-off of slots that is under way.
+    pub(crate) fn hand_off(&self) -> Option<HandOff> {
+        self.configurations.iter().find_map(|c| c.slots.hand_off)
+    }
+
+    /// Nodes that hold a Filling position: a data or a parity position, as asked.
+    pub(crate) fn filling(&self, of_data: bool) -> impl Iterator<Item = usize> {
+        let positions = self.configurations.iter().flat_map(move |c| {
+            let of_kind = (0..)
+                .map(Position)
+                .zip(&c.positions)
+                .filter(move |(x, _)| c.is_data(*x) == of_data);
+            of_kind.filter_map(|(_, a)| a.filter(|a| a.state == PositionState::Filling))
+        });
+        positions.map(|a| usize::from(a.tenure.node.0))
     }
 }

@@ -7,7 +7,7 @@ use crate::events::SimEvent;
 use crate::marks::Seen;
 use crate::world::World;
 use paritas_base::configuration::{Assignment, Configuration, PositionState, Tenure};
-use paritas_base::hash_slots::{HandOff, SlotRange, check_whole};
+use paritas_base::hash_slots::{HandOff, check_whole};
 use paritas_base::{Epoch, Incarnation, ListId, NodeId, Position, SLOT_COUNT, Span, StreamId};
 use paritas_protocol::Proposal;
 use paritas_wire::command;
@@ -46,7 +46,10 @@ impl World {
     }
 
     pub(crate) fn lost_with_flips(&self, list: ListId) -> (usize, usize) {
-        let (lost, flipped) = (self.lost(self.committed.configuration(list)), self.flipped_chunks(list));
+        let (lost, flipped) = (
+            self.lost(self.committed.configuration(list)),
+            self.oracle.flipped_chunks(&self.fleet, list),
+        );
         (lost.0 + flipped.0, lost.1 + flipped.1)
     }
 
@@ -302,7 +305,7 @@ impl World {
     /// Hands off some slots, with a key of the clients among them, to another stream; or cancels the hand-off under
     /// way.
     pub(crate) fn hand_off(&mut self) {
-        if let Some(under_way) = self.hand_off_under_way() {
+        if let Some(under_way) = self.committed.hand_off() {
             if self.schedule.random.chance(100_000) {
                 self.end_hand_off(&under_way, None);
             }
@@ -322,7 +325,7 @@ impl World {
             .committed
             .configurations
             .iter()
-            .flat_map(|c| self.held(c))
+            .flat_map(|c| self.committed.held(c))
             .collect();
         let Some((list, range)) = held.into_iter().find(|(_, r)| (r.first..=r.last).contains(&slot)) else {
             return self.violate(format!("10.8: slot {slot} has no stream"));
@@ -350,17 +353,6 @@ impl World {
         }
     }
 
-    /// What the streams of a list hold.
-    fn held(&self, configuration: &Configuration) -> Vec<(ListId, SlotRange)> {
-        let list = configuration.list;
-        let held = configuration.slots.held(list, &self.committed.cluster);
-        held.into_iter().map(|range| (list, range)).collect()
-    }
-
-    pub(crate) fn hand_off_under_way(&self) -> Option<HandOff> {
-        self.committed.configurations.iter().find_map(|c| c.slots.hand_off)
-    }
-
     /// Its slots up to there have changed hands; or none have.
     fn end_hand_off(&mut self, what: &HandOff, last: Option<u16>) {
         let cluster = self.committed.cluster.clone();
@@ -375,7 +367,12 @@ impl World {
         if last.is_some() && what.from.list != what.to.list {
             self.oracle.marks.see(Seen::SlotsBetweenLists);
         }
-        if let Err(why) = check_whole(self.committed.configurations.iter().flat_map(|c| self.held(c))) {
+        if let Err(why) = check_whole(
+            self.committed
+                .configurations
+                .iter()
+                .flat_map(|c| self.committed.held(c)),
+        ) {
             self.violate(format!("10.8: {why}"));
         }
     }
@@ -391,7 +388,7 @@ impl World {
         else {
             return;
         };
-        let Some(what) = self.hand_off_under_way().filter(|h| h.version == version) else {
+        let Some(what) = self.committed.hand_off().filter(|h| h.version == version) else {
             return;
         };
         let tenure = |stream: StreamId| self.committed.configuration(stream.list).tenure(stream.x);

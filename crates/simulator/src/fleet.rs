@@ -4,6 +4,7 @@ use crate::disks::Disk;
 use crate::driver::Process;
 use paritas_base::configuration::{Configuration, NodeRecord};
 use paritas_base::{Incarnation, NodeId, Position, Time};
+use paritas_protocol::Event;
 
 pub(crate) struct Fleet {
     pub(crate) processes: Vec<Option<Box<Process>>>,
@@ -43,6 +44,25 @@ impl Fleet {
     /// When a stopped process handles what waits for it. `now`, if no process runs there.
     pub(crate) fn resumes_at(&self, at: usize, now: Time) -> Time {
         self.processes[at].as_deref().map_or(now, Process::resumes_at)
+    }
+
+    /// Gives a process the input of its clients, under the clock that it read at `clock_read_at`. Returns false if
+    /// there is none.
+    pub(crate) fn feed(&mut self, at: usize, now: Time, clock_read_at: Time) -> bool {
+        let Some(process) = self.processes[at].as_mut() else {
+            return false;
+        };
+        let ready = process.ready_inputs();
+        let clock = process.clock_of(clock_read_at, now);
+        for conn in &ready {
+            let input = process.inputs.get(conn).cloned().unwrap_or_default();
+            let (conn, bytes) = (*conn, input.as_slice());
+            process.on(clock, Event::Client { conn, bytes });
+            if let (Some(buffer), Some(input)) = (process.out.clients.get_mut(&conn), process.inputs.get_mut(&conn)) {
+                input.drain(..core::mem::take(&mut buffer.consumed));
+            }
+        }
+        !ready.is_empty()
     }
 
     /// Processes that hold no position of the list.

@@ -6,8 +6,11 @@
 //! (P9.3). So here an owner's chunk is checked at once, while a parity chunk
 //! waits for its turn in the scrub.
 
+use crate::committed::Committed;
 use crate::driver::Process;
+use crate::fleet::Fleet;
 use crate::marks::Seen;
+use crate::oracle::Oracle;
 use crate::world::World;
 use paritas_base::{Incarnation, ListId, Position, StreamId, Stripe};
 use paritas_protocol::PartId;
@@ -40,7 +43,7 @@ impl World {
     pub(crate) fn flip(&mut self) {
         let at = self.schedule.random.below(self.fleet.processes.len() as u64) as usize;
         let (which, bit) = (self.schedule.random.next_u64(), self.schedule.random.next_u64());
-        if self.unrepaired().is_some() {
+        if self.oracle.unrepaired(&self.fleet).is_some() {
             return;
         }
         let Some(process) = self.fleet.processes[at].as_ref().filter(|p| !p.unflushed) else {
@@ -189,23 +192,25 @@ impl World {
             .log(|| format!("n{at} bit {bit} of unit {unit} of {id:?} flips"));
         true
     }
+}
 
+impl Oracle {
     /// The flip, if it is in a unit of a large value, not repaired, and the value must not be lost (P14.11).
-    pub(crate) fn wrong_unit(&self) -> Option<String> {
-        let flip = self.unrepaired()?;
+    pub(crate) fn wrong_unit(&self, fleet: &Fleet, parity: u8) -> Option<String> {
+        let flip = self.unrepaired(fleet)?;
         let Place::Unit(id, unit) = flip.place else { return None };
-        let list = self.fleet.processes[flip.at].as_ref()?.node.replica().list(flip.list)?;
+        let list = fleet.processes[flip.at].as_ref()?.node.replica().list(flip.list)?;
         let parts = list.parts.iter().find(|parts| parts.position() == flip.position)?;
         let class = parts.keeper().record_of(&id)?.class;
-        let must_be_right = usize::from(class.tolerance()) >= self.swarm.parity as usize;
+        let must_be_right = usize::from(class.tolerance()) >= usize::from(parity);
         must_be_right.then(|| format!("n{} keeps unit {unit} of {id:?} with wrong bytes", flip.at))
     }
 
     /// The flip, if it is not repaired and its chunk still exists.
-    pub(crate) fn unrepaired(&self) -> Option<Flip> {
-        let flip = self.oracle.flipped?;
+    pub(crate) fn unrepaired(&self, fleet: &Fleet) -> Option<Flip> {
+        let flip = self.flipped?;
         if let Place::Unit(id, unit) = flip.place {
-            let process = self.fleet.processes[flip.at].as_ref()?;
+            let process = fleet.processes[flip.at].as_ref()?;
             let list = process
                 .node
                 .replica()
@@ -218,7 +223,7 @@ impl World {
             return (is_wrong || is_unreadable).then_some(flip);
         }
         let Place::Chunk(stripe) = flip.place else { return None };
-        let process = self.fleet.processes[flip.at].as_ref()?;
+        let process = fleet.processes[flip.at].as_ref()?;
         if process.incarnation != flip.incarnation || process.node.figures().scrub_repaired > flip.repaired {
             return None;
         }
@@ -252,15 +257,15 @@ impl World {
     }
 
     /// Forgets a flip whose chunk has been dropped, although another chunk of its stripe may follow.
-    pub(crate) fn forget_flip(&mut self, at: usize) {
-        if self.oracle.flipped.is_some_and(|flip| flip.at == at) && self.unrepaired().is_none() {
-            self.oracle.flipped = None;
+    pub(crate) fn forget_flip(&mut self, fleet: &Fleet, at: usize) {
+        if self.flipped.is_some_and(|flip| flip.at == at) && self.unrepaired(fleet).is_none() {
+            self.flipped = None;
         }
     }
 
-    /// Numbers of data and parity chunks that are wrong at present, to be counted like [`lost`](Self::lost).
-    pub(crate) fn flipped_chunks(&self, list: ListId) -> (usize, usize) {
-        match self.unrepaired().filter(|flip| flip.list == list) {
+    /// Numbers of data and parity chunks that are wrong at present, to be counted like positions that are not Live.
+    pub(crate) fn flipped_chunks(&self, fleet: &Fleet, list: ListId) -> (usize, usize) {
+        match self.unrepaired(fleet).filter(|flip| flip.list == list) {
             None => (0, 0),
             Some(flip) if flip.of_data => (1, 0),
             Some(_) => (0, 1),
@@ -268,8 +273,8 @@ impl World {
     }
 
     /// The parity chunk that is wrong at this process, and is allowed to be.
-    pub(crate) fn wrong_parity(&self, at: usize) -> Option<(ListId, Stripe)> {
-        let flip = self.unrepaired().filter(|f| f.at == at && !f.of_data)?;
+    pub(crate) fn wrong_parity(&self, fleet: &Fleet, at: usize) -> Option<(ListId, Stripe)> {
+        let flip = self.unrepaired(fleet).filter(|f| f.at == at && !f.of_data)?;
         match flip.place {
             Place::Chunk(stripe) => Some((flip.list, stripe)),
             Place::Unit(..) => None,
@@ -278,37 +283,25 @@ impl World {
 
     /// After the faults, every process scrubs all its chunks once, beginning when it knows the final configurations. A
     /// chunk from a stash may bring back a bit that flipped earlier.
-    pub(crate) fn note_passes(&mut self) {
-        let epochs = self.epochs();
-        for process in self.fleet.processes.iter().flatten() {
-            let knows_all = self.knows_all(process);
-            let mut noted = self.oracle.passes.iter();
+    pub(crate) fn note_passes(&mut self, fleet: &Fleet, committed: &Committed) {
+        let epochs = committed.epochs();
+        for process in fleet.processes.iter().flatten() {
+            let knows_all = committed.is_known_to(process);
+            let mut noted = self.passes.iter();
             if knows_all && !noted.any(|(incarnation, of, _)| (*incarnation, *of) == (process.incarnation, epochs)) {
                 let passes = process.node.figures().scrub_passes;
-                self.oracle.passes.push((process.incarnation, epochs, passes));
+                self.passes.push((process.incarnation, epochs, passes));
             }
         }
-    }
-
-    /// Whether the process has the latest configuration of every list that it knows.
-    pub(crate) fn knows_all(&self, process: &Process) -> bool {
-        let mut installed = process.node.replica().lists().map(|list| &list.configuration);
-        installed.all(|c| c.epoch == self.committed.configuration(c.list).epoch)
-    }
-
-    /// The sum of all epochs. It grows with each change.
-    fn epochs(&self) -> u64 {
-        self.committed.configurations.iter().map(|c| u64::from(c.epoch.0)).sum()
     }
 
     /// A process whose scrub is not complete, if bits have flipped. The pass that was under way when the faults ended
     /// does not count. A pass over no chunks does not count either: the process may have received chunks to repair
     /// since.
-    pub(crate) fn pass_under_way(&self) -> Option<usize> {
+    pub(crate) fn pass_under_way(&self, fleet: &Fleet, committed: &Committed) -> Option<usize> {
         let done = |process: &Process| {
-            let now = (process.incarnation, self.epochs());
+            let now = (process.incarnation, committed.epochs());
             let began = self
-                .oracle
                 .passes
                 .iter()
                 .find(|(incarnation, epochs, _)| (*incarnation, *epochs) == now);
@@ -316,8 +309,8 @@ impl World {
             began.is_some_and(|(_, _, passes)| process.node.figures().scrub_passes >= passes + 2)
                 && members.map(ParityMember::lost_stripe).all(|lost| lost.is_none())
         };
-        let mut processes = self.fleet.processes.iter().flatten();
-        (self.oracle.counts.flips > 0)
+        let mut processes = fleet.processes.iter().flatten();
+        (self.counts.flips > 0)
             .then(|| processes.position(|p| !done(p)))
             .flatten()
     }

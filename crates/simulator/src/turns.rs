@@ -114,7 +114,7 @@ impl World {
         process.turn_open = false;
         let clock = process.clock(now);
         process.on(clock, Event::TurnEnd);
-        self.forget_flip(at);
+        self.oracle.forget_flip(&self.fleet, at);
         self.feed_resumed(at);
         self.after_turn(at);
         let Some(process) = self.fleet.processes[at].as_mut() else {
@@ -138,7 +138,7 @@ impl World {
     fn feed_resumed(&mut self, at: usize) {
         let now = self.schedule.now;
         for _ in 0..4 {
-            if !self.feed(at, now) {
+            if !self.fleet.feed(at, now, now) {
                 return;
             }
             if let Some(process) = self.fleet.processes[at].as_mut() {
@@ -154,26 +154,6 @@ impl World {
             let incarnation = process.incarnation;
             self.schedule.push_at(soon, SimEvent::Timer(at, incarnation));
         }
-    }
-
-    /// Gives a process the input of its clients, under the clock that it read at `clock_read_at`. Returns false if
-    /// there is none.
-    pub(crate) fn feed(&mut self, at: usize, clock_read_at: Time) -> bool {
-        let now = self.schedule.now;
-        let Some(process) = self.fleet.processes[at].as_mut() else {
-            return false;
-        };
-        let ready = process.ready_inputs();
-        let clock = process.clock_of(clock_read_at, now);
-        for conn in &ready {
-            let input = process.inputs.get(conn).cloned().unwrap_or_default();
-            let (conn, bytes) = (*conn, input.as_slice());
-            process.on(clock, Event::Client { conn, bytes });
-            if let (Some(buffer), Some(input)) = (process.out.clients.get_mut(&conn), process.inputs.get_mut(&conn)) {
-                input.drain(..core::mem::take(&mut buffer.consumed));
-            }
-        }
-        !ready.is_empty()
     }
 
     /// Writes a process's output as the driver does, after reading its clock again.

@@ -38,6 +38,19 @@ impl Workload {
         }
     }
 
+    /// What clients still wait for, if anything. With `but_lists`, listings of all keys are ignored.
+    pub(crate) fn unanswered(&self, but_lists: bool) -> Option<String> {
+        let unread = self.final_reads.iter().filter(|key| !but_lists || *key != ALL).count();
+        if unread > 0 {
+            return Some(format!("{unread} keys were not read at the end"));
+        }
+        let pending = |(i, client): (usize, &Client)| {
+            let pending = client.pending.iter().find(|p| !but_lists || p.action != Action::List)?;
+            Some(format!("L2: client {i} waits for {pending:?}"))
+        };
+        self.clients.iter().enumerate().find_map(pending)
+    }
+
     /// A value that no SET had before.
     pub(crate) fn new_value(&mut self) -> i64 {
         self.next_value += 1000;
@@ -306,7 +319,7 @@ impl World {
             let stopped_at = process.stopped_at.take().filter(|_| process.paused_until == now);
             if let Some(before) = stopped_at {
                 self.oracle.marks.see(Seen::StoppedBeforeReading);
-                self.feed(at, before);
+                self.fleet.feed(at, now, before);
                 return self.end_turn(at, incarnation);
             }
             // The input is processed in this turn.

@@ -218,7 +218,7 @@ impl World {
                 // Without parity, nothing may be written and no expired key may be read. If a data position lacks
                 // memory, every key can still be read, except at a position for which Live ones have left none at all.
                 // Listing keys needs all chunks of an index line at once.
-                let unread = self.unanswered(true).is_some();
+                let unread = self.workload.unanswered(true).is_some();
                 outgrown = self.is_outgrown(false) && (!unread || self.swarm.min_redundancy > 0)
                     || self.is_outgrown(true) && (!unread || self.is_crowded_out());
                 if outgrown {
@@ -235,7 +235,7 @@ impl World {
             }
             // Quiescence is checked rarely, because the check walks over everything.
             if self.oracle.counts.events.is_multiple_of(64) {
-                self.note_passes();
+                self.oracle.note_passes(&self.fleet, &self.committed);
                 settled = if self.unsettled().is_none() { settled + 1 } else { 0 };
                 if settled > 3 {
                     break;
