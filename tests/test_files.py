@@ -49,14 +49,14 @@ class Store:
 
 
 class Steward:
-    """A steward process and a client of it."""
+    """A steward process and a client of it. `head` are settings of the process, the others are the mount's."""
 
-    def __init__(self, directory, number, store_port, mount="lake", **settings):
+    def __init__(self, directory, number, store_port, mount="lake", head="", **settings):
         self.port = free_base(1)
         settings = {"blocks": 20, "block": '"16mb"', "eviction": '"lru"', "period_ms": 100, **settings}
         lines = [f"{key} = {value}" for key, value in settings.items()]
         self.config = directory / f"files-{number}.toml"
-        text = f'listen = "127.0.0.1:{self.port}"\n[mount.{mount}]\ncache = "127.0.0.1:{store_port}"\n'
+        text = f'listen = "127.0.0.1:{self.port}"\n{head}\n[mount.{mount}]\ncache = "127.0.0.1:{store_port}"\n'
         self.config.write_text(text + "\n".join(lines) + "\n", encoding="utf-8")
         self.log = directory / f"files-{number}.log"
         self.process, self.client = None, client(self.port)

@@ -62,6 +62,7 @@ pub(crate) struct Clients {
     /// Ids are never used again, so a late answer cannot go to another client.
     next_id: usize,
     count_max: usize,
+    refused_count: u64,
     input_bytes: usize,
     /// Clients that may have more to do than one turn takes.
     again: BTreeSet<usize>,
@@ -75,10 +76,21 @@ impl Clients {
             clients: BTreeMap::new(),
             next_id: first,
             count_max,
+            refused_count: 0,
             input_bytes: 0,
             again: BTreeSet::new(),
             next_sweep: Time(0),
         }
+    }
+
+    /// Number of connections.
+    pub(crate) fn count(&self) -> usize {
+        self.clients.len()
+    }
+
+    /// Number of connections that were refused.
+    pub(crate) fn refused_count(&self) -> u64 {
+        self.refused_count
     }
 
     /// Takes connections. Returns whether more may wait.
@@ -95,6 +107,7 @@ impl Clients {
                 }
             };
             if self.clients.len() >= self.count_max {
+                self.refused_count += 1;
                 // The kernel takes so short a text at once.
                 let _ = stream.write(b"-ERR max number of clients reached: raise clients_max of the steward\r\n");
                 continue;

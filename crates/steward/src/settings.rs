@@ -29,6 +29,8 @@ pub struct StewardSettings {
     pub advertise: Option<String>,
     /// Most client connections.
     pub clients_max: Option<usize>,
+    /// Address to serve metrics on; none: they are not served.
+    pub metrics_listen: Option<SocketAddr>,
     /// What to log.
     pub log: Option<Text<LogLevel>>,
     /// Mounts by name.
