@@ -14,6 +14,7 @@ mod clients;
 mod link;
 mod metrics;
 mod mount;
+mod password;
 mod process;
 mod replies;
 mod settings;

@@ -276,6 +276,12 @@ pub(crate) fn text(
         "Connections beyond clients_max.",
     );
     text.sample(&[], clients.refused_count());
+    text.family(
+        "paritas_files_denied_total",
+        Kind::Counter,
+        "Commands of clients without the password, and wrong passwords.",
+    );
+    text.sample(&[], clients.denied_count());
     for_mounts(&mut text, &figures);
     text.end()
 }

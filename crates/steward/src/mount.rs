@@ -88,7 +88,7 @@ impl Mount {
         let (name, cache) = (&self.name, &self.settings.cache);
         let text = match &self.away {
             Some(why) => {
-                format!("nobody leads mount {name}: the cache store does not answer ({why}). Read without parity")
+                format!("nobody leads mount {name}: the cache store cannot be used ({why}). Read without parity")
             }
             None => format!("nobody leads mount {name} yet (its lease is in {cache}): repeat in a moment"),
         };
@@ -155,8 +155,8 @@ impl Mount {
         let away = answer.err();
         if away.is_some() != self.away.is_some() {
             match &away {
-                Some(why) => tracing::warn!(mount = self.name, why, "the cache store does not answer"),
-                None => tracing::info!(mount = self.name, "the cache store answers"),
+                Some(why) => tracing::warn!(mount = self.name, why, "the cache store cannot be used"),
+                None => tracing::info!(mount = self.name, "the cache store can be used"),
             }
         }
         self.away = away;

@@ -4,6 +4,7 @@ use crate::clients::Clients;
 use crate::link::{Home, Link, Message};
 use crate::metrics::{self, Asked};
 use crate::mount::{Mount, Told};
+use crate::password::Password;
 use crate::replies;
 use crate::settings::StewardSettings;
 use mio::net::TcpListener;
@@ -62,6 +63,8 @@ struct Process {
 
 impl Process {
     fn start(settings: &StewardSettings) -> Result<Self, Failure> {
+        let password = settings.password_file.as_deref().map(Password::read_first).transpose();
+        let password = password.map_err(|why| Failure(format!("password_file: {why}")))?;
         let listen = settings.listen();
         let failed = |error: std::io::Error| Failure(format!("{listen}: {error}"));
         let poll = Poll::new().map_err(failed)?;
@@ -83,7 +86,7 @@ impl Process {
             let seed = entropy::random_u64().map_err(failed)?;
             let me = format!("{address} {:016x}", entropy::random_u64().map_err(failed)?);
             let home = Home::new(number, sender.clone(), Arc::clone(&waker));
-            let link = Link::start(name, &mount.cache, &me, home)?;
+            let link = Link::start(name, mount, &me, home)?;
             names.insert(name.clone(), number);
             mounts.insert(
                 number,
@@ -94,7 +97,7 @@ impl Process {
             poll,
             listener,
             address,
-            clients: Clients::new(FIRST_CLIENT, settings.clients_max()),
+            clients: Clients::new(FIRST_CLIENT, settings.clients_max(), password),
             names,
             mounts,
             messages,

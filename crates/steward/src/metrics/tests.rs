@@ -101,7 +101,7 @@ fn documented() -> BTreeSet<&'static str> {
 #[test]
 fn the_page_names_every_figure_and_no_other() {
     let now = Time(1_000_000_000_000);
-    let text = text(now, &Clients::new(0, 1), &BTreeMap::new(), &mut BTreeMap::new());
+    let text = text(now, &Clients::new(0, 1, None), &BTreeMap::new(), &mut BTreeMap::new());
     let families = text
         .lines()
         .filter_map(|line| line.strip_prefix("# TYPE paritas_files_"));
