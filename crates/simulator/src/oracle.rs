@@ -89,7 +89,7 @@ impl Oracle {
                 place: Some(pending.place),
                 begin: pending.begin,
                 end,
-                action: Action::Get,
+                action: Action::GetEach,
                 outcome: *outcome,
             });
         }
