@@ -83,7 +83,7 @@ impl Router {
                     Fate::Kept => {}
                     Fate::Over if forwarded.write => Dispatcher::go_behind(&mut detours, forwarded),
                     Fate::Lost if forwarded.write => refused.push((*conn, forwarded.n, Refusal::Uncertain)),
-                    // If a later command of the client has seen the stream, or changed it, the read would come too late.
+                    // A later command of the client may have seen the stream: the read would come too late.
                     Fate::Over | Fate::Lost if is_overtaken(&ran, forwarded) => {
                         refused.push((*conn, forwarded.n, Refusal::Takeover));
                     }
