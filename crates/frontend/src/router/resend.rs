@@ -153,6 +153,12 @@ impl Router {
                     {
                         self.dispatcher.wait_for_owner(cx, lists, stream, since);
                     }
+                    // Its slots have moved: it may come back, and go to the stream where they are now.
+                    if forwarded.detour
+                        && let Some(stream) = stream_now(cx, forwarded, &mut self.dispatcher.part_args)
+                    {
+                        blocked.push(stream);
+                    }
                     continue;
                 }
                 if blocked.contains(&forwarded.stream) {
