@@ -81,10 +81,13 @@ impl Router {
                 let Some(target) = forwarded.target else { continue };
                 match fate(forwarded.stream, target) {
                     Fate::Kept => {}
-                    Fate::Over if forwarded.write => Dispatcher::go_behind(&mut detours, forwarded),
+                    // A later command of the client may have seen the stream. A read that is asked again would come too
+                    // late, so its owner must say whether it has run.
+                    Fate::Over if forwarded.write || is_overtaken(&ran, forwarded) => {
+                        Dispatcher::go_behind(&mut detours, forwarded);
+                    }
                     Fate::Lost if forwarded.write => refused.push((*conn, forwarded.n, Refusal::Uncertain)),
-                    // A later command of the client may have seen the stream: the read would come too late.
-                    Fate::Over | Fate::Lost if is_overtaken(&ran, forwarded) => {
+                    Fate::Lost if is_overtaken(&ran, forwarded) => {
                         refused.push((*conn, forwarded.n, Refusal::Takeover));
                     }
                     Fate::Over | Fate::Lost => {
