@@ -216,7 +216,8 @@ fn an_unanswered_write_is_uncertain_and_an_unanswered_read_is_asked_again() {
     cluster.kill(1);
     let uncertain =
         "-UNCERTAIN The write may or may not have happened: its owner was lost before it was acknowledged\r\n";
-    // GET is not asked again: it might see the MSET behind it. MSET's own part is uncertain too, and MGET is asked again.
+    // GET is not asked again: it might see the MSET behind it. MSET's own part is uncertain too, and MGET is asked
+    // again.
     let first = String::from_utf8(cluster.take(client)).unwrap();
     let get = first.strip_prefix(uncertain).unwrap();
     assert!(
