@@ -124,6 +124,10 @@ public final class StripeReader implements StripeRead.Out {
         int sub = (int) (offset / subBytes);
         int from = (int) (offset % subBytes);
         byte[] piece;
+        if (!isThere(lane, offset)) {
+            // If the parity can stand for a lane that is late, this thread decodes.
+            on(StripeRead.Kind.WANTED, lane, sub, 0);
+        }
         synchronized (this) {
             while (data[lane][sub] == null) {
                 if (machine.isLost(lane) || machine.isOver()) {
@@ -150,6 +154,11 @@ public final class StripeReader implements StripeRead.Out {
 
     public synchronized boolean isWhole() {
         return machine.isWhole();
+    }
+
+    /** Whether no more bytes are needed of any lane. */
+    public synchronized boolean isCovered() {
+        return machine.isCovered();
     }
 
     public int subs() {
@@ -281,6 +290,11 @@ public final class StripeReader implements StripeRead.Out {
 
     @Override
     public void ready(int sub) {
+        if (parity[sub] != null) {
+            // All lanes were in time.
+            pieces.give(parity[sub]);
+            parity[sub] = null;
+        }
         later.addLast(() -> source.onReady(sub));
         notifyAll();
     }
@@ -301,21 +315,19 @@ public final class StripeReader implements StripeRead.Out {
     private void decodeNow(int sub, int lane) {
         byte[] sum;
         byte[][] others = new byte[k][];
+        boolean isThere;
         synchronized (this) {
             sum = parity[sub];
             parity[sub] = null;
+            // It may have arrived since.
+            isThere = data[lane][sub] != null;
             for (int other = 0; other < k; other++) {
                 others[other] = other == lane ? null : data[other][sub];
             }
         }
-        int length = length(lane, sub);
-        for (int other = 0; other < k; other++) {
-            if (others[other] != null) {
-                // Bytes beyond the lane's end are not wanted.
-                ParityValue.xor(sum, others[other], Math.min(length, length(other, sub)));
-            }
+        if (!isThere) {
+            sum(lane, sub, sum, others);
         }
-        source.onDecoded(length);
         // At once, as with `arrived`.
         synchronized (this) {
             if (data[lane][sub] == null) {
@@ -328,6 +340,17 @@ public final class StripeReader implements StripeRead.Out {
             pieces.give(sum);
         }
         workOff();
+    }
+
+    private void sum(int lane, int sub, byte[] sum, byte[][] others) {
+        int length = length(lane, sub);
+        for (int other = 0; other < k; other++) {
+            if (others[other] != null) {
+                // Bytes beyond the lane's end are not wanted.
+                ParityValue.xor(sum, others[other], Math.min(length, length(other, sub)));
+            }
+        }
+        source.onDecoded(length);
     }
 
     // Lanes.
