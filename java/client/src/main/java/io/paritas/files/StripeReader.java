@@ -65,6 +65,9 @@ public final class StripeReader implements StripeRead.Out {
     private final boolean[] cancelled;
     private final Thread[] reading;
     private final String[] nodes;
+    /** Lanes whose thread waits for a request, and readers that wait for a lane: others need not be woken. */
+    private final boolean[] idle;
+    private final int[] waiting;
     private final Deque<Runnable> later = new ArrayDeque<>();
     private final long reservedBytes;
     private int users;
@@ -84,6 +87,8 @@ public final class StripeReader implements StripeRead.Out {
         cancelled = new boolean[k + 1];
         reading = new Thread[k + 1];
         nodes = new String[k + 1];
+        idle = new boolean[k + 1];
+        waiting = new int[k];
         reservedBytes = bytesNeeded(laneBytes, subBytes);
         users = 1;
     }
@@ -133,11 +138,14 @@ public final class StripeReader implements StripeRead.Out {
                 if (machine.isLost(lane) || machine.isOver()) {
                     return LOST;
                 }
+                waiting[lane]++;
                 try {
                     wait();
                 } catch (InterruptedException e) {
                     Thread.currentThread().interrupt();
                     throw new InterruptedIOException("interrupted while it waited for a stripe");
+                } finally {
+                    waiting[lane]--;
                 }
             }
             piece = data[lane][sub];
@@ -266,7 +274,9 @@ public final class StripeReader implements StripeRead.Out {
     @Override
     public void fetch(int lane, int sub) {
         asked[lane] = sub;
-        notifyAll();
+        if (idle[lane]) {
+            notifyAll();
+        }
     }
 
     @Override
@@ -296,7 +306,6 @@ public final class StripeReader implements StripeRead.Out {
             parity[sub] = null;
         }
         later.addLast(() -> source.onReady(sub));
-        notifyAll();
     }
 
     @Override
@@ -333,6 +342,7 @@ public final class StripeReader implements StripeRead.Out {
             if (data[lane][sub] == null) {
                 data[lane][sub] = sum;
                 sum = null;
+                wake(lane);
             }
             machine.on(System.nanoTime(), StripeRead.Kind.DECODED, lane, sub, 0, this);
         }
@@ -340,6 +350,13 @@ public final class StripeReader implements StripeRead.Out {
             pieces.give(sum);
         }
         workOff();
+    }
+
+    /** Readers of this lane look again. The lock is held. */
+    private void wake(int lane) {
+        if (waiting[lane] > 0) {
+            notifyAll();
+        }
     }
 
     private void sum(int lane, int sub, byte[] sum, byte[][] others) {
@@ -441,7 +458,9 @@ public final class StripeReader implements StripeRead.Out {
             }
             asked[lane] = NOTHING;
             machine.on(System.nanoTime(), StripeRead.Kind.ARRIVED, lane, sub, length, this);
-            notifyAll();
+            if (lane < k) {
+                wake(lane);
+            }
         }
         if (spare != null) {
             pieces.give(spare);
@@ -460,11 +479,14 @@ public final class StripeReader implements StripeRead.Out {
 
     private synchronized int await(int lane) {
         while (asked[lane] == NOTHING && !cancelled[lane]) {
+            idle[lane] = true;
             try {
                 wait();
             } catch (InterruptedException e) {
                 // Only `cancel` interrupts, and it has left its mark.
                 continue;
+            } finally {
+                idle[lane] = false;
             }
         }
         return cancelled[lane] ? NOTHING : asked[lane];
