@@ -20,14 +20,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-const SYSTEMS: [&str; 6] = [
-    "LFU",
-    "LFU, prefetch",
-    "LRU",
-    "LRU, prefetch",
-    "ARC",
-    "ARC, prefetch",
-];
+const SYSTEMS: [&str; 6] = ["LFU", "LFU, prefetch", "LRU", "LRU, prefetch", "ARC", "ARC, prefetch"];
 const EVICTIONS: [Eviction; 3] = [Eviction::Lfu, Eviction::Lru, Eviction::Arc];
 const READS_BEFORE: u32 = 200;
 /// The paper's θ, in percent.
@@ -128,7 +121,9 @@ fn run(_: &Stage) -> io::Result<Report> {
     });
     let fate = Table {
         name: "fate",
-        columns: ["system", "made ahead", "read while cached", "evicted before"].map(str::to_owned).to_vec(),
+        columns: ["system", "made ahead", "read while cached", "evicted before"]
+            .map(str::to_owned)
+            .to_vec(),
         rows: rows.collect(),
     };
     report.tables = vec![verdicts(&claims), fate, ratios.table("spread")];
