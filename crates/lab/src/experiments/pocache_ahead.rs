@@ -1,8 +1,8 @@
-//! POCache Fig 18, experiment 15 (§5.3): what prefetch brings when a node becomes slow, and what becomes of the files that
-//! are made ahead.
+//! POCache Fig 18, experiment 15 (§5.3): what prefetch brings when a node becomes slow, and what becomes of the files
+//! that are made ahead.
 //!
-//! The reads before fill the cache. Then a node becomes slow, the estimate sees it at once, and a worker that takes no time
-//! makes what PREFETCH names: the best case for prefetch. The paper has one point, a cache of 20 blocks with LFU.
+//! The reads before fill the cache. Then a node becomes slow, the estimate sees it at once, and a worker that takes no
+//! time makes what PREFETCH names: the best case for prefetch. The paper has one point, a cache of 20 blocks with LFU.
 
 use super::pocache::{Claim, READS, Ratios, SEEDS, World, cache, read, verdicts};
 use crate::stage::Stage;
@@ -128,9 +128,9 @@ fn run(_: &Stage) -> io::Result<Report> {
     };
     report.tables = vec![verdicts(&claims), fate, ratios.table("spread")];
     report.remarks.push(format!(
-        "Simulated with the real CSAC; straggler hit ratio in percent of the {READS} reads after a node has become slow, \
-         medians of {SEEDS} seeds; {READS_BEFORE} reads before. 12 nodes, theta {THETA} %. The estimate lags nothing and \
-         the worker takes no time. `fate`: files of a run with a cache of {PAPER_SIZE} blocks, means."
+        "Simulated with the real CSAC; straggler hit ratio in percent of the {READS} reads after a node has become \
+         slow, medians of {SEEDS} seeds; {READS_BEFORE} reads before. 12 nodes, theta {THETA} %. The estimate does not \
+         lag and the worker takes no time. `fate`: files of a run with a cache of {PAPER_SIZE} blocks, means."
     ));
     Ok(report)
 }
