@@ -20,7 +20,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-const SYSTEMS: [&str; 6] = ["LFU", "LFU, prefetch", "LRU", "LRU, prefetch", "ARC", "ARC, prefetch"];
+const SYSTEMS: [&str; 6] = ["LFU", "LFU+prefetch", "LRU", "LRU+prefetch", "ARC", "ARC+prefetch"];
 const EVICTIONS: [Eviction; 3] = [Eviction::Lfu, Eviction::Lru, Eviction::Arc];
 const READS_BEFORE: u32 = 200;
 /// The paper's θ, in percent.
@@ -83,19 +83,19 @@ fn run(_: &Stage) -> io::Result<Report> {
     let ratios = Ratios::of(&SYSTEMS, |system, size, seed| one(system, size, seed).hits_percent);
     let median = |system: usize| ratios.at(system, PAPER_SIZE).median();
     let fates: Vec<(f64, f64)> = [1, 3, 5].map(fate).to_vec();
-    let brings = "LFU, cache 20: prefetch lowers the straggler hit ratio by a tenth or more";
+    let brings = "LFU; cache 20: prefetch lowers the straggler hit ratio by a tenth or more";
     let claims = vec![
         Claim::order(brings, median(1) <= 0.9 * median(0)),
         Claim::order(
-            "LFU, cache 20: more than 5 % of the reads meet the straggler, with prefetch and without",
+            "LFU; cache 20: more than 5 % of the reads meet the straggler with prefetch and without",
             median(0) > TAIL_PERCENT && median(1) > TAIL_PERCENT,
         ),
         Claim::order(
-            "LFU, cache 20: most files that are made ahead are evicted before anybody reads them",
+            "LFU; cache 20: most files that are made ahead are evicted before anybody reads them",
             fates[0].1 < 0.5 * fates[0].0,
         ),
         Claim::order(
-            "LRU, cache 20: at least twice as many of them are of use as with LFU",
+            "LRU; cache 20: at least twice as many of them are of use as with LFU",
             fates[1].1 >= 2.0 * fates[0].1,
         ),
     ];
