@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import re
 import signal
 import socket
 import subprocess
@@ -49,14 +50,14 @@ class Store:
 
 
 class Steward:
-    """A steward process and a client of it."""
+    """A steward process and a client of it. `head` are settings of the process, the others are the mount's."""
 
-    def __init__(self, directory, number, store_port, mount="lake", **settings):
+    def __init__(self, directory, number, store_port, mount="lake", head="", **settings):
         self.port = free_base(1)
         settings = {"blocks": 20, "block": '"16mb"', "eviction": '"lru"', "period_ms": 100, **settings}
         lines = [f"{key} = {value}" for key, value in settings.items()]
         self.config = directory / f"files-{number}.toml"
-        text = f'listen = "127.0.0.1:{self.port}"\n[mount.{mount}]\ncache = "127.0.0.1:{store_port}"\n'
+        text = f'listen = "127.0.0.1:{self.port}"\n{head}\n[mount.{mount}]\ncache = "127.0.0.1:{store_port}"\n'
         self.config.write_text(text + "\n".join(lines) + "\n", encoding="utf-8")
         self.log = directory / f"files-{number}.log"
         self.process, self.client = None, client(self.port)
@@ -246,7 +247,7 @@ def refused(steward):
     try:
         return steward.open(9)[0] == "should-not-cache"
     except redis.ResponseError as error:
-        return "cache store does not answer" in str(error)
+        return "cache store cannot be used" in str(error)
 
 
 def test_without_the_store_clients_are_told_at_once_and_it_may_come_back_empty(store, start):
@@ -256,7 +257,7 @@ def test_without_the_store_clients_are_told_at_once_and_it_may_come_back_empty(s
     store.stop()
     assert refused(steward)
     until(lambda: steward.role() == "none", "it leads no longer")
-    with pytest.raises(redis.ResponseError, match="nobody leads mount lake: the cache store does not answer"):
+    with pytest.raises(redis.ResponseError, match="nobody leads mount lake: the cache store cannot be used"):
         steward.open(1)
     assert "does not answer" in files_status(steward).stdout
     store.start()
@@ -433,6 +434,25 @@ WRONG_SETTINGS = [
     ('listen = "0.0.0.0:7"\n[mount.lake]\ncache = "h:1"\nblocks = 4\n', "set advertise to the host:port"),
     ('listen = "here"\n', "listen"),
 ]
+
+
+def known_settings(tmp_path, text):
+    """What the steward names when it meets an unknown setting."""
+    config = tmp_path / "files.toml"
+    config.write_text(text, encoding="utf-8")
+    command = [BINARY, "files", "steward", "--config", str(config)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    names = re.search("unknown field `nonsense`, expected one of (.*)", done.stderr)
+    assert names, done.stderr
+    return set(re.findall("`([^`]*)`", names[1]))
+
+
+def test_the_page_has_every_setting_and_no_other(tmp_path):
+    page = (pathlib.Path(__file__).parent.parent / "docs" / "files.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `([^`]+)` \|", page.split("## Settings\n")[1].split("\n## ")[0], re.MULTILINE)
+    table = rows.index("[mount.NS]")
+    assert known_settings(tmp_path, "nonsense = 1\n") == {*rows[:table], "mount"}
+    assert known_settings(tmp_path, "[mount.lake]\nnonsense = 1\n") == set(rows[table + 1:])
 
 
 @pytest.mark.parametrize("text, what", WRONG_SETTINGS)

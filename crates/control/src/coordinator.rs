@@ -5,44 +5,65 @@
 //! incarnations ended. Then [`Coordinator::decide`] computes every record that must change, commits the changes in one
 //! transaction, and sends them. So the changes of one event are one transaction (P10.1), and only committed records are
 //! sent. After a failed commit the next decision computes the changes again.
+//!
+//! Beside the records the state has these parts. Each is private to its file, and only its methods change it.
+//!
+//! |part|state|
+//! |-|-|
+//! |`registry`|the processes that have registered, their links, certificates|
+//! |`witnesses`|what nodes have reported of configurations that this store may lack|
+//! |`release`|configurations that are committed and not sent yet|
+//! |`suspicion`|which nodes are silent, suspect, flapping, or expected again|
+//! |`leases`|removed incarnations whose leases may still be valid|
+//! |`slow`|slow nodes|
+//! |`placement`|the plan's layout, moves in progress, nodes that a list avoids|
+//! |`orders`|orders of operators that are not carried out yet|
+//!
+//! `listen` handles messages and `decide` makes decisions. What needs several parts at once is a method of
+//! [`Coordinator`].
 
 pub(crate) mod admit;
 mod decide;
 mod duty;
+mod leases;
 mod listen;
 mod note;
 mod orders;
+mod placement;
 mod presence;
+mod registry;
 mod release;
 mod report;
 mod slot_moves;
 mod slow;
+mod suspicion;
 pub(crate) mod trouble;
+mod witnesses;
 
-use crate::fence::{self, Holder, Opinion, Silence};
 use crate::message::{Registration, TO_AGENT_BYTES_MAX, ToAgent, encode};
-use crate::mutant::{Broken, Mutant};
+use crate::mutant::Broken;
 use crate::plan::ClusterPlan;
 use crate::record::{End, OpenError, Records, StoredNode};
 use crate::store::Store;
+use leases::Leases;
 pub use note::Note;
-use paritas_base::configuration::{ClusterRecord, Configuration, Duty, NodeRecord, NodeState, Tenure};
-use paritas_base::{Clock, Incarnation, ListId, NodeId, Position, Prng, Span, Time};
+use orders::Orders;
+use paritas_base::configuration::{ClusterRecord, Configuration, Duty, NodeRecord, NodeState};
+use paritas_base::{Clock, NodeId, Span, Time};
 use paritas_protocol::LinkId;
+use placement::Placement;
 use presence::Presence;
+use registry::Registry;
+use release::Releases;
 pub(crate) use slot_moves::SlotTask;
-use std::collections::{BTreeMap, BTreeSet};
+use slow::SlowNodes;
+use suspicion::Suspicion;
+use witnesses::Witnesses;
 
 /// Longest address, in bytes.
 const ADDRESS_BYTES_MAX: usize = 255;
 /// Silent peers that one heartbeat may name.
 pub const SILENT_MAX: usize = 64;
-/// A node's failures are forgotten after this time without another failure.
-const FAILURES_FORGOTTEN: Span = Span::from_secs(60);
-/// After a node was fenced for a broken link, it gets no position of that list for this time.
-const AVOID_SPAN: Span = Span::from_secs(10);
-/// A node that holds two positions of a list may fill one of them for this time. Then the position goes to a free node.
-const STUCK_SPAN: Span = Span::from_secs(30);
 
 /// What happens to a coordinator.
 #[derive(Debug)]
@@ -78,127 +99,24 @@ pub trait CoordinatorOut {
     fn note(&mut self, note: Note);
 }
 
-#[derive(Debug, Default)]
-struct Link {
-    /// A registration whose nonce no heartbeat has repeated yet, and that nonce.
-    pending: Option<(u64, Box<Registration>)>,
-    /// The incarnation that registered by this link, and its nonce.
-    node: Option<(NodeId, Incarnation, u64)>,
-    /// The link was sent all records and is sent every later change.
-    subscribed: bool,
-    /// The newest batch of configurations whose ids the peer has confirmed.
-    witnessed: u64,
-    /// Incarnations whose end the peer may certify.
-    supervises: BTreeSet<(NodeId, Incarnation)>,
-    /// The peer runs on the coordinator's own machine.
-    is_local: bool,
-}
-
-/// One node's report that it does not hear a peer.
-#[derive(Clone, Copy, Debug)]
-struct Report {
-    since: Time,
-    latest: Time,
-}
-
-/// Recent failures of a node: it ended, or was silent (P10.7).
-#[derive(Clone, Copy, Debug)]
-struct Failures {
-    count: u32,
-    latest: Time,
-}
-
-impl Failures {
-    /// After its third failure in a row a node counts as flapping for 2 s, and for twice as long after each further
-    /// failure, up to 60 s. A minute without a failure ends the row.
-    fn is_flapping(&self, now: Time) -> bool {
-        let back_off_s = match self.count {
-            0..3 => 0,
-            count => (1 << (count - 2).min(6)).min(FAILURES_FORGOTTEN.as_ms() / 1000),
-        };
-        now - self.latest < Span::from_secs(back_off_s)
-    }
-
-    fn is_forgotten(&self, now: Time) -> bool {
-        now - self.latest >= FAILURES_FORGOTTEN
-    }
-}
-
 /// The coordinator of one cluster.
 #[derive(Debug)]
 pub struct Coordinator<S> {
     store: S,
     records: Records,
-    /// For each list the planned node of every position.
-    homes: Vec<Vec<NodeId>>,
-    /// Positions of one list that one failure domain may hold.
-    per_domain_max: usize,
-    links: BTreeMap<LinkId, Link>,
-    /// The registered incarnation of each node.
-    presences: BTreeMap<NodeId, Presence>,
-    /// Confirmed registrations that are not committed yet.
-    claims: BTreeMap<NodeId, Registration>,
-    /// Certificates that are not committed yet.
-    ended: BTreeSet<(NodeId, Incarnation)>,
-    /// Nodes that ended, and the time until which their positions wait for the next incarnation.
-    waits: BTreeMap<NodeId, Time>,
-    /// Reports of silent peers, by reporter and peer.
-    reports: BTreeMap<(NodeId, NodeId), Report>,
-    /// Nodes that get no position of a list until the given time, since a broken link was found there.
-    avoided: BTreeMap<(ListId, NodeId), Time>,
-    moves: duty::Moves,
-    slot_orders: slot_moves::SlotOrders,
-    orders: orders::Orders,
-    slow: slow::SlowNodes,
-    /// The last holder of each vacant position.
-    vacated: BTreeMap<(ListId, Position), NodeId>,
-    /// Incarnations removed from a list without a certificate, and when. Their leases may still be valid.
-    recent: BTreeMap<(ListId, NodeId, Incarnation), Time>,
-    /// `recent` lacks removals before this time: an earlier coordinator made them.
-    recent_from: Option<Time>,
-    failures: BTreeMap<NodeId, Failures>,
-    /// Positions whose holders have asked to become Live since the last decision.
-    whole: Vec<(ListId, Position, Tenure)>,
-    /// Positions that are Filling at a node with a second position of the list, and since when.
-    doubled: BTreeMap<(ListId, Position, Tenure), Time>,
-    /// A member of a list may hold a second position of it (P10.5).
-    stand_in: bool,
-    prng: Prng,
-    /// Silence before this time does not count: this coordinator could not hear anything.
-    quiet_from: Option<Time>,
-    /// No node is removed for silence before this time (P10.11).
-    grace_until: Time,
-    /// No node is removed for silence before this time, since too many failure domains were silent together. When some
-    /// of them are heard again, the others may follow soon.
-    healed_from: Time,
-    /// Suspects, and since when each is one without a break.
-    suspected: BTreeMap<NodeId, (Incarnation, Time)>,
-    /// When each node last asked to register, in any incarnation. It can reach the coordinator.
-    contacts: BTreeMap<NodeId, Time>,
-    /// From this time on every running node has had time to register with this coordinator.
-    settled_from: Time,
-    /// Configurations that are committed but not sent yet.
-    releases: release::Releases,
-    /// The largest number of coordinator addresses that any agent knows. An agent dials them one after the other.
-    addresses: u8,
-    /// A node has a configuration of this list that is not in the store's history. The coordinator decides nothing more
-    /// (P10.16).
-    behind: Option<(NodeId, ListId)>,
-    /// The latest incarnation of each node that any registered node knows, and its ordinal.
-    incarnations: BTreeMap<NodeId, (Incarnation, u32)>,
-    /// Refused nodes that know the id of a configuration which is not in this store's history.
-    doubts: BTreeSet<NodeId>,
-    /// Enough holders have reported their configurations: this store has every configuration that any coordinator has
-    /// sent. Stays true, since only this coordinator makes later configurations.
-    knows_all: bool,
-    /// Nodes that have registered with configurations of this store's history.
-    witnesses: BTreeSet<NodeId>,
-    last_event: Time,
-    next_tick: Time,
     /// The outcome of the last commit is unknown.
     unsure: bool,
     /// Another coordinator has opened the store.
     deposed: bool,
+    registry: Registry,
+    witnesses: Witnesses,
+    releases: Releases,
+    leases: Leases,
+    suspicion: Suspicion,
+    slow: SlowNodes,
+    placement: Placement,
+    orders: Orders,
+    next_tick: Time,
     broken: Broken,
 }
 
@@ -221,48 +139,21 @@ impl<S: Store> Coordinator<S> {
     pub fn open(mut store: S, plan: &ClusterPlan, seed: u64) -> Result<Self, OpenError> {
         let records = Records::open(&mut store, plan)?;
         let layout = records.plan.layout();
-        let releases = release::Releases::new(&records.lists);
+        let releases = Releases::new(&records.lists);
         Ok(Self {
             store,
             records,
-            homes: layout.lists,
-            per_domain_max: layout.per_domain_max,
-            links: BTreeMap::new(),
-            presences: BTreeMap::new(),
-            claims: BTreeMap::new(),
-            ended: BTreeSet::new(),
-            waits: BTreeMap::new(),
-            reports: BTreeMap::new(),
-            avoided: BTreeMap::new(),
-            moves: duty::Moves::default(),
-            slot_orders: slot_moves::SlotOrders::default(),
-            orders: orders::Orders::default(),
-            slow: slow::SlowNodes::default(),
-            vacated: BTreeMap::new(),
-            recent: BTreeMap::new(),
-            recent_from: None,
-            failures: BTreeMap::new(),
-            whole: Vec::new(),
-            doubled: BTreeMap::new(),
-            stand_in: true,
-            prng: Prng::new(seed),
-            quiet_from: None,
-            grace_until: Time::default(),
-            healed_from: Time::default(),
-            contacts: BTreeMap::new(),
-            settled_from: Time::default(),
-            releases,
-            addresses: 1,
-            behind: None,
-            incarnations: BTreeMap::new(),
-            suspected: BTreeMap::new(),
-            doubts: BTreeSet::new(),
-            knows_all: false,
-            witnesses: BTreeSet::new(),
-            last_event: Time::default(),
-            next_tick: Time::default(),
             unsure: false,
             deposed: false,
+            registry: Registry::new(seed),
+            witnesses: Witnesses::default(),
+            releases,
+            leases: Leases::default(),
+            suspicion: Suspicion::default(),
+            slow: SlowNodes::default(),
+            placement: Placement::new(layout),
+            orders: Orders::default(),
+            next_tick: Time::default(),
             broken: Broken::default(),
         })
     }
@@ -270,21 +161,19 @@ impl<S: Store> Coordinator<S> {
     /// Sets whether a member of a list may hold a second position of it where no other node is free (P10.5). The
     /// default is true. The setting is not part of the plan, so it may change at every start.
     pub fn set_stand_in(&mut self, may: bool) {
-        self.stand_in = may;
+        self.placement.set_stand_in(may);
     }
 
     /// Disables a rule, to test that the simulator finds the fault.
     #[cfg(feature = "mutants")]
-    pub fn break_rule(&mut self, mutant: Option<Mutant>) {
+    pub fn break_rule(&mut self, mutant: Option<crate::mutant::Mutant>) {
         self.broken.mutant = mutant;
         self.records.broken.mutant = mutant;
     }
 
     /// Marks a link as one from the coordinator's own machine. Orders that can lose data are accepted only there.
     pub fn set_local(&mut self, link: LinkId) {
-        if let Some(link) = self.links.get_mut(&link) {
-            link.is_local = true;
-        }
+        self.registry.set_local(link);
     }
 
     /// Handles one event.
@@ -293,13 +182,13 @@ impl<S: Store> Coordinator<S> {
         self.notice_absence(now);
         let decide = match event {
             CoordinatorEvent::Connected { link } => {
-                self.links.entry(link).or_default();
+                self.registry.connect(link);
                 false
             }
             CoordinatorEvent::Disconnected { link } => {
                 // A broken connection does not mean that the process ended: only silence and certificates count.
-                self.links.remove(&link);
-                self.withdraw_orders(link);
+                self.registry.disconnect(link);
+                self.orders.withdraw_of(link);
                 self.notice_links(now);
                 false
             }
@@ -307,8 +196,8 @@ impl<S: Store> Coordinator<S> {
             CoordinatorEvent::Timer => false,
         };
         self.notice_witnesses();
-        if decide || now >= self.next_tick || self.next_wait().is_some_and(|at| now >= at) {
-            self.next_tick = now + Span(self.suspicion().0 / 4);
+        if decide || now >= self.next_tick || self.suspicion.next_wait().is_some_and(|at| now >= at) {
+            self.next_tick = now + Span(self.records.plan.suspicion().0 / 4);
             self.decide(now, out);
         }
         self.release(now, out);
@@ -325,12 +214,13 @@ impl<S: Store> Coordinator<S> {
             up.then(|| self.silent_at(Some(presence)))
         };
         let silence = self
-            .presences
+            .registry
+            .presences()
             .iter()
             .filter_map(silence)
-            .filter(|at| *at > self.last_event)
+            .filter(|at| *at > self.suspicion.last_event())
             .min();
-        let times = [Some(self.next_tick), self.next_wait(), silence];
+        let times = [Some(self.next_tick), self.suspicion.next_wait(), silence];
         times.into_iter().flatten().min()
     }
 
@@ -367,146 +257,6 @@ impl<S: Store> Coordinator<S> {
     /// The store, so that a test can make it fail.
     pub fn store_mut(&mut self) -> &mut S {
         &mut self.store
-    }
-
-    fn suspicion(&self) -> Span {
-        Span::from_ms(self.records.plan.suspicion_ms.into())
-    }
-
-    /// The time after which all leases of a removed incarnation have ended, with a margin.
-    fn leases_end_after(&self) -> Span {
-        Span::from_ms(u64::from(self.records.plan.lease_ms) * 5 / 2)
-    }
-
-    fn next_wait(&self) -> Option<Time> {
-        self.waits.values().copied().min()
-    }
-
-    /// P10.7: a coordinator that has just started has heard no node, so silence before its start does not count. The
-    /// same holds after a long pause of the process: messages that arrived meanwhile are not read yet.
-    fn notice_absence(&mut self, now: Time) {
-        if self.quiet_from.is_none() {
-            let wait = now + Span::from_ms(self.records.plan.restart_wait_ms.into());
-            let ended = self
-                .records
-                .nodes
-                .values()
-                .filter(|n| n.has_ended())
-                .map(|n| n.record.id);
-            self.waits = ended.map(|id| (id, wait)).collect();
-            // An earlier coordinator may have removed an incarnation from an existing list just before.
-            self.recent_from = (!self.records.lists.is_empty()).then_some(now);
-        }
-        let (begins, absent) = (self.quiet_from.is_none(), now - self.last_event);
-        if begins || absent > Span(self.suspicion().0 / 2) {
-            self.quiet_from = Some(now);
-        }
-        // Agents close a link that is silent for that long, so they must register again as after a start.
-        if (begins || absent > fence::LINK_TIMEOUT) && !self.broken.is(Mutant::NoGrace) {
-            self.settled_from = now + self.grace();
-            self.begin_grace(now);
-        }
-        self.last_event = now;
-    }
-
-    fn begin_grace(&mut self, now: Time) {
-        self.grace_until = now + self.grace();
-    }
-
-    fn grace(&self) -> Span {
-        fence::grace(self.suspicion(), self.addresses)
-    }
-
-    /// P10.11: if too few nodes are linked, the coordinator itself may be cut off.
-    fn notice_links(&mut self, now: Time) {
-        if self.lacks_links(now).is_some() {
-            self.begin_grace(now);
-        }
-    }
-
-    /// If too few holders are linked: the required number, and the holders that are not linked.
-    fn lacks_links(&self, now: Time) -> Option<(usize, Vec<NodeId>)> {
-        let holders = self.holders(now);
-        let is_linked = |id: &NodeId| {
-            let presence = self
-                .presences
-                .get(id)
-                .filter(|p| p.incarnation == holders[id].incarnation);
-            let linked = presence.is_some_and(|p| self.links.contains_key(&p.link));
-            linked || self.contacts.get(id).is_some_and(|at| now - *at < fence::LINK_TIMEOUT)
-        };
-        let away: Vec<NodeId> = holders.keys().filter(|id| !is_linked(id)).copied().collect();
-        let wanted = fence::witnesses(holders.len(), self.records.plan.parity.into());
-        let lacks = holders.len() - away.len() < wanted && !holders.is_empty();
-        lacks.then_some((wanted, away))
-    }
-
-    /// Nodes that hold a position in their present incarnation, which is not known to have ended.
-    fn holders(&self, now: Time) -> BTreeMap<NodeId, Holder> {
-        let mut holders = BTreeMap::new();
-        let held = self.records.lists.values().flat_map(|c| c.positions.iter().flatten());
-        for tenure in held.map(|a| a.tenure) {
-            let node = self.records.nodes.get(&tenure.node);
-            let Some(node) = node.filter(|n| n.record.incarnation == tenure.incarnation && !n.has_ended()) else {
-                continue;
-            };
-            holders.entry(tenure.node).or_insert_with(|| Holder {
-                incarnation: tenure.incarnation,
-                domain: node.record.domain.clone(),
-                available: self.is_available(now, node),
-                silent: self.is_silent(now, node),
-            });
-        }
-        holders
-    }
-
-    /// Whether a node has a configuration by which the two are peers: one holds data, the other parity.
-    fn knows_peer(&self, node: NodeId, peer: NodeId, lacks: &BTreeSet<ListId>) -> bool {
-        let mut known = self.records.lists.values().filter(|c| !lacks.contains(&c.list));
-        known.any(|c| {
-            let holds = |node, is_data| c.of_node(node).any(|(position, _)| c.is_data(position) == is_data);
-            (holds(node, true) && holds(peer, false)) || (holds(node, false) && holds(peer, true))
-        })
-    }
-
-    /// Decides which silent nodes may be removed (P10.9 to P10.11).
-    fn judge_silence(&self, now: Time) -> Silence {
-        let opinion = |of: NodeId, about: NodeId, incarnation: Incarnation| {
-            let presence = self.presences.get(&of);
-            match presence {
-                _ if self.broken.is(Mutant::NoVotes) => Opinion::Unheard,
-                Some(presence) => match presence.opinion(about, incarnation) {
-                    // The node may not know that they are peers, so it does not check whether it hears the other.
-                    Opinion::Hears if !self.knows_peer(of, about, &presence.lacks) => Opinion::Unsure,
-                    opinion => opinion,
-                },
-                None => Opinion::Unsure,
-            }
-        };
-        let grace_until = self.is_in_grace(now).then_some(self.grace_until);
-        let grace_until = grace_until.or_else(|| (now < self.healed_from).then_some(self.healed_from));
-        let mut parity = self.records.plan.parity.into();
-        if self.broken.is(Mutant::NoHold) {
-            parity = usize::MAX;
-        }
-        Silence::judge(
-            &self.holders(now),
-            self.records.lists.values(),
-            grace_until,
-            parity,
-            opinion,
-        )
-    }
-
-    /// Whether the coordinator still waits for running nodes to register (P10.11).
-    fn is_in_grace(&self, now: Time) -> bool {
-        now < self.grace_until && !self.records.lists.is_empty()
-    }
-
-    /// The time from which this incarnation counts as silent. `None`: it has not registered.
-    fn silent_at(&self, presence: Option<&Presence>) -> Time {
-        let from = self.quiet_from.unwrap_or_default();
-        presence.map_or(from, |p| p.well_at().max(from)) + self.suspicion()
     }
 }
 

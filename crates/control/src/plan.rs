@@ -128,6 +128,21 @@ impl fmt::Display for PlanError {
 impl core::error::Error for PlanError {}
 
 impl ClusterPlan {
+    /// A node that is not heard for this time is silent.
+    pub(crate) fn suspicion(&self) -> Span {
+        Span::from_ms(self.suspicion_ms.into())
+    }
+
+    /// For how long the positions of a node that ended wait for its next incarnation.
+    pub(crate) fn restart_wait(&self) -> Span {
+        Span::from_ms(self.restart_wait_ms.into())
+    }
+
+    /// The time after which all leases of a removed incarnation have ended, with a margin.
+    pub(crate) fn leases_end_after(&self) -> Span {
+        Span::from_ms(u64::from(self.lease_ms) * 5 / 2)
+    }
+
     /// A plan with the default times, every node its own failure domain: nodes `0..nodes`, then the spares.
     pub fn simple(cluster: ClusterId, data: u8, parity: u8, nodes: u16, spares: u16) -> Self {
         Self {

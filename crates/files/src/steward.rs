@@ -45,6 +45,7 @@ use nodes::Nodes;
 use paritas_base::{Map, Prng, Span, Time, map};
 use pins::Pins;
 use status::Counters;
+pub use status::NodeFigures;
 use std::collections::{BTreeSet, VecDeque};
 
 /// Parity rows of a stripe. Row 0 is the XOR of the data, so it serves codes with more rows too.
@@ -205,7 +206,7 @@ impl Steward {
             Request::Report(samples) => {
                 for (name, sample) in samples {
                     if let Some(node) = self.nodes.number(name) {
-                        self.rates.add(now, node, sample);
+                        self.counters.on_sample(now, self.rates.add(now, node, sample));
                     }
                 }
                 out.reply(asker, Reply::Done);
@@ -414,7 +415,10 @@ impl Steward {
     fn refuse(&mut self, waiting: Waiting, geometry: Geometry, out: &mut impl Out) {
         match waiting {
             Waiting::Open(asker, nodes) => self.decline(asker, false, &nodes, out),
-            Waiting::Make(asker, nodes) => out.reply(asker, Reply::Opened(self.making(&nodes, None))),
+            Waiting::Make(asker, nodes) => {
+                self.counters.prefetches_declined += 1;
+                out.reply(asker, Reply::Opened(self.making(&nodes, None)));
+            }
             Waiting::Room(asker, _) => {
                 self.counters.no_room += 1;
                 out.reply(asker, Reply::Room(0, Granted::none(M, geometry.sub_bytes)));

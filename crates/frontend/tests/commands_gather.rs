@@ -216,13 +216,20 @@ fn an_unanswered_write_is_uncertain_and_an_unanswered_read_is_asked_again() {
     cluster.kill(1);
     let uncertain =
         "-UNCERTAIN The write may or may not have happened: its owner was lost before it was acknowledged\r\n";
-    assert_eq!(String::from_utf8(cluster.take(client)).unwrap(), uncertain);
+    // GET is not asked again: it might see the MSET behind it. MSET's own part is uncertain too, and MGET is asked again.
+    let first = String::from_utf8(cluster.take(client)).unwrap();
+    let get = first.strip_prefix(uncertain).unwrap();
+    assert!(
+        get.starts_with("-TRYAGAIN The owner of this key is being replaced"),
+        "{first}"
+    );
+    assert!(get.ends_with(&format!("\r\n{uncertain}")), "{first}");
     // List 1 begins again without data, and node 0 owns it. The reads find no keys.
     cluster.cut = false;
     let taken = reset_to(&cluster.configurations[1], 0);
     cluster.configure(0, &taken);
     let rest = String::from_utf8(cluster.take(client)).unwrap();
-    assert_eq!(rest, format!("$-1\r\n{uncertain}*2\r\n$1\r\n1\r\n$-1\r\n+PONG\r\n"));
+    assert_eq!(rest, "*2\r\n$1\r\n1\r\n$-1\r\n+PONG\r\n");
     assert_eq!(cluster.ask(client, &format!("INCR {there}")), ":1\r\n");
 }
 

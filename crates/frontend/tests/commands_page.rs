@@ -41,7 +41,8 @@ a minus means at least that many.
 - A write is answered when every parity member of its list has it, or as many as `ack_quorum` says. So WAIT has
   nothing to wait for: it answers the fewest live parity members of any list.
 - If the owner of a key is lost, an unanswered read is sent again to its successor, and an unanswered write is answered
-  `-UNCERTAIN`.
+  `-UNCERTAIN`. A read gets `-TRYAGAIN` instead if a command that the client sent behind it may have run already: commands
+  of one connection happen in their order.
 - During a takeover, commands wait: by default 4 s, or twice the longer of `lease_ms` and `suspicion_ms`. After that,
   reads get `-TRYAGAIN`, and writes that have not begun get `-CLUSTERDOWN`.
 - With too few live parity nodes, writes get `-NOREPLICAS`; a read of an expired key gets it too.

@@ -126,7 +126,8 @@ fn an_mget_never_sees_a_write_that_the_same_client_sent_after_it() {
         let reply = String::from_utf8(cluster.take(client)).unwrap();
         let whole = array(&vec![Some(&*long); keys.len()]);
         let refused = format!(
-            "-ERR the reply is larger than {MGET_BYTES_MAX} bytes: ask for fewer keys, or send no write before it is answered\r\n"
+            "-ERR the reply is larger than {MGET_BYTES_MAX} bytes: \
+             ask for fewer keys, or send no write before it is answered\r\n"
         );
         let rest = if write == "DEL" {
             ":1\r\n:0\r\n"

@@ -12,6 +12,7 @@
 pub mod clock;
 pub mod descriptors;
 pub mod entropy;
+pub mod metrics;
 pub mod signals;
 pub mod silence;
 

@@ -24,6 +24,9 @@ enum What {
         /// Address of a steward, host:port
         #[arg(long, default_value_t = format!("127.0.0.1:{DEFAULT_PORT}"))]
         steward: String,
+        /// File with the password of the stewards, if they have one
+        #[arg(long)]
+        password_file: Option<PathBuf>,
         /// Print JSON, for scripts
         #[arg(long)]
         json: bool,
@@ -34,7 +37,11 @@ impl FilesTask {
     pub(crate) fn run(&self) -> Result<(), Failure> {
         match &self.what {
             What::Steward { config } => paritas_steward::run(config),
-            What::Status { steward, json } => paritas_steward::print_status(steward, *json),
+            What::Status {
+                steward,
+                password_file,
+                json,
+            } => paritas_steward::print_status(steward, password_file.as_deref(), *json),
         }
     }
 }

@@ -151,8 +151,8 @@ impl Mark {
             "14.15 a write overtakes the change to another class",
         ),
         (Self::LongReplyRead, "14.7 a long value read in pieces"),
-        (Self::ReadOneByOne, "14.16 an MGET whose values are read one by one"),
         (Self::LongReplyCut, "14.7 a long reply that could not be completed"),
+        (Self::ReadOneByOne, "14.16 an MGET whose values are read one by one"),
         (
             Self::BodiesChanged,
             "10.8 large values changed too much before their slots were frozen",

@@ -1,10 +1,7 @@
 //! Invariants checked after turns and at the end of a run (P13).
 
-use crate::client::{ALL, Client, LARGE};
 use crate::driver::Streams;
 use crate::gauges;
-use crate::linear::{self, Action, Operation, Outcome};
-use crate::marks::Seen;
 use crate::world::World;
 use paritas_base::configuration::{Configuration, PositionState};
 use paritas_base::{ListId, Map, NodeId, Position, StreamId, Stripe, Version, map};
@@ -19,7 +16,7 @@ fn owner_of(node: &Node, stream: StreamId) -> Option<&StreamOwner> {
 impl World {
     /// Checks the invariants after each turn of a process.
     pub(crate) fn after_turn(&mut self, at: usize) {
-        let Some(process) = self.processes[at].as_ref() else {
+        let Some(process) = self.fleet.processes[at].as_ref() else {
             return;
         };
         if let Some(reason) = &process.out.halted {
@@ -28,10 +25,10 @@ impl World {
         }
         let arena = process.node.replica().arena();
         let mut checked = Ok(());
-        let wrong = self.wrong_parity(at);
-        let everything = self.random.chance(30_000) || self.verbose || self.exhaustive;
+        let wrong = self.oracle.wrong_parity(&self.fleet, at);
+        let everything = self.schedule.random.chance(30_000) || self.schedule.verbose || self.exhaustive;
         for (list, role) in process.roles() {
-            let ghost = &mut self.ghosts[usize::from(list.0)];
+            let ghost = &mut self.oracle.ghosts[usize::from(list.0)];
             match role {
                 Role::Owner(owner) => {
                     checked = checked.and_then(|()| ghost.observe(owner, arena));
@@ -43,7 +40,7 @@ impl World {
                 }
                 Role::Member(member) if everything => {
                     let wrong = wrong.filter(|(of, _)| *of == list).map(|(_, stripe)| stripe);
-                    checked = checked.and_then(|()| ghost.check_member(process, member, &self.code, wrong));
+                    checked = checked.and_then(|()| ghost.check_member(process, member, &self.oracle.code, wrong));
                 }
                 _ => {}
             }
@@ -51,8 +48,8 @@ impl World {
         if everything {
             for (list, position, old) in process.node.replica().stashed() {
                 let wrong = wrong.filter(|(of, _)| *of == list).map(|(_, stripe)| stripe);
-                let ghost = &self.ghosts[usize::from(list.0)];
-                checked = checked.and_then(|()| ghost.check_stashed(position, &old, &self.code, wrong));
+                let ghost = &self.oracle.ghosts[usize::from(list.0)];
+                checked = checked.and_then(|()| ghost.check_stashed(position, &old, &self.oracle.code, wrong));
             }
             checked = checked.and_then(|()| gauges::check(process, &self.swarm));
             checked = checked.and_then(|()| self.check_parts(at));
@@ -69,24 +66,24 @@ impl World {
     /// I3: at most one node serves a stream. Only streams that this process owns can have changed.
     fn check_one_server(&mut self, at: usize) {
         let data = self.swarm.data;
-        let Some(mut process) = self.processes[at].take() else {
+        let Some(mut process) = self.fleet.processes[at].take() else {
             return;
         };
         let owned = process.owned(data);
         let mut shared = Streams::default();
-        for other in self.processes.iter_mut().flatten() {
+        for other in self.fleet.processes.iter_mut().flatten() {
             owned.add_common(other.owned(data), &mut shared);
         }
-        self.processes[at] = Some(process);
+        self.fleet.processes[at] = Some(process);
         for stream in shared.iter(data) {
             self.check_one_server_of(stream);
         }
     }
 
     fn check_one_server_of(&mut self, stream: StreamId) {
-        let now = self.now;
+        let now = self.schedule.now;
         let mut serving: Vec<NodeId> = Vec::new();
-        for process in self.processes.iter_mut().flatten() {
+        for process in self.fleet.processes.iter_mut().flatten() {
             let clock = process.clock(now);
             // Without members no lease is needed, because no node can take over (P4.5).
             let has_members = owner_of(&process.node, stream).is_some_and(|o| !o.members().is_empty());
@@ -108,7 +105,7 @@ impl World {
         let StreamId { list, x } = owner.stream();
         let mut may_lag = self.swarm.parity - self.swarm.ack_quorum;
         for member in owner.members().iter().filter(|m| m.started) {
-            let process = self.processes[usize::from(member.tenure.node.0)].as_ref();
+            let process = self.fleet.processes[usize::from(member.tenure.node.0)].as_ref();
             let Some(process) = process.filter(|p| p.incarnation == member.tenure.incarnation) else {
                 continue;
             };
@@ -158,7 +155,7 @@ impl World {
     fn check_absent(&self, owner: &StreamOwner) -> Result<(), String> {
         let chunks = owner.store().chunks();
         // A chunk found wrong is set aside in any case (P9.3).
-        if owner.phase() != Phase::Serve || chunks.absent_count() == 0 || self.counts.flips > 0 {
+        if owner.phase() != Phase::Serve || chunks.absent_count() == 0 || self.oracle.counts.flips > 0 {
             return Ok(());
         }
         let what = || format!("of {} at {}", owner.stream(), owner.tenure().node);
@@ -185,12 +182,12 @@ impl World {
     /// B2: every position that is Live by the owner's configuration keeps its parts of the large values that objects
     /// name.
     fn check_parts(&self, at: usize) -> Result<(), String> {
-        let Some(process) = self.processes[at].as_ref() else {
+        let Some(process) = self.fleet.processes[at].as_ref() else {
             return Ok(());
         };
         // A former owner does not know what its successor has freed.
         let is_newest = |list: &&List| {
-            let newest = self.configuration(list.configuration.list);
+            let newest = self.committed.configuration(list.configuration.list);
             newest.epoch == list.configuration.epoch
         };
         for list in process.node.replica().lists().filter(is_newest) {
@@ -199,7 +196,7 @@ impl World {
                     let Some(held) = held.filter(|held| held.state == PositionState::Live) else {
                         continue;
                     };
-                    let holder = self.processes[usize::from(held.tenure.node.0)].as_ref();
+                    let holder = self.fleet.processes[usize::from(held.tenure.node.0)].as_ref();
                     let holder = holder.filter(|holder| holder.incarnation == held.tenure.incarnation);
                     let theirs = holder.and_then(|holder| holder.node.replica().list(list.configuration.list));
                     let parts = theirs.into_iter().flat_map(|list| &list.parts);
@@ -225,11 +222,17 @@ impl World {
     pub(crate) fn check_final(&mut self) -> Result<(), String> {
         // Number of parity chunks that each node should hold.
         let mut allocated: Map<NodeId, u64> = map();
-        for list in self.lists() {
+        for list in self.committed.lists() {
             self.check_list(list, &mut allocated)?;
         }
         // A node that does not know yet that it lost a position still holds its chunks, so it is left out.
-        for process in self.processes.iter().flatten().filter(|p| self.knows_all(p)) {
+        for process in self
+            .fleet
+            .processes
+            .iter()
+            .flatten()
+            .filter(|p| self.committed.is_known_to(p))
+        {
             let in_memory = process.node.figures().parity_bytes / process.node.replica().arena().chunk_bytes() as u64;
             let held = in_memory + process.node.replica().logged_keys().count() as u64;
             let allocated = allocated.get(&process.id).copied().unwrap_or(0);
@@ -240,39 +243,44 @@ impl World {
                 ));
             }
         }
-        self.check_histories()
+        self.oracle.check_histories(&self.swarm)
     }
 
     /// Checks at rest of a run in which a position lacks memory: every history, and all lists that have come to rest.
     /// The others may wait for that position: its node holds positions of other lists too.
     pub(crate) fn check_others(&mut self) -> Result<(), String> {
         let mut allocated: Map<NodeId, u64> = map();
-        for list in self.lists() {
-            if self.unsettled_of(self.configuration(list)).is_none() {
+        for list in self.committed.lists() {
+            if self.unsettled_of(self.committed.configuration(list)).is_none() {
                 self.check_list(list, &mut allocated)?;
             }
         }
-        self.check_histories()
+        self.oracle.check_histories(&self.swarm)
     }
 
     /// The checks of a run that is stopped in the middle: what clients have seen is linearizable, and what they wait
     /// for may have happened or not.
     pub(crate) fn check_until_now(&mut self) -> Result<(), String> {
-        for client in 0..self.clients.len() {
-            if let Some((_, _, conn)) = self.clients[client].conn {
+        for client in 0..self.workload.clients.len() {
+            if let Some((_, _, conn)) = self.workload.clients[client].conn {
                 self.client_lost(client, conn);
             }
         }
-        self.check_histories()
+        self.oracle.check_histories(&self.swarm)
     }
 
     /// F1, for one list.
     fn check_list(&self, list: ListId, allocated: &mut Map<NodeId, u64>) -> Result<(), String> {
-        let (configuration, ghost) = (self.configuration(list), &self.ghosts[usize::from(list.0)]);
+        let (configuration, ghost) = (
+            self.committed.configuration(list),
+            &self.oracle.ghosts[usize::from(list.0)],
+        );
         let owner_of = |node, x| owner_of(node, StreamId { list, x });
         let node = |position: Position| {
             let tenure = configuration.tenure(position)?;
-            self.processes[usize::from(tenure.node.0)].as_ref().map(|p| &p.node)
+            self.fleet.processes[usize::from(tenure.node.0)]
+                .as_ref()
+                .map(|p| &p.node)
         };
         let mut stripes = Vec::new();
         for x in configuration.data_positions() {
@@ -287,13 +295,13 @@ impl World {
         for (position, a) in configuration.members() {
             *allocated.entry(a.tenure.node).or_default() += count;
             let member_node = node(position).ok_or("F1: a parity position is vacant")?;
-            let process = self.processes[usize::from(a.tenure.node.0)].as_ref();
+            let process = self.fleet.processes[usize::from(a.tenure.node.0)].as_ref();
             let process = process.ok_or("F1: a parity position's process does not run")?;
             let member = member_node.replica().list(list).and_then(List::member);
             let Some(member) = member.filter(|m| m.position() == position) else {
                 return Err("F1: a parity position has no member".into());
             };
-            ghost.check_member(process, member, &self.code, None)?;
+            ghost.check_member(process, member, &self.oracle.code, None)?;
             stripes.extend(member.valid_stripes());
             stripes.sort();
             stripes.dedup();
@@ -316,7 +324,7 @@ impl World {
                         ));
                     }
                     if let Ok(Some(data)) = chunks.bytes(node.replica().arena(), *stripe) {
-                        let coefficient = self.code.coefficient(x.0, position.0 - configuration.data);
+                        let coefficient = self.oracle.code.coefficient(x.0, position.0 - configuration.data);
                         paritas_code::mul_add(coefficient, data, &mut expected);
                     }
                 }
@@ -327,35 +335,13 @@ impl World {
             }
         }
         self.check_subsets(list, &stripes)?;
-        self.check_units(configuration)
-    }
-
-    /// I9 and I13: the history of every key is linearizable.
-    pub(crate) fn check_histories(&mut self) -> Result<(), String> {
-        let mut unchecked = 0;
-        for (key, history) in &self.history {
-            let began = history.iter().map(|o| o.begin).min().unwrap_or_default();
-            let later = |flush: &&Operation| flush.outcome == Outcome::Unknown || flush.end >= began;
-            let flushes = self.flushes.iter().filter(later);
-            let history: Vec<Operation> = history.iter().chain(flushes).copied().collect();
-            let may_be_lost = self.swarm.weak && key.starts_with(LARGE);
-            match linear::is_linearizable(&history, may_be_lost || self.swarm.parameters.policy.evicts()) {
-                Some(true) => {}
-                Some(false) => return Err(format!("I9: the history of {key} is not linearizable: {history:?}")),
-                None => {
-                    unchecked += 1;
-                    self.marks.see(Seen::HistoryUnchecked);
-                }
-            }
-        }
-        self.counts.unchecked += unchecked;
-        Ok(())
+        self.fleet.check_units(&self.swarm, configuration)
     }
 
     /// 15.7: any `k` chunks of a stripe give back all others. This follows from F1; it is checked here with the decoder
     /// that a takeover uses.
     fn check_subsets(&self, list: ListId, stripes: &[Stripe]) -> Result<(), String> {
-        let configuration = self.configuration(list);
+        let configuration = self.committed.configuration(list);
         let (k, width) = (configuration.data, configuration.positions.len() as u8);
         let zeros = vec![0; self.swarm.chunk_bytes as usize];
         let mut decoded = zeros.clone();
@@ -363,7 +349,7 @@ impl World {
             let mut chunks: Vec<(u8, Cow<'_, [u8]>)> = Vec::new();
             for i in 0..width {
                 let tenure = configuration.tenure(Position(i));
-                let process = tenure.and_then(|t| self.processes[usize::from(t.node.0)].as_ref());
+                let process = tenure.and_then(|t| self.fleet.processes[usize::from(t.node.0)].as_ref());
                 let Some((process, node)) = process.map(|p| (p, &p.node)) else {
                     continue;
                 };
@@ -381,7 +367,7 @@ impl World {
                 let chosen = chunks.iter().filter(|(i, _)| set >> i & 1 == 1);
                 let sources: Vec<(u8, &[u8])> = chosen.map(|(i, bytes)| (*i, &**bytes)).collect();
                 for (i, bytes) in chunks.iter().filter(|(i, _)| set >> i & 1 == 0) {
-                    let result = self.code.decode(&sources, &[*i], &mut [&mut decoded]);
+                    let result = self.oracle.code.decode(&sources, &[*i], &mut [&mut decoded]);
                     if result.is_err() || decoded != **bytes {
                         return Err(format!(
                             "15.7: {stripe} of position {i} differs from what chunks {set:#b} decode to: {result:?}"
@@ -397,7 +383,9 @@ impl World {
     /// of its node while no position of its kind was there to limit their credit, or its node has granted the memory to
     /// other lists (P8.2).
     pub(crate) fn is_outgrown(&self, of_data: bool) -> bool {
-        self.filling(of_data).any(|at| self.lacks_memory(at, |_| true))
+        self.committed
+            .filling(of_data)
+            .any(|at| self.lacks_memory(at, |_| true))
     }
 
     /// Whether a data position may have no memory at all, because Live positions use what its node keeps free for such
@@ -407,29 +395,17 @@ impl World {
             return false;
         }
         let is_live = |stream: StreamId| {
-            let a = self.configuration(stream.list).at(stream.x);
+            let a = self.committed.configuration(stream.list).at(stream.x);
             a.is_some_and(|a| a.state.is_live())
         };
-        self.filling(true).any(|at| self.lacks_memory(at, is_live))
-    }
-
-    /// Nodes that hold a Filling position: a data or a parity position, as asked.
-    fn filling(&self, of_data: bool) -> impl Iterator<Item = usize> {
-        let positions = self.configurations.iter().flat_map(move |c| {
-            let of_kind = (0..)
-                .map(Position)
-                .zip(&c.positions)
-                .filter(move |(x, _)| c.is_data(*x) == of_data);
-            of_kind.filter_map(|(_, a)| a.filter(|a| a.state == PositionState::Filling))
-        });
-        positions.map(|a| usize::from(a.tenure.node.0))
+        self.committed.filling(true).any(|at| self.lacks_memory(at, is_live))
     }
 
     /// Whether the parities of a node and its own streams need more chunks than the node may use.
     fn lacks_memory(&self, at: usize, counts: impl Fn(StreamId) -> bool) -> bool {
         let owner = |stream: StreamId| {
-            let at = usize::from(self.configuration(stream.list).tenure(stream.x)?.node.0);
-            Some((at, owner_of(&self.processes[at].as_ref()?.node, stream)?))
+            let at = usize::from(self.committed.configuration(stream.list).tenure(stream.x)?.node.0);
+            Some((at, owner_of(&self.fleet.processes[at].as_ref()?.node, stream)?))
         };
         let streams = |list| (0..self.swarm.data).map(move |x| StreamId { list, x: Position(x) });
         let held = |owner: &StreamOwner| owner.store().chunks().stripes().map(|(s, _)| s).collect::<Vec<_>>();
@@ -441,20 +417,25 @@ impl World {
             stripes.dedup();
             stripes.len()
         };
-        let Some(process) = self.processes[at].as_ref() else {
+        let Some(process) = self.fleet.processes[at].as_ref() else {
             return false;
         };
         let parity = |list: ListId| {
             let member = process.node.replica().list(list).and_then(List::member)?;
             Some(stripes(list).max((member.slots_granted() + member.refill_backlog()) as usize))
         };
-        let parity: usize = self.lists().filter_map(parity).sum();
-        let owned = self.lists().flat_map(streams).filter(|stream| counts(*stream));
+        let parity: usize = self.committed.lists().filter_map(parity).sum();
+        let owned = self
+            .committed
+            .lists()
+            .flat_map(streams)
+            .filter(|stream| counts(*stream));
         let owned = owned.filter_map(owner).filter(|(node, _)| *node == at);
         let owned: usize = owned.map(|(_, owner)| held(owner).len()).sum();
         // Positions of a list have about as many units each.
         let units = |list: ListId| {
             let all = self
+                .fleet
                 .processes
                 .iter()
                 .flatten()
@@ -463,7 +444,7 @@ impl World {
             let mine = process.node.replica().list(list).map_or(0, |list| list.parts.len());
             mine * most.unwrap_or(0) as usize
         };
-        let held = parity + self.lists().map(units).sum::<usize>();
+        let held = parity + self.committed.lists().map(units).sum::<usize>();
         let (in_memory, on_disk, on_disk_max) = match process.node.replica().parity_log() {
             Some(log) => (0, held, log.chunks_max()),
             None => (held, 0, 0),
@@ -473,37 +454,30 @@ impl World {
         in_memory + owned > slots as usize || on_disk > on_disk_max as usize
     }
 
-    /// What clients still wait for, if anything. With `but_lists`, listings of all keys are ignored.
-    pub(crate) fn unanswered(&self, but_lists: bool) -> Option<String> {
-        let unread = self.final_reads.iter().filter(|key| !but_lists || *key != ALL).count();
-        if unread > 0 {
-            return Some(format!("{unread} keys were not read at the end"));
-        }
-        let pending = |(i, client): (usize, &Client)| {
-            let pending = client.pending.iter().find(|p| !but_lists || p.action != Action::List)?;
-            Some(format!("L2: client {i} waits for {pending:?}"))
-        };
-        self.clients.iter().enumerate().find_map(pending)
-    }
-
     /// What is not yet at rest, if anything (I12).
     pub(crate) fn unsettled(&self) -> Option<String> {
-        if let Some(what) = self.unanswered(false) {
+        if let Some(what) = self.workload.unanswered(false) {
             return Some(what);
         }
-        if let Some(process) = self.processes.iter().flatten().find(|p| p.turn_open || p.unflushed) {
+        if let Some(process) = self
+            .fleet
+            .processes
+            .iter()
+            .flatten()
+            .find(|p| p.turn_open || p.unflushed)
+        {
             return Some(format!("{} is in the middle of a turn", process.id));
         }
-        if let Some(at) = self.pass_under_way() {
+        if let Some(at) = self.oracle.pass_under_way(&self.fleet, &self.committed) {
             return Some(format!("n{at} has not scrubbed all its chunks"));
         }
-        if let Some(what) = self.wrong_unit() {
+        if let Some(what) = self.oracle.wrong_unit(&self.fleet, self.swarm.parity) {
             return Some(what);
         }
-        if let Some(hand_off) = self.hand_off_under_way() {
+        if let Some(hand_off) = self.committed.hand_off() {
             return Some(format!("a hand-off is still under way: {hand_off:?}"));
         }
-        self.configurations.iter().find_map(|configuration| {
+        self.committed.configurations.iter().find_map(|configuration| {
             let what = self.unsettled_of(configuration)?;
             Some(format!("list {}: {what}", configuration.list.0))
         })
@@ -518,7 +492,7 @@ impl World {
                 return Some(format!("position {i} is Filling at {}", a.tenure.node));
             }
             let at = usize::from(a.tenure.node.0);
-            let list = self.processes[at]
+            let list = self.fleet.processes[at]
                 .as_ref()
                 .and_then(|p| p.node.replica().list(configuration.list));
             match list {
@@ -558,6 +532,6 @@ impl World {
                 _ => return Some(format!("position {i} does not have the latest configuration")),
             }
         }
-        self.unsettled_values(configuration)
+        self.fleet.unsettled_values(configuration)
     }
 }

@@ -79,6 +79,8 @@ pub(crate) struct Pending {
     pub(crate) action: Action,
     /// When it was sent.
     pub(crate) begin: Time,
+    /// The connection, and the number of the command on it.
+    pub(crate) place: (u64, u64),
 }
 
 /// One client.

@@ -55,8 +55,11 @@ mod tests {
                 governed: seed % 2 == 1,
             };
             let (world, _) = simulate_one(&arguments, run, None).expect("a run");
-            assert!(world.sent.number() != Digest::enabled().number(), "something was sent");
-            all.add_run(seed, &world.sent);
+            assert!(
+                world.network.sent.number() != Digest::enabled().number(),
+                "something was sent"
+            );
+            all.add_run(seed, &world.network.sent);
         }
         all.number().expect("enabled")
     }

@@ -3,7 +3,9 @@
 
 use crate::driver::Process;
 use crate::events::SimEvent;
-use crate::world::World;
+use crate::fleet::Fleet;
+use crate::schedule::Schedule;
+use crate::swarm::Swarm;
 use paritas_base::{Incarnation, ListId, Position, Prng, Span, Stripe, Version};
 use paritas_protocol::paritylog::{Io, Key, Layout, ParityLog, Recovery, Settings, Space, Work};
 use paritas_protocol::{ParityMember, PartId, UnitRef};
@@ -183,19 +185,19 @@ impl Process {
     }
 }
 
-impl World {
+impl Fleet {
     /// Starts the reads and writes that a process has requested. Each is done some time later.
-    pub(crate) fn begin_disk_work(&mut self, at: usize) {
+    pub(crate) fn begin_disk_work(&mut self, schedule: &mut Schedule, swarm: &Swarm, at: usize) {
         let Some(process) = self.processes[at].as_mut() else {
             return;
         };
         let incarnation = process.incarnation;
         for io in core::mem::take(&mut process.out.ios) {
-            let most = self.swarm.disk_delay_max.0.max(1);
-            let slow = if self.random.chance(20_000) { 20 } else { 1 };
-            let delay = Span(self.random.below(most) * slow);
+            let most = swarm.disk_delay_max.0.max(1);
+            let slow = if schedule.random.chance(20_000) { 20 } else { 1 };
+            let delay = Span(schedule.random.below(most) * slow);
             let io = Box::new(io);
-            self.push(delay, SimEvent::Disk { at, incarnation, io });
+            schedule.push(delay, SimEvent::Disk { at, incarnation, io });
         }
     }
 
@@ -212,10 +214,16 @@ impl World {
     }
 
     /// Keeps the disk of a process that has ended. Writes that were under way are done, torn or lost.
-    pub(crate) fn keep_disk(&mut self, at: usize, incarnation: Incarnation, disk: Option<Disk>) {
+    pub(crate) fn keep_disk(
+        &mut self,
+        schedule: &mut Schedule,
+        at: usize,
+        incarnation: Incarnation,
+        disk: Option<Disk>,
+    ) {
         let Some(mut disk) = disk else { return };
         let mut writes = Vec::new();
-        for queued in self.pending() {
+        for queued in schedule.pending() {
             if let SimEvent::Disk {
                 at: a,
                 incarnation: i,
@@ -228,15 +236,15 @@ impl World {
             }
         }
         for (space, from, bytes) in writes {
-            let end = match self.random.below(3) {
+            let end = match schedule.random.below(3) {
                 0 => 0,
                 1 => bytes.len(),
-                _ => self.random.below(bytes.len() as u64 + 1) as usize,
+                _ => schedule.random.below(bytes.len() as u64 + 1) as usize,
             };
             disk.write(space, from, &bytes[..end]);
         }
-        if self.random.chance(300_000) {
-            disk.lose_writes(&mut self.random);
+        if schedule.random.chance(300_000) {
+            disk.lose_writes(&mut schedule.random);
         }
         disk.before.clear();
         self.disks[at] = Some(disk);

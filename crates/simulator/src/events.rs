@@ -121,8 +121,8 @@ impl World {
     pub(crate) fn happen(&mut self, what: SimEvent) {
         match what {
             SimEvent::Timer(at, incarnation) => {
-                let now = self.now;
-                let Some(process) = self.alive(at, incarnation).filter(|p| p.timer_at == Some(now)) else {
+                let now = self.schedule.now;
+                let Some(process) = self.fleet.alive(at, incarnation).filter(|p| p.timer_at == Some(now)) else {
                     return;
                 };
                 process.timer_at = None;
@@ -136,38 +136,38 @@ impl World {
                     self.violate(format!("L1: n{at} has timer events without progress"));
                     return;
                 }
-                let Some(process) = self.alive(at, incarnation) else {
+                let Some(process) = self.fleet.alive(at, incarnation) else {
                     return;
                 };
                 if process.paused_until > now {
                     let until = process.resumes_at();
                     process.timer_at = Some(until);
-                    self.push_at(until, SimEvent::Timer(at, incarnation));
+                    self.schedule.push_at(until, SimEvent::Timer(at, incarnation));
                     return;
                 }
                 self.turn(at, incarnation, Event::Timer, || SimEvent::Timer(at, incarnation));
             }
             SimEvent::TurnEnd(at, incarnation) => {
-                if self.alive(at, incarnation).is_some_and(|p| p.turn_open) {
-                    if self.is_paused(at) {
-                        let until = self.processes[at].as_ref().map_or(self.now, |p| p.resumes_at());
-                        self.push_at(until, SimEvent::TurnEnd(at, incarnation));
+                if self.fleet.alive(at, incarnation).is_some_and(|p| p.turn_open) {
+                    if self.fleet.is_paused(at, self.schedule.now) {
+                        let until = self.fleet.resumes_at(at, self.schedule.now);
+                        self.schedule.push_at(until, SimEvent::TurnEnd(at, incarnation));
                     } else {
                         self.end_turn(at, incarnation);
                     }
                 }
             }
             SimEvent::Flush(at, incarnation) => {
-                if self.alive(at, incarnation).is_some() {
+                if self.fleet.alive(at, incarnation).is_some() {
                     self.flush(at);
                 }
             }
             SimEvent::LinkUp { link, at, dialed } => {
-                let Some(incarnation) = self.end_of(link, at) else {
+                let Some(incarnation) = self.network.end_of(link, at) else {
                     // It broke before this end had it. For the dialer that is a failed dial.
-                    if let (Some((node, channel)), Some(process)) = (dialed, self.processes[at].as_ref()) {
+                    if let (Some((node, channel)), Some(process)) = (dialed, self.fleet.processes[at].as_ref()) {
                         let incarnation = process.incarnation;
-                        self.push(
+                        self.schedule.push(
                             Span(1),
                             SimEvent::DialFailed {
                                 at,
@@ -179,7 +179,7 @@ impl World {
                     }
                     return;
                 };
-                if let Some(process) = self.alive(at, incarnation) {
+                if let Some(process) = self.fleet.alive(at, incarnation) {
                     process.out.open(link);
                     self.turn(at, incarnation, Event::LinkUp { link, dialed }, || SimEvent::LinkUp {
                         link,
@@ -194,7 +194,7 @@ impl World {
                 node,
                 channel,
             } => {
-                if self.alive(at, incarnation).is_some() {
+                if self.fleet.alive(at, incarnation).is_some() {
                     let again = || SimEvent::DialFailed {
                         at,
                         incarnation,
@@ -205,7 +205,7 @@ impl World {
                 }
             }
             SimEvent::LinkDown { link, at } => {
-                let Some(process) = self.processes[at].as_mut() else {
+                let Some(process) = self.fleet.processes[at].as_mut() else {
                     return;
                 };
                 let incarnation = process.incarnation;
@@ -216,30 +216,34 @@ impl World {
                 });
             }
             SimEvent::Frame { link, at, bytes } => {
-                let Some(incarnation) = self.end_of(link, at) else {
-                    return self.spare_frame(bytes);
+                let Some(incarnation) = self.network.end_of(link, at) else {
+                    return self.network.spare_frame(bytes);
                 };
-                if self.alive(at, incarnation).is_some_and(|p| p.out.is_open(link)) {
+                if self.fleet.alive(at, incarnation).is_some_and(|p| p.out.is_open(link)) {
                     self.note_frame(link, at);
-                    let copy = if self.is_paused(at) { bytes.clone() } else { Vec::new() };
+                    let copy = if self.fleet.is_paused(at, self.schedule.now) {
+                        bytes.clone()
+                    } else {
+                        Vec::new()
+                    };
                     let again = || SimEvent::Frame { link, at, bytes: copy };
                     self.turn(at, incarnation, Event::Frame { link, bytes: &bytes }, again);
                 }
-                self.spare_frame(bytes);
+                self.network.spare_frame(bytes);
             }
             SimEvent::Disk { at, incarnation, io } => {
-                if self.alive(at, incarnation).is_some() && self.is_paused(at) {
-                    let until = self.processes[at].as_ref().map_or(self.now, |p| p.resumes_at());
-                    self.push_at(until, SimEvent::Disk { at, incarnation, io });
-                } else if let Some(bytes) = self.do_disk_work(at, incarnation, &io) {
+                if self.fleet.alive(at, incarnation).is_some() && self.fleet.is_paused(at, self.schedule.now) {
+                    let until = self.fleet.resumes_at(at, self.schedule.now);
+                    self.schedule.push_at(until, SimEvent::Disk { at, incarnation, io });
+                } else if let Some(bytes) = self.fleet.do_disk_work(at, incarnation, &io) {
                     let (id, outcome) = (io.id, Ok(bytes));
                     // The process is not stopped here.
                     self.turn(at, incarnation, Event::Disk { id, outcome }, || SimEvent::Nodes { at });
                 }
             }
-            SimEvent::Push { at, .. } | SimEvent::Nodes { at } if self.is_cut_off(at) => {}
+            SimEvent::Push { at, .. } | SimEvent::Nodes { at } if self.network.is_cut_off(self.schedule.now, at) => {}
             SimEvent::Push { at, configuration } => {
-                let Some(incarnation) = self.processes[at].as_ref().map(|p| p.incarnation) else {
+                let Some(incarnation) = self.fleet.processes[at].as_ref().map(|p| p.incarnation) else {
                     return;
                 };
                 let copy = configuration.clone();
@@ -250,10 +254,10 @@ impl World {
                 self.turn(at, incarnation, Event::Configuration(&configuration), again);
             }
             SimEvent::Nodes { at } => {
-                let Some(incarnation) = self.processes[at].as_ref().map(|p| p.incarnation) else {
+                let Some(incarnation) = self.fleet.processes[at].as_ref().map(|p| p.incarnation) else {
                     return;
                 };
-                let records = self.records.clone();
+                let records = self.fleet.records.clone();
                 self.turn(at, incarnation, Event::Nodes(&records), || SimEvent::Nodes { at });
             }
             SimEvent::ClientWakes(client) => self.client_wakes(client),
@@ -268,14 +272,14 @@ impl World {
                 certified,
             } => self.detect(at, incarnation, certified),
             SimEvent::Fault(fault) => {
-                if !self.healing {
+                if !self.schedule.healing {
                     self.strike(fault);
-                    self.plan(fault);
+                    self.schedule.plan(&self.swarm, fault);
                 }
             }
             SimEvent::Control(what) => self.happen_control(what),
             SimEvent::Replace(list, position) => {
-                if !self.healing && self.governed.is_none() {
+                if !self.schedule.healing && self.governed.is_none() {
                     self.replace_again(list, position);
                 }
             }
@@ -285,20 +289,24 @@ impl World {
             SimEvent::PushAll => {
                 // While faults go on, pushed configurations are delayed and lost like other messages: nodes must inform
                 // each other.
-                for at in 0..self.processes.len() {
-                    if self.healing || !self.random.chance(500_000 + self.swarm.push_drop) {
-                        for list in self.lists() {
-                            let configuration = Box::new(self.configuration(list).clone());
-                            self.push(Span(0), SimEvent::Push { at, configuration });
+                for at in 0..self.fleet.processes.len() {
+                    if self.schedule.healing || !self.schedule.random.chance(500_000 + self.swarm.push_drop) {
+                        for list in self.committed.lists() {
+                            let configuration = Box::new(self.committed.configuration(list).clone());
+                            self.schedule.push(Span(0), SimEvent::Push { at, configuration });
                         }
-                        self.push(Span(0), SimEvent::Nodes { at });
+                        self.schedule.push(Span(0), SimEvent::Nodes { at });
                     }
                 }
-                for list in self.lists() {
+                for list in self.committed.lists() {
                     self.fill_vacancies(list);
                 }
-                let wait = if self.healing { 50 } else { self.random.between(20, 300) };
-                self.push(Span::from_ms(wait), SimEvent::PushAll);
+                let wait = if self.schedule.healing {
+                    50
+                } else {
+                    self.schedule.random.between(20, 300)
+                };
+                self.schedule.push(Span::from_ms(wait), SimEvent::PushAll);
             }
         }
     }

@@ -128,7 +128,7 @@ pub(crate) fn explore(space: Space, adjust: &dyn Fn(&mut Swarm)) -> Result<Found
                 choices.push(choice);
                 found.steps += 1;
             }
-            if let Some(what) = &state.world.violation {
+            if let Some(what) = &state.world.oracle.violation {
                 return Err(format!("{what}, after {choices:?}"));
             }
             if !seen.insert(state.digest()) {
@@ -232,14 +232,13 @@ impl State {
         adjust(&mut swarm);
         let mut world = World::new(SEED, swarm, false, false);
         world.exhaustive = true;
-        while world.now < MET && world.step() {}
-        world.next_id += 1;
-        let (conn, owner) = (ConnId(world.next_id), &world.records[0]);
+        while world.schedule.now < MET && world.step() {}
+        let (conn, owner) = (ConnId(world.network.new_id()), &world.fleet.records[0]);
         let mut client = Client::new();
         client.conn = Some((owner.id, owner.incarnation, conn));
-        world.clients.push(client);
+        world.workload.clients.push(client);
         world.client_up(0, conn);
-        let count = world.processes.len();
+        let count = world.fleet.processes.len();
         Self {
             world,
             left: space,
@@ -254,7 +253,7 @@ impl State {
         let mut choices = Vec::new();
         let mut heads: Vec<(usize, Option<LinkId>)> = Vec::new();
         let mut second: Vec<(usize, Option<LinkId>)> = Vec::new();
-        for queued in self.world.pending() {
+        for queued in self.world.schedule.pending() {
             let Some(lane) = lane(&queued.what) else { continue };
             if !heads.contains(&lane) {
                 heads.push(lane);
@@ -270,7 +269,7 @@ impl State {
                 }
             }
         }
-        if self.left.writes > 0 && self.world.clients[0].conn.is_some() {
+        if self.left.writes > 0 && self.world.workload.clients[0].conn.is_some() {
             choices.push(Choice::Write);
         }
         if self.left.takeovers > 0 {
@@ -292,7 +291,7 @@ impl State {
             }
             Choice::Twice(n) => {
                 self.left.faults -= 1;
-                let queued = self.world.pending().into_iter().find(|queued| queued.n == n);
+                let queued = self.world.schedule.pending().into_iter().find(|queued| queued.n == n);
                 if let Some(SimEvent::Frame { link, at, bytes }) = queued.map(|queued| &queued.what) {
                     let (link, at, bytes) = (*link, *at, bytes.clone());
                     self.happen(SimEvent::Frame { link, at, bytes });
@@ -300,13 +299,17 @@ impl State {
             }
             Choice::Write => {
                 self.left.writes -= 1;
-                self.world.next_value += 1000;
-                let value = self.world.next_value;
+                let value = self.world.workload.new_value();
                 self.send(Action::Set(value));
             }
             Choice::TakeOver => {
                 self.left.takeovers -= 1;
-                let free = self.world.free(self.world.configuration(LIST)).first().copied();
+                let free = self
+                    .world
+                    .fleet
+                    .free(self.world.committed.configuration(LIST))
+                    .first()
+                    .copied();
                 self.world.replace(LIST, Position(0), free.map(|at| NodeId(at as u16)));
             }
         }
@@ -314,7 +317,7 @@ impl State {
         // and credit is granted is not explored, nor how often one configuration is delivered.
         while let Some((n, happens)) = self.at_once() {
             self.take(n, happens);
-            let history = self.world.history.entry(KEY.into()).or_default();
+            let history = self.world.oracle.history.entry(KEY.into()).or_default();
             for operation in &mut history[self.recorded..] {
                 self.moments += 1;
                 operation.end = Time(self.moments);
@@ -327,11 +330,11 @@ impl State {
     fn at_once(&self) -> Option<(u64, bool)> {
         let mut heads: Vec<(usize, Option<LinkId>)> = Vec::new();
         let mut epochs = Vec::new();
-        for queued in self.world.pending() {
+        for queued in self.world.schedule.pending() {
             match &queued.what {
                 SimEvent::ClientReads { .. } | SimEvent::ClientLost { .. } => return Some((queued.n, true)),
                 SimEvent::Push { at, configuration } => {
-                    let process = self.world.processes[*at].as_ref();
+                    let process = self.world.fleet.processes[*at].as_ref();
                     let installed = process
                         .and_then(|p| p.node.replica().list(LIST))
                         .map(|l| l.configuration.epoch);
@@ -361,7 +364,7 @@ impl State {
 
     /// Removes an event from the queue. It happens, or it is dropped.
     fn take(&mut self, n: u64, happens: bool) {
-        if let Some(what) = self.world.take_pending(n).filter(|_| happens) {
+        if let Some(what) = self.world.schedule.take_pending(n).filter(|_| happens) {
             self.happen(what);
         }
     }
@@ -374,20 +377,26 @@ impl State {
     }
 
     fn send(&mut self, action: Action) {
-        let Some((node, _, conn)) = self.world.clients[0].conn else {
+        let Some((node, _, conn)) = self.world.workload.clients[0].conn else {
             return;
         };
         self.digests[usize::from(node.0)] = None;
         self.moments += 1;
         let keys = vec![KEY.to_owned()];
-        let bytes = client::encode(&self.world.crowds, &keys, action, self.world.swarm.lengths());
+        let bytes = client::encode(&self.world.workload.crowds, &keys, action, self.world.swarm.lengths());
         let begin = Time(self.moments);
-        self.world.clients[0].pending.push_back(Pending { keys, action, begin });
+        let place = (conn.0, self.moments);
+        self.world.workload.clients[0].pending.push_back(Pending {
+            keys,
+            action,
+            begin,
+            place,
+        });
         self.world.client_sends(0, conn, bytes);
     }
 
     fn settle(&mut self) -> Option<String> {
-        self.world.catch_up();
+        self.world.schedule.catch_up();
         self.world.heal();
         self.world.settle()
     }
@@ -404,6 +413,7 @@ impl State {
         }
         let mut lanes: Vec<((usize, Option<LinkId>), &SimEvent)> = self
             .world
+            .schedule
             .pending()
             .into_iter()
             .filter_map(|q| Some((lane(&q.what)?, &q.what)))
@@ -415,9 +425,9 @@ impl State {
         let _ = write!(
             text,
             "{lanes:?} {left:?} {moments} {:?} {:?}",
-            world.history, world.configurations
+            world.oracle.history, world.committed.configurations
         );
-        for client in &world.clients {
+        for client in &world.workload.clients {
             let _ = write!(text, "{:?} {:?} {:?}", client.conn, client.pending, client.received);
         }
         text.digest()
@@ -446,7 +456,7 @@ fn may_fail(what: &SimEvent) -> bool {
 /// A digest of everything that a process holds.
 fn process_digest(world: &World, at: usize) -> u64 {
     let mut text = Text::default();
-    let Some(process) = world.processes[at].as_ref() else {
+    let Some(process) = world.fleet.processes[at].as_ref() else {
         return 0;
     };
     let _ = write!(text, "{:?} {:?} {:?}", process.node, process.timer_at, process.inputs);

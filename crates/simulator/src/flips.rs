@@ -6,8 +6,11 @@
 //! (P9.3). So here an owner's chunk is checked at once, while a parity chunk
 //! waits for its turn in the scrub.
 
+use crate::committed::Committed;
 use crate::driver::Process;
+use crate::fleet::Fleet;
 use crate::marks::Seen;
+use crate::oracle::Oracle;
 use crate::world::World;
 use paritas_base::{Incarnation, ListId, Position, StreamId, Stripe};
 use paritas_protocol::PartId;
@@ -38,21 +41,21 @@ enum Place {
 impl World {
     /// Flips one more bit, if the redundancy allows it.
     pub(crate) fn flip(&mut self) {
-        let at = self.random.below(self.processes.len() as u64) as usize;
-        let (which, bit) = (self.random.next_u64(), self.random.next_u64());
-        if self.unrepaired().is_some() {
+        let at = self.schedule.random.below(self.fleet.processes.len() as u64) as usize;
+        let (which, bit) = (self.schedule.random.next_u64(), self.schedule.random.next_u64());
+        if self.oracle.unrepaired(&self.fleet).is_some() {
             return;
         }
-        let Some(process) = self.processes[at].as_ref().filter(|p| !p.unflushed) else {
+        let Some(process) = self.fleet.processes[at].as_ref().filter(|p| !p.unflushed) else {
             return;
         };
-        if process.paused_until > self.now {
+        if process.paused_until > self.schedule.now {
             return;
         }
         if which & 3 != 0 && self.flip_unit(at, which, bit as usize) {
             return;
         }
-        let Some(process) = self.processes[at].as_ref() else {
+        let Some(process) = self.fleet.processes[at].as_ref() else {
             return;
         };
         let roles: Vec<(ListId, &Role)> = process.roles().collect();
@@ -90,8 +93,8 @@ impl World {
             matches!(role, Role::Member(member) if member.valid_stripes().any(|s| member.disk_key(s).is_some()));
         let stripe = stripes[(which % stripes.len() as u64) as usize];
         let bit = (bit % (8 * u64::from(self.swarm.chunk_bytes))) as usize;
-        let now = self.now;
-        let Some(process) = self.processes[at].as_mut() else {
+        let now = self.schedule.now;
+        let Some(process) = self.fleet.processes[at].as_mut() else {
             return;
         };
         let (incarnation, clock) = (process.incarnation, process.clock(now));
@@ -118,15 +121,15 @@ impl World {
                 .scrub_now(clock, stream, stripe, &mut process.out);
         }
         let turn_open = process.turn_open;
-        self.counts.flips += 1;
-        self.marks.see(match stream {
+        self.oracle.counts.flips += 1;
+        self.oracle.marks.see(match stream {
             None if on_disk => Seen::DiskFlipped,
             None => Seen::ParityFlipped,
             Some(_) if stripe.is_index() => Seen::IndexFlipped,
             Some(_) => Seen::DataFlipped,
         });
-        self.log(|| format!("n{at} bit {bit} of {stripe} flips"));
-        self.flipped = Some(Flip {
+        self.schedule.log(|| format!("n{at} bit {bit} of {stripe} flips"));
+        self.oracle.flipped = Some(Flip {
             at,
             incarnation,
             list,
@@ -143,7 +146,7 @@ impl World {
     /// Flips a bit in a unit of a large value that a process keeps. False if there is none, or the redundancy does not
     /// allow it.
     fn flip_unit(&mut self, at: usize, which: u64, bit: usize) -> bool {
-        let Some(process) = self.processes[at].as_ref() else {
+        let Some(process) = self.fleet.processes[at].as_ref() else {
             return false;
         };
         let lists = process.node.replica().lists();
@@ -156,11 +159,11 @@ impl World {
         let Some((list, position, id, unit)) = units.get((which >> 32) as usize % units.len().max(1)).copied() else {
             return false;
         };
-        let of_data = self.configuration(list).is_data(position);
+        let of_data = self.committed.configuration(list).is_data(position);
         if !self.may_flip(list, of_data) {
             return false;
         }
-        let Some(process) = self.processes[at].as_mut() else {
+        let Some(process) = self.fleet.processes[at].as_mut() else {
             return false;
         };
         let repaired = process.node.figures().scrub_repaired;
@@ -174,7 +177,7 @@ impl World {
         if !flipped {
             return false;
         }
-        self.flipped = Some(Flip {
+        self.oracle.flipped = Some(Flip {
             at,
             incarnation: process.incarnation,
             list,
@@ -183,28 +186,31 @@ impl World {
             of_data,
             repaired,
         });
-        self.counts.flips += 1;
-        self.marks.see(Seen::UnitFlipped);
-        self.log(|| format!("n{at} bit {bit} of unit {unit} of {id:?} flips"));
+        self.oracle.counts.flips += 1;
+        self.oracle.marks.see(Seen::UnitFlipped);
+        self.schedule
+            .log(|| format!("n{at} bit {bit} of unit {unit} of {id:?} flips"));
         true
     }
+}
 
+impl Oracle {
     /// The flip, if it is in a unit of a large value, not repaired, and the value must not be lost (P14.11).
-    pub(crate) fn wrong_unit(&self) -> Option<String> {
-        let flip = self.unrepaired()?;
+    pub(crate) fn wrong_unit(&self, fleet: &Fleet, parity: u8) -> Option<String> {
+        let flip = self.unrepaired(fleet)?;
         let Place::Unit(id, unit) = flip.place else { return None };
-        let list = self.processes[flip.at].as_ref()?.node.replica().list(flip.list)?;
+        let list = fleet.processes[flip.at].as_ref()?.node.replica().list(flip.list)?;
         let parts = list.parts.iter().find(|parts| parts.position() == flip.position)?;
         let class = parts.keeper().record_of(&id)?.class;
-        let must_be_right = usize::from(class.tolerance()) >= self.swarm.parity as usize;
+        let must_be_right = usize::from(class.tolerance()) >= usize::from(parity);
         must_be_right.then(|| format!("n{} keeps unit {unit} of {id:?} with wrong bytes", flip.at))
     }
 
     /// The flip, if it is not repaired and its chunk still exists.
-    pub(crate) fn unrepaired(&self) -> Option<Flip> {
+    pub(crate) fn unrepaired(&self, fleet: &Fleet) -> Option<Flip> {
         let flip = self.flipped?;
         if let Place::Unit(id, unit) = flip.place {
-            let process = self.processes[flip.at].as_ref()?;
+            let process = fleet.processes[flip.at].as_ref()?;
             let list = process
                 .node
                 .replica()
@@ -217,7 +223,7 @@ impl World {
             return (is_wrong || is_unreadable).then_some(flip);
         }
         let Place::Chunk(stripe) = flip.place else { return None };
-        let process = self.processes[flip.at].as_ref()?;
+        let process = fleet.processes[flip.at].as_ref()?;
         if process.incarnation != flip.incarnation || process.node.figures().scrub_repaired > flip.repaired {
             return None;
         }
@@ -251,15 +257,15 @@ impl World {
     }
 
     /// Forgets a flip whose chunk has been dropped, although another chunk of its stripe may follow.
-    pub(crate) fn forget_flip(&mut self, at: usize) {
-        if self.flipped.is_some_and(|flip| flip.at == at) && self.unrepaired().is_none() {
+    pub(crate) fn forget_flip(&mut self, fleet: &Fleet, at: usize) {
+        if self.flipped.is_some_and(|flip| flip.at == at) && self.unrepaired(fleet).is_none() {
             self.flipped = None;
         }
     }
 
-    /// Numbers of data and parity chunks that are wrong at present, to be counted like [`lost`](Self::lost).
-    pub(crate) fn flipped_chunks(&self, list: ListId) -> (usize, usize) {
-        match self.unrepaired().filter(|flip| flip.list == list) {
+    /// Numbers of data and parity chunks that are wrong at present, to be counted like positions that are not Live.
+    pub(crate) fn flipped_chunks(&self, fleet: &Fleet, list: ListId) -> (usize, usize) {
+        match self.unrepaired(fleet).filter(|flip| flip.list == list) {
             None => (0, 0),
             Some(flip) if flip.of_data => (1, 0),
             Some(_) => (0, 1),
@@ -267,8 +273,8 @@ impl World {
     }
 
     /// The parity chunk that is wrong at this process, and is allowed to be.
-    pub(crate) fn wrong_parity(&self, at: usize) -> Option<(ListId, Stripe)> {
-        let flip = self.unrepaired().filter(|f| f.at == at && !f.of_data)?;
+    pub(crate) fn wrong_parity(&self, fleet: &Fleet, at: usize) -> Option<(ListId, Stripe)> {
+        let flip = self.unrepaired(fleet).filter(|f| f.at == at && !f.of_data)?;
         match flip.place {
             Place::Chunk(stripe) => Some((flip.list, stripe)),
             Place::Unit(..) => None,
@@ -277,10 +283,10 @@ impl World {
 
     /// After the faults, every process scrubs all its chunks once, beginning when it knows the final configurations. A
     /// chunk from a stash may bring back a bit that flipped earlier.
-    pub(crate) fn note_passes(&mut self) {
-        let epochs = self.epochs();
-        for process in self.processes.iter().flatten() {
-            let knows_all = self.knows_all(process);
+    pub(crate) fn note_passes(&mut self, fleet: &Fleet, committed: &Committed) {
+        let epochs = committed.epochs();
+        for process in fleet.processes.iter().flatten() {
+            let knows_all = committed.is_known_to(process);
             let mut noted = self.passes.iter();
             if knows_all && !noted.any(|(incarnation, of, _)| (*incarnation, *of) == (process.incarnation, epochs)) {
                 let passes = process.node.figures().scrub_passes;
@@ -289,23 +295,12 @@ impl World {
         }
     }
 
-    /// Whether the process has the latest configuration of every list that it knows.
-    pub(crate) fn knows_all(&self, process: &Process) -> bool {
-        let mut installed = process.node.replica().lists().map(|list| &list.configuration);
-        installed.all(|c| c.epoch == self.configuration(c.list).epoch)
-    }
-
-    /// The sum of all epochs. It grows with each change.
-    fn epochs(&self) -> u64 {
-        self.configurations.iter().map(|c| u64::from(c.epoch.0)).sum()
-    }
-
     /// A process whose scrub is not complete, if bits have flipped. The pass that was under way when the faults ended
     /// does not count. A pass over no chunks does not count either: the process may have received chunks to repair
     /// since.
-    pub(crate) fn pass_under_way(&self) -> Option<usize> {
+    pub(crate) fn pass_under_way(&self, fleet: &Fleet, committed: &Committed) -> Option<usize> {
         let done = |process: &Process| {
-            let now = (process.incarnation, self.epochs());
+            let now = (process.incarnation, committed.epochs());
             let began = self
                 .passes
                 .iter()
@@ -314,7 +309,7 @@ impl World {
             began.is_some_and(|(_, _, passes)| process.node.figures().scrub_passes >= passes + 2)
                 && members.map(ParityMember::lost_stripe).all(|lost| lost.is_none())
         };
-        let mut processes = self.processes.iter().flatten();
+        let mut processes = fleet.processes.iter().flatten();
         (self.counts.flips > 0)
             .then(|| processes.position(|p| !done(p)))
             .flatten()

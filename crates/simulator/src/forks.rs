@@ -38,36 +38,41 @@ impl World {
     /// All sets of processes with positions that may be lost now. Without parity there are none.
     pub(crate) fn instant(&self) -> Instant {
         let holds = |at: &usize| {
-            let process = self.processes[*at].as_ref();
+            let process = self.fleet.processes[*at].as_ref();
             let held = |p: &Process| {
-                self.configurations
+                self.committed
+                    .configurations
                     .iter()
                     .any(|c| c.held_by(p.id, p.incarnation).next().is_some())
             };
             process.is_some_and(|p| held(p))
         };
-        let holders = (0..self.processes.len())
+        let holders = (0..self.fleet.processes.len())
             .filter(holds)
             .fold(0u32, |all, at| all | 1 << at);
         let sets = (1..=holders).filter(|dead| dead & !holders == 0 && self.swarm.parity > 0);
         let forks = sets.filter(|dead| self.may_lose_all(&members(*dead))).map(|dead| Fork {
-            events: self.counts.events,
+            events: self.oracle.counts.events,
             dead,
         });
         Instant {
-            digest: self.digest(),
+            digest: self.schedule.digest(),
             forks: forks.collect(),
         }
     }
 
     /// Runs to the fork and continues from there. With `from`, the state before the fork must equal that instant.
     pub(crate) fn run_fork(&mut self, fork: Fork, from: Option<&Instant>) -> Option<String> {
-        while self.violation.is_none() && self.counts.events < fork.events && self.step() {}
-        if let Some(from) = from.filter(|from| from.digest != self.digest()) {
-            self.violate(format!("two runs differ: {:x} and {:x}", from.digest, self.digest()));
+        while self.oracle.violation.is_none() && self.oracle.counts.events < fork.events && self.step() {}
+        if let Some(from) = from.filter(|from| from.digest != self.schedule.digest()) {
+            self.violate(format!(
+                "two runs differ: {:x} and {:x}",
+                from.digest,
+                self.schedule.digest()
+            ));
         }
         let dead = members(fork.dead);
-        self.log(|| format!("{dead:?} die at once"));
+        self.schedule.log(|| format!("{dead:?} die at once"));
         // In this order, so that the processes that die now restart later by their own delay.
         self.heal();
         for at in dead {

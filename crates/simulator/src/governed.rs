@@ -12,7 +12,6 @@ mod truth;
 mod waits;
 
 use crate::client;
-use crate::driver::Process;
 use crate::ghost::Ghost;
 use crate::swarm::Swarm;
 use crate::world::World;
@@ -227,11 +226,14 @@ fn plan(swarm: &Swarm, id: ClusterId, hash_key: [u64; 2], suspicion_ms: u32, res
 impl World {
     /// Makes the cluster with `--create` and starts a coordinator on it; runs until all planned nodes are in.
     pub(crate) fn begin_governed(&mut self) {
-        let (suspicion_ms, wait_ms) = (self.random.between(500, 1_000) as u32, self.random.below(500) as u32);
+        let (suspicion_ms, wait_ms) = (
+            self.schedule.random.between(500, 1_000) as u32,
+            self.schedule.random.below(500) as u32,
+        );
         let plan = plan(
             &self.swarm,
-            self.cluster.id,
-            self.cluster.hash_key,
+            self.committed.cluster.id,
+            self.committed.cluster.hash_key,
             suspicion_ms,
             wait_ms,
         );
@@ -239,12 +241,12 @@ impl World {
         if let Err(error) = Coordinator::create(&mut store, &plan) {
             return self.violate(format!("D0: no cluster is made: {error:?}"));
         }
-        let troubles = Troubles::draw(&mut self.random, !self.swarm.loses_decision);
-        self.ghosts = (0..plan.list_count()).map(|_| Ghost::new()).collect();
+        let troubles = Troubles::draw(&mut self.schedule.random, !self.swarm.loses_decision);
+        self.oracle.ghosts = (0..plan.list_count()).map(|_| Ghost::new()).collect();
         self.governed = Some(Box::new(Governed {
             store,
             hosts: (0..troubles.host_count()).map(|_| Host::default()).collect(),
-            seats: (0..self.processes.len()).map(|_| Seat::default()).collect(),
+            seats: (0..self.fleet.processes.len()).map(|_| Seat::default()).collect(),
             strays: Vec::new(),
             lines: Lines::default(),
             truth: truth::Truth::default(),
@@ -253,17 +255,17 @@ impl World {
             plan,
         }));
         self.start_coordinator(0);
-        for at in 0..self.processes.len() {
+        for at in 0..self.fleet.processes.len() {
             self.start(at);
         }
-        let deadline = self.now + Span::from_secs(60);
-        while self.configurations.is_empty() && self.violation.is_none() && self.step() {
-            if self.now > deadline {
+        let deadline = self.schedule.now + Span::from_secs(60);
+        while self.committed.configurations.is_empty() && self.oracle.violation.is_none() && self.step() {
+            if self.schedule.now > deadline {
                 self.violate("D0: the lists do not begin".into());
             }
         }
-        self.counts.governed = 1;
-        self.began = self.now;
+        self.oracle.counts.governed = 1;
+        self.schedule.began = self.schedule.now;
         self.plan_trouble();
         self.plan_decision();
     }
@@ -284,15 +286,15 @@ impl World {
             | Control::AgentMessage { at, incarnation, .. } => Some((*at, *incarnation)),
             _ => None,
         };
-        if let Some((at, _)) = agent.filter(|(at, _)| *at >= self.processes.len()) {
+        if let Some((at, _)) = agent.filter(|(at, _)| *at >= self.fleet.processes.len()) {
             return self.happen_to_stray(at, &what);
         }
         if let Some((at, incarnation)) = agent {
-            if self.alive(at, incarnation).is_none() {
+            if self.fleet.alive(at, incarnation).is_none() {
                 return;
             }
-            if self.is_paused(at) {
-                let until = self.processes[at].as_deref().map_or(self.now, Process::resumes_at);
+            if self.fleet.is_paused(at, self.schedule.now) {
+                let until = self.fleet.resumes_at(at, self.schedule.now);
                 return self.push_control_at(until, what);
             }
         }
@@ -320,7 +322,7 @@ impl World {
 
     /// Something for a coordinator. One that is stopped looks at it later.
     fn happen_at_host(&mut self, host: usize, reign: u64, what: Control) {
-        let now = self.now;
+        let now = self.schedule.now;
         let found = self.governed.as_mut().and_then(|g| g.hosts.get_mut(host));
         let Some(place) = found.filter(|place| place.reign == reign) else {
             return;
@@ -348,7 +350,7 @@ impl World {
 
     /// One event for a coordinator; what it has committed is looked at before anybody hears of it.
     fn coordinator_has(&mut self, host: usize, event: CoordinatorEvent<'_>) {
-        let now = self.now;
+        let now = self.schedule.now;
         let found = self.governed.as_mut().and_then(|g| g.hosts.get_mut(host));
         let Some(mut coordinator) = found.and_then(|place| place.coordinator.take()) else {
             return;

@@ -1,16 +1,17 @@
 //! Checks of large values at rest: each unit is the encoding of its body (B1), and no part is left of a value that is
 //! gone (B3).
 
-use crate::world::World;
+use crate::fleet::Fleet;
+use crate::swarm::Swarm;
 use paritas_base::configuration::Configuration;
 use paritas_base::{Position, StreamId};
 use paritas_protocol::large::{Content, Keeper, Layout, Part, PartId, Placement, Record, Writer};
 use paritas_protocol::{PositionParts, StreamOwner, UnitRef};
 use std::borrow::Cow;
 
-impl World {
+impl Fleet {
     /// B1: each unit of a large value, in memory or on a disk, is what its body gives when it is cut and coded again.
-    pub(crate) fn check_units(&self, configuration: &Configuration) -> Result<(), String> {
+    pub(crate) fn check_units(&self, swarm: &Swarm, configuration: &Configuration) -> Result<(), String> {
         for x in configuration.data_positions() {
             let stream = StreamId {
                 list: configuration.list,
@@ -26,15 +27,21 @@ impl World {
                     && alive.group == record.data_group
                     && owner.is_some_and(|owner| !owner.may_be_lost(configuration, record));
                 if is_judged {
-                    self.check_value(configuration, x, record)?;
+                    self.check_value(swarm, configuration, x, record)?;
                 }
             }
         }
         Ok(())
     }
 
-    fn check_value(&self, configuration: &Configuration, x: Position, record: &Record) -> Result<(), String> {
-        let positions = configuration.data + configuration.parity - self.swarm.logged;
+    fn check_value(
+        &self,
+        swarm: &Swarm,
+        configuration: &Configuration,
+        x: Position,
+        record: &Record,
+    ) -> Result<(), String> {
+        let positions = configuration.data + configuration.parity - swarm.logged;
         let placement = record.placement(positions).map_err(|error| format!("B1: {error}"))?;
         let group = record.data_group.bits();
         let layout = self.layout_of(record).ok_or("B1: a body of no length")?;

@@ -28,7 +28,7 @@ pub(crate) enum Action {
     Flush,
     /// KEYS: whether the key exists.
     List,
-    /// MGET of keys that have nothing to do with each other: for each key it is a GET, and as such in the history.
+    /// MGET of keys that have nothing to do with each other: for each key it is a GET of its own.
     GetEach,
     /// PARITAS.REDUNDANCY with the n-th class: the value stays. It is in no history.
     Class(u8),
@@ -55,6 +55,9 @@ pub(crate) struct Operation {
     pub(crate) action: Action,
     /// What was answered.
     pub(crate) outcome: Outcome,
+    /// The connection, and the number of the command on it: commands of one connection happen in their order. `None`:
+    /// it has no place in such an order.
+    pub(crate) place: Option<(u64, u64)>,
 }
 
 /// Most operations on one key that can be checked.
@@ -67,19 +70,36 @@ const VISITS_MAX: usize = 200_000;
 pub(crate) fn is_linearizable(history: &[Operation], evicts: bool) -> Option<bool> {
     let mut operations: Vec<Operation> = history
         .iter()
-        .filter(|o| !(o.outcome == Outcome::Unknown && matches!(o.action, Action::Get | Action::List)))
+        .filter(|o| {
+            !(o.outcome == Outcome::Unknown && matches!(o.action, Action::Get | Action::GetEach | Action::List))
+        })
         .copied()
         .collect();
     if operations.len() > OPERATIONS_MAX {
         return None;
     }
     operations.sort_by_key(|o| (o.begin, o.end));
+    let after = |later: &Operation| {
+        let is_before = |o: &Operation| match (o.place, later.place) {
+            (Some((conn, n)), Some((other, m))) => conn == other && n < m && o.outcome != Outcome::Unknown,
+            _ => false,
+        };
+        // Values that are read one by one may be newer than what a read behind them has seen (P14.16).
+        let is_before = |o: &Operation| {
+            let may_be_later = o.action == Action::GetEach && matches!(later.action, Action::Get | Action::GetEach);
+            is_before(o) && !may_be_later
+        };
+        let one = |(at, o): (usize, &Operation)| u128::from(is_before(o)) << at;
+        operations.iter().enumerate().map(one).fold(0, |all, bit| all | bit)
+    };
+    let after: Vec<u128> = operations.iter().map(after).collect();
     let mask = |wanted: fn(&Operation) -> bool| {
         let one = |(at, o): (usize, &Operation)| u128::from(wanted(o)) << at;
         operations.iter().enumerate().map(one).fold(0, |all, bit| all | bit)
     };
     let mut search = Search {
         operations: &operations,
+        after: &after,
         all: mask(|_| true),
         known: mask(|o| o.outcome != Outcome::Unknown),
         evicts,
@@ -95,6 +115,8 @@ pub(crate) fn is_linearizable(history: &[Operation], evicts: bool) -> Option<boo
 
 struct Search<'a> {
     operations: &'a [Operation],
+    /// For each operation those that must come before it.
+    after: &'a [u128],
     /// All operations as bits; `known` are those whose outcome is known.
     all: u128,
     known: u128,
@@ -142,14 +164,17 @@ impl Search<'_> {
             }
             bound = bound.min(self.operations[at].end);
         }
-        let operations = self.operations;
-        let next = |of: u128| bits(of).take_while(move |at| operations[*at].begin <= bound);
+        let (operations, after) = (self.operations, self.after);
+        let next = |of: u128| {
+            let begun = bits(of).take_while(move |at| operations[*at].begin <= bound);
+            begun.filter(move |at| after[*at] & !done == 0)
+        };
         // A read that can have its result now may come first: whatever follows has the same results. The same holds for
         // a DEL of a missing key. It does not hold for a write that changes nothing here, because another order may
         // need that write later.
         let is_idle = |at: &usize| {
             let operation = &operations[*at];
-            let reads = matches!(operation.action, Action::Get | Action::List)
+            let reads = matches!(operation.action, Action::Get | Action::GetEach | Action::List)
                 || (operation.action == Action::Delete && operation.outcome == Outcome::Done(Some(0)));
             let stays = |found| found == Some(state);
             reads && stays(self.before(operation, state)[0]) && stays(apply(*at, operation, state))
@@ -208,7 +233,7 @@ fn apply(at: usize, operation: &Operation, state: State) -> Option<State> {
     };
     let with = |value| State { value, ends_by: None };
     match operation.action {
-        Action::Get => expected(state.value).then_some(state),
+        Action::Get | Action::GetEach => expected(state.value).then_some(state),
         Action::List => expected(state.value.map(|_| 1)).then_some(state),
         Action::Set(value) => Some(with(Some(value))),
         Action::SetFor(value, _) => Some(State {
@@ -221,7 +246,7 @@ fn apply(at: usize, operation: &Operation, state: State) -> Option<State> {
             expected(value).then_some(State { value, ..state })
         }
         Action::Flush => Some(with(None)),
-        Action::Class(_) | Action::GetEach => Some(state),
+        Action::Class(_) => Some(state),
     }
 }
 
@@ -231,6 +256,7 @@ mod tests {
 
     fn op(begin: u64, end: u64, action: Action, outcome: Outcome) -> Operation {
         Operation {
+            place: None,
             begin: Time(begin),
             end: Time(end),
             action,
@@ -245,6 +271,23 @@ mod tests {
             op(2, 3, Action::Get, Outcome::Done(None)),
         ];
         assert_eq!(is_linearizable(&history, false), Some(false));
+    }
+
+    #[test]
+    fn commands_of_one_connection_happen_in_their_order() {
+        let of = |place, n| Operation {
+            place: Some((place, n)),
+            ..op(0, 9, Action::Get, Outcome::Done(Some(5)))
+        };
+        let set = |place, n| Operation {
+            action: Action::Set(5),
+            outcome: Outcome::Done(None),
+            ..of(place, n)
+        };
+        // All overlap. A read sees no write that its connection sent after it.
+        assert_eq!(is_linearizable(&[of(1, 1), set(1, 2)], false), Some(false));
+        assert_eq!(is_linearizable(&[set(1, 1), of(1, 2)], false), Some(true));
+        assert_eq!(is_linearizable(&[of(1, 1), set(2, 2)], false), Some(true));
     }
 
     #[test]

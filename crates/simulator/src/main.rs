@@ -5,6 +5,7 @@
 
 mod checks;
 mod client;
+mod committed;
 mod coordinator;
 mod digest;
 mod disks;
@@ -12,6 +13,7 @@ mod driver;
 mod events;
 mod exhaustive;
 mod faults;
+mod fleet;
 mod flips;
 mod forks;
 mod gauges;
@@ -22,8 +24,10 @@ mod linear;
 mod marks;
 mod moves;
 mod network;
+mod oracle;
 mod regressions;
 mod report;
+mod schedule;
 mod swarm;
 mod turns;
 mod workload;
@@ -190,11 +194,11 @@ struct Totals {
 
 impl Totals {
     fn add(&mut self, arguments: &Arguments, run: Run, world: &World) {
-        self.simulated_ns += u128::from(world.now.0);
-        self.counts.add(&world.counts);
-        self.marks.add(&world.marks);
-        self.sent.add_run(run.seed, &world.sent);
-        if let Some(what) = &world.violation {
+        self.simulated_ns += u128::from(world.schedule.now.0);
+        self.counts.add(&world.oracle.counts);
+        self.marks.add(&world.oracle.marks);
+        self.sent.add_run(run.seed, &world.network.sent);
+        if let Some(what) = &world.oracle.violation {
             self.violations += 1;
             say(&format!("seed {}: {what}", run.seed));
             say(&format!("  replay: {}", replay(arguments, run)));
@@ -224,9 +228,9 @@ fn simulate(arguments: &Arguments, count: u64, runs: impl Iterator<Item = Run>) 
         done += 1;
         let (world, instants) = simulate_one(arguments, run, None)?;
         totals.add(arguments, run, &world);
-        if arguments.twice && world.violation.is_none() {
+        if arguments.twice && world.oracle.violation.is_none() {
             let (again, _) = simulate_one(arguments, run, None)?;
-            if again.digest() != world.digest() {
+            if again.schedule.digest() != world.schedule.digest() {
                 totals.violations += 1;
                 say(&format!("seed {}: two runs differ", run.seed));
             }
@@ -349,10 +353,10 @@ fn simulate_one(arguments: &Arguments, run: Run, from: Option<&Instant>) -> Resu
     }
     let instants = forks::instants(run.seed, arguments.forks, Time(swarm.chaos.0));
     let mut world = World::new(run.seed, swarm, arguments.verbose, keep_identity);
-    world.sent = new_digest(arguments);
+    world.network.sent = new_digest(arguments);
     #[cfg(feature = "mutants")]
     {
-        world.blind_to.clone_from(&arguments.blind_to);
+        world.oracle.blind_to.clone_from(&arguments.blind_to);
     }
     let seen = match run.fork {
         None => world.run(&instants),

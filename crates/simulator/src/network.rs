@@ -1,8 +1,11 @@
-//! The network: links between processes, and the fate of the frames on them.
+//! The network: links between processes, the fate of the frames on them, and cuts of paths.
 
+use crate::digest::Digest;
 use crate::events::SimEvent;
-use crate::world::World;
-use paritas_base::{Incarnation, NodeId, Span, Time};
+use crate::fleet::Fleet;
+use crate::schedule::Schedule;
+use crate::swarm::Swarm;
+use paritas_base::{Incarnation, Map, NodeId, Span, Time, map};
 use paritas_protocol::{Channel, LinkId};
 use paritas_wire::peer;
 
@@ -11,14 +14,47 @@ const SPARE_MAX: usize = 4096;
 
 /// A link.
 #[derive(Debug)]
-pub(crate) struct Wire {
+struct Wire {
     /// The processes at its ends.
-    pub(crate) ends: [(usize, Incarnation); 2],
+    ends: [(usize, Incarnation); 2],
     /// When the last frame towards each end arrives. Frames keep their order unless one is allowed to overtake.
     last: [Time; 2],
 }
 
-impl World {
+pub(crate) struct Network {
+    links: Map<LinkId, Wire>,
+    /// The latest id of a link or of a client's connection.
+    latest_id: u64,
+    /// Paths on which nothing passes, and until when.
+    blocked: Map<(usize, usize), Time>,
+    /// Processes that are cut off from the coordinator, and until when.
+    cut_off: (Vec<usize>, Time),
+    /// The memory of frames that have arrived, for the next ones.
+    spare_frames: Vec<Vec<u8>>,
+    /// Every frame and every reply that was sent, in order (`--digest`).
+    pub(crate) sent: Digest,
+}
+
+impl Network {
+    pub(crate) fn new() -> Self {
+        Self {
+            links: map(),
+            latest_id: 0,
+            blocked: map(),
+            cut_off: (Vec::new(), Time(0)),
+            spare_frames: Vec::new(),
+            sent: Digest::default(),
+        }
+    }
+
+    /// An id that no link and no client's connection has had.
+    pub(crate) fn new_id(&mut self) -> u64 {
+        self.latest_id += 1;
+        self.latest_id
+    }
+
+    // --- links ---------------------------------------------------------------------------------------------------
+
     pub(crate) fn end_of(&self, link: LinkId, at: usize) -> Option<Incarnation> {
         self.links
             .get(&link)?
@@ -28,34 +64,35 @@ impl World {
             .map(|(_, incarnation)| *incarnation)
     }
 
-    pub(crate) fn delay(&mut self) -> Span {
-        let usual = Span(self.random.between(20_000, self.swarm.delay_max.0.max(20_001)));
-        if !self.healing && self.random.chance(self.swarm.slow) {
-            Span(usual.0 * self.random.between(2, 20))
-        } else {
-            usual
-        }
+    /// The process at the other end of a link.
+    pub(crate) fn other_end(&self, link: LinkId, at: usize) -> Option<(usize, Incarnation)> {
+        let ends = self.links.get(&link)?.ends;
+        ends.into_iter().find(|(other, _)| *other != at)
     }
 
-    /// Additional delay of frames from and to a lagging member.
-    fn lag(&self, from: usize, to: usize) -> Span {
-        let lags = |(node, _): &(u16, Span)| !self.healing && [from, to].contains(&usize::from(*node));
-        self.swarm.lag.filter(lags).map_or(Span(0), |(_, by)| by)
+    /// All links, in the order of their ids.
+    pub(crate) fn links(&self) -> Vec<LinkId> {
+        let mut links: Vec<LinkId> = self.links.keys().copied().collect();
+        links.sort();
+        links
     }
 
-    fn is_blocked(&self, from: usize, to: usize) -> bool {
-        self.blocked.get(&(from, to)).is_some_and(|until| *until > self.now)
-    }
-
-    pub(crate) fn dial(&mut self, at: usize, incarnation: Incarnation, node: NodeId, channel: Channel) {
+    /// A process dials another; `target` is the incarnation that runs there.
+    pub(crate) fn dial(
+        &mut self,
+        schedule: &mut Schedule,
+        swarm: &Swarm,
+        (at, incarnation): (usize, Incarnation),
+        (node, target): (NodeId, Option<Incarnation>),
+        channel: Channel,
+    ) {
         let to = usize::from(node.0);
-        let delay = self.delay();
-        let target = self.processes.get(to).and_then(Option::as_ref).map(|p| p.incarnation);
-        let open = !self.is_blocked(at, to) && !self.is_blocked(to, at);
+        let delay = schedule.delay(swarm);
+        let now = schedule.now;
+        let open = !self.is_blocked(now, at, to) && !self.is_blocked(now, to, at);
         match target.filter(|_| open) {
             Some(other) => {
-                self.next_id += 1;
-                let link = LinkId(self.next_id);
+                let link = LinkId(self.new_id());
                 self.links.insert(
                     link,
                     Wire {
@@ -63,7 +100,7 @@ impl World {
                         last: [Time(0); 2],
                     },
                 );
-                self.push(
+                schedule.push(
                     delay,
                     SimEvent::LinkUp {
                         link,
@@ -71,7 +108,7 @@ impl World {
                         dialed: None,
                     },
                 );
-                self.push(
+                schedule.push(
                     delay,
                     SimEvent::LinkUp {
                         link,
@@ -80,7 +117,7 @@ impl World {
                     },
                 );
             }
-            None => self.push(
+            None => schedule.push(
                 delay,
                 SimEvent::DialFailed {
                     at,
@@ -92,42 +129,78 @@ impl World {
         }
     }
 
-    pub(crate) fn send_frames(&mut self, from: usize, link: LinkId, mut bytes: &[u8]) {
+    pub(crate) fn break_link(&mut self, schedule: &mut Schedule, swarm: &Swarm, fleet: &Fleet, link: LinkId) {
+        let Some(wire) = self.links.remove(&link) else { return };
+        for (at, incarnation) in wire.ends {
+            if fleet.incarnation(at).is_none_or(|present| present == incarnation) {
+                let delay = schedule.delay(swarm);
+                schedule.push(delay, SimEvent::LinkDown { link, at });
+            }
+        }
+    }
+
+    /// A process has ended: its links break.
+    pub(crate) fn break_links_of(
+        &mut self,
+        schedule: &mut Schedule,
+        swarm: &Swarm,
+        fleet: &Fleet,
+        end: (usize, Incarnation),
+    ) {
+        let of_process = self.links.iter().filter(|(_, wire)| wire.ends.contains(&end));
+        let mut links: Vec<LinkId> = of_process.map(|(link, _)| *link).collect();
+        links.sort();
+        for link in links {
+            self.break_link(schedule, swarm, fleet, link);
+        }
+    }
+
+    // --- frames --------------------------------------------------------------------------------------------------
+
+    pub(crate) fn send_frames(
+        &mut self,
+        schedule: &mut Schedule,
+        swarm: &Swarm,
+        fleet: &Fleet,
+        from: usize,
+        link: LinkId,
+        mut bytes: &[u8],
+    ) {
         while let Ok(Some(length)) = peer::split(bytes) {
             let (frame, rest) = bytes.split_at(length);
             bytes = rest;
             let Some(wire) = self.links.get(&link) else { return };
             let to_end = usize::from(wire.ends[0].0 == from);
             let (to, _) = wire.ends[to_end];
-            self.sent.add([self.now.0, from as u64, to as u64], frame);
+            self.sent.add([schedule.now.0, from as u64, to as u64], frame);
             // A handshake is lost only with its link, and a command is never duplicated, because TCP ensures this.
             let kind = frame.get(8).copied().unwrap_or_default();
             let hello = kind == peer::kind::HELLO;
             let front = [peer::kind::FORWARD, peer::kind::REPLY, peer::kind::LONG_REPLY];
             let once = hello || front.contains(&kind);
-            let blocked = self.is_blocked(from, to);
+            let blocked = self.is_blocked(schedule.now, from, to);
             if blocked && hello {
-                self.break_link(link);
+                self.break_link(schedule, swarm, fleet, link);
                 return;
             }
-            if blocked || (!self.healing && !hello && self.random.chance(self.swarm.drop)) {
-                self.log(|| format!("lost: n{from} -> n{to}, kind {kind}"));
+            if blocked || (!schedule.healing && !hello && schedule.random.chance(swarm.drop)) {
+                schedule.log(|| format!("lost: n{from} -> n{to}, kind {kind}"));
                 continue;
             }
-            let copies = if !once && !self.healing && self.random.chance(self.swarm.duplicate) {
+            let copies = if !once && !schedule.healing && schedule.random.chance(swarm.duplicate) {
                 2
             } else {
                 1
             };
             for copy in 0..copies {
-                let mut delay = self.delay() + self.lag(from, to);
-                let mut overtakes = !once && !self.healing && self.random.chance(self.swarm.reorder);
-                if copy > 0 && self.random.chance(300_000) {
+                let mut delay = schedule.delay(swarm) + lag(schedule, swarm, from, to);
+                let mut overtakes = !once && !schedule.healing && schedule.random.chance(swarm.reorder);
+                if copy > 0 && schedule.random.chance(300_000) {
                     // A late duplicate: its contents may long be outdated.
-                    delay = delay + Span(self.random.below(150_000_000));
+                    delay = delay + Span(schedule.random.below(150_000_000));
                     overtakes = true;
                 }
-                let mut arrives = self.now + delay;
+                let mut arrives = schedule.now + delay;
                 if let Some(wire) = self.links.get_mut(&link)
                     && !overtakes
                 {
@@ -137,7 +210,7 @@ impl World {
                 let mut bytes = self.spare_frames.pop().unwrap_or_default();
                 bytes.clear();
                 bytes.extend_from_slice(frame);
-                self.push_at(arrives, SimEvent::Frame { link, at: to, bytes });
+                schedule.push_at(arrives, SimEvent::Frame { link, at: to, bytes });
             }
         }
     }
@@ -149,13 +222,47 @@ impl World {
         }
     }
 
-    pub(crate) fn break_link(&mut self, link: LinkId) {
-        let Some(wire) = self.links.remove(&link) else { return };
-        for (at, incarnation) in wire.ends {
-            if self.processes[at].as_ref().is_none_or(|p| p.incarnation == incarnation) {
-                let delay = self.delay();
-                self.push(delay, SimEvent::LinkDown { link, at });
+    // --- cuts ----------------------------------------------------------------------------------------------------
+
+    fn is_blocked(&self, now: Time, from: usize, to: usize) -> bool {
+        self.blocked.get(&(from, to)).is_some_and(|until| *until > now)
+    }
+
+    /// Nothing passes on this path until the given time.
+    pub(crate) fn block(&mut self, from: usize, to: usize, until: Time) {
+        self.blocked.insert((from, to), until);
+    }
+
+    /// Cuts these of `count` processes off from all others and from the coordinator.
+    pub(crate) fn cut_off(&mut self, count: usize, side: Vec<usize>, until: Time) {
+        for a in 0..count {
+            for b in (0..a).filter(|b| side.contains(&a) != side.contains(b)) {
+                self.block(a, b, until);
+                self.block(b, a, until);
             }
         }
+        self.cut_off = (side, until);
     }
+
+    /// Whether the coordinator cannot reach a process.
+    pub(crate) fn is_cut_off(&self, now: Time, at: usize) -> bool {
+        now < self.cut_off.1 && self.cut_off.0.contains(&at)
+    }
+
+    /// When the coordinator can reach the processes again that are cut off.
+    pub(crate) fn cut_off_until(&self) -> Time {
+        self.cut_off.1
+    }
+
+    /// Ends all cuts.
+    pub(crate) fn heal(&mut self, now: Time) {
+        self.blocked.clear();
+        self.cut_off.1 = now;
+    }
+}
+
+/// Additional delay of frames from and to a lagging member.
+fn lag(schedule: &Schedule, swarm: &Swarm, from: usize, to: usize) -> Span {
+    let lags = |(node, _): &(u16, Span)| !schedule.healing && [from, to].contains(&usize::from(*node));
+    swarm.lag.filter(lags).map_or(Span(0), |(_, by)| by)
 }

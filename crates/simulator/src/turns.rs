@@ -13,56 +13,46 @@ use paritas_wire::peer;
 
 impl World {
     pub(crate) fn start(&mut self, at: usize) {
-        if self.processes[at].is_some() {
+        if self.fleet.processes[at].is_some() {
             return;
         }
-        if self.now > Time(0) && !self.keep_identity {
-            self.records[at].incarnation = Incarnation(self.random.next_u64());
+        if self.schedule.now > Time(0) && !self.fleet.keep_identity {
+            self.fleet.records[at].incarnation = Incarnation(self.schedule.random.next_u64());
         }
-        self.records[at].state = NodeState::Up;
+        self.fleet.records[at].state = NodeState::Up;
         let identity = Identity {
-            node: self.records[at].id,
-            incarnation: self.records[at].incarnation,
-            cluster: self.cluster.clone(),
-            seed: self.random.next_u64(),
+            node: self.fleet.records[at].id,
+            incarnation: self.fleet.records[at].incarnation,
+            cluster: self.committed.cluster.clone(),
+            seed: self.schedule.random.next_u64(),
             maxmemory_bytes: self.swarm.maxmemory_bytes,
         };
         let node = Node::new(identity, self.swarm.parameters.clone());
-        let rate = 1_000_000 + self.random.between(0, 2 * self.swarm.drift_ppm) - self.swarm.drift_ppm;
-        let offset = self.random.below(1 << 40);
-        let wall_ms = self.random.below(WALL_SKEW.as_ms() + 1);
+        let rate = 1_000_000 + self.schedule.random.between(0, 2 * self.swarm.drift_ppm) - self.swarm.drift_ppm;
+        let offset = self.schedule.random.below(1 << 40);
+        let wall_ms = self.schedule.random.below(WALL_SKEW.as_ms() + 1);
         // Boxed: it is moved in every turn (`flush`), and a node is large.
         let mut process = Box::new(Process::new(node, rate, offset, wall_ms));
-        if let (Some(disk), Some(settings)) = (self.disks[at].take(), self.swarm.disk) {
-            let clock = process.clock(self.now);
+        if let (Some(disk), Some(settings)) = (self.fleet.disks[at].take(), self.swarm.disk) {
+            let clock = process.clock(self.schedule.now);
             let log = disk.open(settings, process.incarnation);
             process.node.replica_mut().set_log(log, clock.mono);
             process.disk = Some(disk);
         }
-        self.processes[at] = Some(process);
-        self.log(|| format!("n{at} starts"));
+        self.fleet.processes[at] = Some(process);
+        self.schedule.log(|| format!("n{at} starts"));
         if self.governed.is_some() {
             return self.start_seat(at);
         }
-        for other in 0..self.processes.len() {
-            let delay = self.delay();
-            self.push(delay, SimEvent::Nodes { at: other });
+        for other in 0..self.fleet.processes.len() {
+            let delay = self.schedule.delay(&self.swarm);
+            self.schedule.push(delay, SimEvent::Nodes { at: other });
         }
-        for list in self.lists() {
-            let configuration = Box::new(self.configuration(list).clone());
-            let delay = self.delay();
-            self.push(delay, SimEvent::Push { at, configuration });
+        for list in self.committed.lists() {
+            let configuration = Box::new(self.committed.configuration(list).clone());
+            let delay = self.schedule.delay(&self.swarm);
+            self.schedule.push(delay, SimEvent::Push { at, configuration });
         }
-    }
-
-    pub(crate) fn alive(&mut self, at: usize, incarnation: Incarnation) -> Option<&mut Process> {
-        self.processes[at]
-            .as_deref_mut()
-            .filter(|p| p.incarnation == incarnation)
-    }
-
-    pub(crate) fn is_paused(&self, at: usize) -> bool {
-        self.processes[at].as_ref().is_some_and(|p| p.paused_until > self.now)
     }
 
     /// Gives a process one event. If the process is stopped, the event waits.
@@ -73,25 +63,29 @@ impl World {
         event: Event<'_>,
         again: impl FnOnce() -> SimEvent,
     ) {
-        let now = self.now;
-        let Some(process) = self.processes[at].as_mut().filter(|p| p.incarnation == incarnation) else {
+        let now = self.schedule.now;
+        let Some(process) = self.fleet.processes[at]
+            .as_mut()
+            .filter(|p| p.incarnation == incarnation)
+        else {
             return;
         };
         if process.paused_until > now {
             let until = process.resumes_at();
-            self.push_at(until, again());
+            self.schedule.push_at(until, again());
             return;
         }
-        if self.verbose {
+        if self.schedule.verbose {
             let text = match &event {
                 Event::Frame { bytes, .. } => peer::decode(bytes)
                     .map_or_else(|e| e.to_string(), |(h, m)| format!("{} e{} {m:?}", h.stream, h.epoch.0)),
                 Event::Configuration(c) => describe(c),
                 other => format!("{other:?}"),
             };
-            self.log(|| format!("n{at} <- {}", text.chars().take(400).collect::<String>()));
+            self.schedule
+                .log(|| format!("n{at} <- {}", text.chars().take(400).collect::<String>()));
         }
-        let Some(process) = self.processes[at].as_mut() else {
+        let Some(process) = self.fleet.processes[at].as_mut() else {
             return;
         };
         let clock = process.clock(now);
@@ -101,39 +95,40 @@ impl World {
         if process.turn_open {
             return;
         }
-        if !self.healing && self.random.chance(self.swarm.batch) {
-            let wait = Span(self.random.below(400_000));
-            if let Some(process) = self.processes[at].as_mut() {
+        if !self.schedule.healing && self.schedule.random.chance(self.swarm.batch) {
+            let wait = Span(self.schedule.random.below(400_000));
+            if let Some(process) = self.fleet.processes[at].as_mut() {
                 process.turn_open = true;
             }
-            self.push(wait, SimEvent::TurnEnd(at, incarnation));
+            self.schedule.push(wait, SimEvent::TurnEnd(at, incarnation));
             return;
         }
         self.end_turn(at, incarnation);
     }
 
     pub(crate) fn end_turn(&mut self, at: usize, incarnation: Incarnation) {
-        let now = self.now;
-        let Some(process) = self.processes[at].as_mut() else {
+        let now = self.schedule.now;
+        let Some(process) = self.fleet.processes[at].as_mut() else {
             return;
         };
         process.turn_open = false;
         let clock = process.clock(now);
         process.on(clock, Event::TurnEnd);
-        self.forget_flip(at);
+        self.oracle.forget_flip(&self.fleet, at);
         self.feed_resumed(at);
         self.after_turn(at);
-        let Some(process) = self.processes[at].as_mut() else {
+        let Some(process) = self.fleet.processes[at].as_mut() else {
             return;
         };
         // The process may be stopped between the machine's turn and the driver's writes.
-        if !self.healing && self.swarm.pause_every.0 > 0 && self.random.chance(2_000) {
-            let pause = Span(self.random.below(3 * self.swarm.parameters.lease.0));
+        if !self.schedule.healing && self.swarm.pause_every.0 > 0 && self.schedule.random.chance(2_000) {
+            let pause = Span(self.schedule.random.below(3 * self.swarm.parameters.lease.0));
             (process.paused_until, process.stopped_at) = (now + pause, None);
             process.unflushed = true;
-            self.counts.pauses += 1;
-            self.log(|| format!("n{at} pauses before writing for {} ms", pause.as_ms()));
-            self.push(pause, SimEvent::Flush(at, incarnation));
+            self.oracle.counts.pauses += 1;
+            self.schedule
+                .log(|| format!("n{at} pauses before writing for {} ms", pause.as_ms()));
+            self.schedule.push(pause, SimEvent::Flush(at, incarnation));
         } else {
             self.flush(at);
         }
@@ -141,53 +136,33 @@ impl World {
 
     /// Processes the input of clients whose stall has ended, in this turn or soon after.
     fn feed_resumed(&mut self, at: usize) {
-        let now = self.now;
+        let now = self.schedule.now;
         for _ in 0..4 {
-            if !self.feed(at, now) {
+            if !self.fleet.feed(at, now, now) {
                 return;
             }
-            if let Some(process) = self.processes[at].as_mut() {
+            if let Some(process) = self.fleet.processes[at].as_mut() {
                 process.on(process.clock(now), Event::TurnEnd);
             }
         }
-        let Some(process) = self.processes[at].as_mut() else {
+        let Some(process) = self.fleet.processes[at].as_mut() else {
             return;
         };
         if !process.ready_inputs().is_empty() {
             let soon = now + Span::from_us(50);
             process.timer_at = Some(soon);
             let incarnation = process.incarnation;
-            self.push_at(soon, SimEvent::Timer(at, incarnation));
+            self.schedule.push_at(soon, SimEvent::Timer(at, incarnation));
         }
-    }
-
-    /// Gives a process the input of its clients, under the clock that it read at `clock_read_at`. Returns false if
-    /// there is none.
-    pub(crate) fn feed(&mut self, at: usize, clock_read_at: Time) -> bool {
-        let now = self.now;
-        let Some(process) = self.processes[at].as_mut() else {
-            return false;
-        };
-        let ready = process.ready_inputs();
-        let clock = process.clock_of(clock_read_at, now);
-        for conn in &ready {
-            let input = process.inputs.get(conn).cloned().unwrap_or_default();
-            let (conn, bytes) = (*conn, input.as_slice());
-            process.on(clock, Event::Client { conn, bytes });
-            if let (Some(buffer), Some(input)) = (process.out.clients.get_mut(&conn), process.inputs.get_mut(&conn)) {
-                input.drain(..core::mem::take(&mut buffer.consumed));
-            }
-        }
-        !ready.is_empty()
     }
 
     /// Writes a process's output as the driver does, after reading its clock again.
     pub(crate) fn flush(&mut self, at: usize) {
-        let Some(mut process) = self.processes[at].take() else {
+        let Some(mut process) = self.fleet.processes[at].take() else {
             return;
         };
         process.unflushed = false;
-        let fresh = process.clock(self.now).mono;
+        let fresh = process.clock(self.schedule.now).mono;
         let links = process.out.take_ready_links();
         for link in &links {
             let link = *link;
@@ -197,11 +172,14 @@ impl World {
             let mut bytes = core::mem::take(&mut buffer.bytes);
             if buffer.deadline.take().is_some_and(|d| fresh >= d) {
                 process.out.forget(link);
-                self.log(|| format!("n{at}: output for {link:?} is past its deadline"));
-                self.break_link(link);
+                self.schedule
+                    .log(|| format!("n{at}: output for {link:?} is past its deadline"));
+                self.network
+                    .break_link(&mut self.schedule, &self.swarm, &self.fleet, link);
                 continue;
             }
-            self.send_frames(at, link, &bytes);
+            self.network
+                .send_frames(&mut self.schedule, &self.swarm, &self.fleet, at, link, &bytes);
             bytes.clear();
             buffer.bytes = bytes;
         }
@@ -212,16 +190,18 @@ impl World {
                 continue;
             };
             let client = self
+                .workload
                 .clients
                 .iter()
                 .position(|c| c.conn.is_some_and(|(_, _, id)| id == conn));
             if buffer.deadline.take().is_some_and(|d| fresh >= d) || client.is_none() {
                 process.out.clients.remove(&conn);
                 process.inputs.remove(&conn);
-                let clock = process.clock(self.now);
+                let clock = process.clock(self.schedule.now);
                 process.on(clock, Event::ClientDown { conn });
                 if let Some(client) = client {
-                    self.push(Span::from_us(200), SimEvent::ClientLost { client, conn });
+                    self.schedule
+                        .push(Span::from_us(200), SimEvent::ClientLost { client, conn });
                 }
                 continue;
             }
@@ -232,22 +212,28 @@ impl World {
             let bytes: Vec<u8> = buffer.bytes.drain(..released).collect();
             let close = buffer.close;
             let Some(client) = client else { continue };
-            let delay = self.delay();
-            let arrives = (self.now + delay).max(self.clients[client].last + Span(1));
-            self.clients[client].last = arrives;
+            let delay = self.schedule.delay(&self.swarm);
+            let arrives = (self.schedule.now + delay).max(self.workload.clients[client].last + Span(1));
+            self.workload.clients[client].last = arrives;
             if !bytes.is_empty() {
-                self.sent.add([self.now.0, at as u64, conn.0], &bytes);
-                self.push_at(arrives, SimEvent::ClientReads { client, conn, bytes });
+                self.network.sent.add([self.schedule.now.0, at as u64, conn.0], &bytes);
+                self.schedule
+                    .push_at(arrives, SimEvent::ClientReads { client, conn, bytes });
             }
             if close {
-                self.push_at(arrives + Span(1), SimEvent::ClientLost { client, conn });
+                self.schedule
+                    .push_at(arrives + Span(1), SimEvent::ClientLost { client, conn });
             }
         }
         for link in core::mem::take(&mut process.out.closed) {
-            self.break_link(link);
+            self.network
+                .break_link(&mut self.schedule, &self.swarm, &self.fleet, link);
         }
         for (node, channel) in core::mem::take(&mut process.out.dials) {
-            self.dial(at, process.incarnation, node, channel);
+            let target = self.fleet.incarnation(usize::from(node.0));
+            let from = (at, process.incarnation);
+            self.network
+                .dial(&mut self.schedule, &self.swarm, from, (node, target), channel);
         }
         for proposal in core::mem::take(&mut process.out.proposals) {
             if self.governed.is_some() {
@@ -260,13 +246,13 @@ impl World {
             self.violate(format!("n{at} halts: {reason}"));
         }
         if let Some(local) = process.node.next_deadline() {
-            let due = process.true_time(local).max(self.now + Span(1_000));
+            let due = process.true_time(local).max(self.schedule.now + Span(1_000));
             if process.timer_at.is_none_or(|t| due < t) {
                 process.timer_at = Some(due);
-                self.push_at(due, SimEvent::Timer(at, process.incarnation));
+                self.schedule.push_at(due, SimEvent::Timer(at, process.incarnation));
             }
         }
-        self.processes[at] = Some(process);
-        self.begin_disk_work(at);
+        self.fleet.processes[at] = Some(process);
+        self.fleet.begin_disk_work(&mut self.schedule, &self.swarm, at);
     }
 }

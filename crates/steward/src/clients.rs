@@ -1,6 +1,7 @@
 //! Clients' connections. Each has at most one command without an answer, and one answer that is not yet sent; what it
 //! sends meanwhile waits in its socket. So what a client can make this process hold is bounded.
 
+use crate::password::{Gate, Password, gate};
 use mio::event::Event;
 use mio::net::{TcpListener, TcpStream};
 use mio::{Interest, Registry, Token};
@@ -18,6 +19,8 @@ const LIMITS: Limits = Limits {
     request_bytes_max: 8 << 20,
     authenticated: true,
 };
+/// Limits of a command of a client that has not given the password.
+const LIMITS_OUTSIDE: Limits = Limits::UNAUTHENTICATED;
 /// Most bytes that all clients together have sent and that wait for the rest of their command.
 const INPUT_ALL_MAX: usize = 64 << 20;
 /// Most commands of one client in a turn.
@@ -27,10 +30,17 @@ const READ_BYTES: usize = 16 << 10;
 const ACCEPTS_MAX: usize = 64;
 /// A connection on which nothing happened for this long is closed.
 const IDLE: Span = Span::from_secs(600);
+/// The same without the password.
+const IDLE_OUTSIDE: Span = Span::from_secs(60);
+/// At most one warning of a wrong password in this time.
+const WARN_EVERY: Span = Span::from_secs(10);
 const SWEEP: Span = Span::from_secs(30);
 
 /// Runs a command of a client. Appends the answer and returns true, or returns false if the answer comes later.
 type Run<'a> = &'a mut dyn FnMut(usize, &[&[u8]], &mut Vec<u8>) -> bool;
+
+/// The same of one client, who may give the password by it.
+type Gated<'a> = &'a mut dyn FnMut(&mut bool, &[&[u8]], &mut Vec<u8>) -> bool;
 
 /// Where a client is after a turn.
 enum Outcome {
@@ -51,6 +61,8 @@ struct Client {
     written: usize,
     /// A command waits for its answer.
     busy: bool,
+    /// It has given the password, or needs none.
+    is_in: bool,
     /// To be closed when the output is sent.
     closing: bool,
     active: Time,
@@ -62,6 +74,12 @@ pub(crate) struct Clients {
     /// Ids are never used again, so a late answer cannot go to another client.
     next_id: usize,
     count_max: usize,
+    refused_count: u64,
+    password: Option<Password>,
+    /// Commands without the password, and wrong passwords.
+    denied_count: u64,
+    /// Denials were logged when there were so many, and then.
+    denied_logged: (u64, Time),
     input_bytes: usize,
     /// Clients that may have more to do than one turn takes.
     again: BTreeSet<usize>,
@@ -70,15 +88,34 @@ pub(crate) struct Clients {
 
 impl Clients {
     /// Ids begin at `first`; smaller ones are the process's other tokens.
-    pub(crate) fn new(first: usize, count_max: usize) -> Self {
+    pub(crate) fn new(first: usize, count_max: usize, password: Option<Password>) -> Self {
         Self {
             clients: BTreeMap::new(),
             next_id: first,
             count_max,
+            refused_count: 0,
+            password,
+            denied_count: 0,
+            denied_logged: (0, Time(0)),
             input_bytes: 0,
             again: BTreeSet::new(),
             next_sweep: Time(0),
         }
+    }
+
+    /// Number of connections.
+    pub(crate) fn count(&self) -> usize {
+        self.clients.len()
+    }
+
+    /// Number of connections that were refused.
+    pub(crate) fn refused_count(&self) -> u64 {
+        self.refused_count
+    }
+
+    /// Number of commands without the password, and of wrong passwords.
+    pub(crate) fn denied_count(&self) -> u64 {
+        self.denied_count
     }
 
     /// Takes connections. Returns whether more may wait.
@@ -95,6 +132,7 @@ impl Clients {
                 }
             };
             if self.clients.len() >= self.count_max {
+                self.refused_count += 1;
                 // The kernel takes so short a text at once.
                 let _ = stream.write(b"-ERR max number of clients reached: raise clients_max of the steward\r\n");
                 continue;
@@ -117,6 +155,7 @@ impl Clients {
                     output: Vec::new(),
                     written: 0,
                     busy: false,
+                    is_in: self.password.is_none(),
                     closing: false,
                     active: now,
                 },
@@ -146,8 +185,20 @@ impl Clients {
         };
         client.active = now;
         let before = client.input.len();
-        let room = INPUT_ALL_MAX.saturating_sub(self.input_bytes - before);
-        let outcome = client.work(id, room, run);
+        // Clients without the password leave half of it to the others.
+        let input_max = INPUT_ALL_MAX / if client.is_in { 1 } else { 2 };
+        let room = input_max.saturating_sub(self.input_bytes - before);
+        let (password, denied_count) = (self.password.as_ref(), &mut self.denied_count);
+        // What the client asks before it has given the password is answered here.
+        let mut gated = |is_in: &mut bool, words: &[&[u8]], out: &mut Vec<u8>| match gate(out, words, password, is_in) {
+            Gate::Open => run(id, words, out),
+            Gate::Answered => true,
+            Gate::Denied => {
+                *denied_count += 1;
+                true
+            }
+        };
+        let outcome = client.work(room, &mut gated);
         self.input_bytes = self.input_bytes - before + client.input.len();
         match outcome {
             Outcome::Waits => {}
@@ -177,13 +228,25 @@ impl Clients {
         }
     }
 
-    /// Closes connections on which nothing happens.
+    /// Closes connections on which nothing happens, and logs denials.
     pub(crate) fn sweep(&mut self, now: Time) {
+        let (logged, at) = self.denied_logged;
+        if self.denied_count > logged && now - at >= WARN_EVERY {
+            let count = self.denied_count - logged;
+            tracing::warn!(
+                count,
+                "commands without the password of password_file, or with a wrong one, are refused"
+            );
+            self.denied_logged = (self.denied_count, now);
+        }
         if now < self.next_sweep {
             return;
         }
         self.next_sweep = now + SWEEP;
-        let idle = self.clients.iter().filter(|(_, client)| now - client.active > IDLE);
+        let idle = self.clients.iter().filter(|(_, client)| {
+            let longest = if client.is_in { IDLE } else { IDLE_OUTSIDE };
+            now - client.active > longest
+        });
         let idle: Vec<usize> = idle.map(|(id, _)| *id).collect();
         for id in idle {
             self.close(id);
@@ -193,7 +256,7 @@ impl Clients {
 
 impl Client {
     /// Sends, runs and reads until the sockets or an answer must be waited for.
-    fn work(&mut self, id: usize, room: usize, run: Run<'_>) -> Outcome {
+    fn work(&mut self, room: usize, run: Gated<'_>) -> Outcome {
         for _ in 0..COMMANDS_MAX {
             match self.flush() {
                 Ok(true) => {}
@@ -207,7 +270,7 @@ impl Client {
                 // Nothing more is read: mio reports only new bytes, so the answer continues here.
                 return Outcome::Waits;
             }
-            if self.run_one(id, run) {
+            if self.run_one(run) {
                 continue;
             }
             let held = self.input.len();
@@ -237,17 +300,18 @@ impl Client {
     }
 
     /// Runs the first command of the input, if it is whole.
-    fn run_one(&mut self, id: usize, run: Run<'_>) -> bool {
+    fn run_one(&mut self, run: Gated<'_>) -> bool {
+        let limits = if self.is_in { &LIMITS } else { &LIMITS_OUTSIDE };
         let decoded = match self.partial {
-            true => decode_more(&self.input, &LIMITS, &mut self.args),
-            false => decode(&self.input, &LIMITS, &mut self.args),
+            true => decode_more(&self.input, limits, &mut self.args),
+            false => decode(&self.input, limits, &mut self.args),
         };
         match decoded {
             Ok(Decoded::Complete { consumed }) => {
                 self.partial = false;
                 let words: Vec<&[u8]> = self.args.list(&self.input).iter().collect();
                 if !words.is_empty() {
-                    self.busy = !run(id, &words, &mut self.output);
+                    self.busy = !run(&mut self.is_in, &words, &mut self.output);
                 }
                 self.input.drain(..consumed);
                 true

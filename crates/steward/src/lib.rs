@@ -7,11 +7,14 @@
 //!                      ▼ │ bounded queue, waker
 //!                     work-NS  one for each mount: records and parity keys in the cache store, in order
 //!                     lease-NS one for each mount: asks every second whose the lease is
+//!                     metrics  if there is one: HTTP; asks main for the figures, at most once a second
 //! ```
 
 mod clients;
 mod link;
+mod metrics;
 mod mount;
+mod password;
 mod process;
 mod replies;
 mod settings;

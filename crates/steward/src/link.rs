@@ -3,6 +3,8 @@
 //! *work* carries out what the machine asks, in order. *lease* has a connection of its own, so that a long deletion
 //! cannot cost the lease. While the store is away everything fails at once; it is tried again every half second.
 
+use crate::password::Password;
+use crate::settings::MountSettings;
 use mio::Waker;
 use paritas_base::{Span, Time};
 use paritas_files::File;
@@ -15,6 +17,7 @@ use paritas_node::{Connection, Failure};
 use paritas_wire::command::slot;
 use paritas_wire::resp::Value;
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
@@ -92,18 +95,22 @@ impl Home {
 
 impl Link {
     /// Starts the threads. `me` is the steward's name for the lease.
-    pub(crate) fn start(name: &str, cache: &str, me: &str, home: Home) -> Result<Self, Failure> {
+    pub(crate) fn start(name: &str, settings: &MountSettings, me: &str, home: Home) -> Result<Self, Failure> {
+        if let Some(file) = &settings.cache_password_file {
+            let found = Password::read_first(file);
+            found.map_err(|why| Failure(format!("cache_password_file of mount {name}: {why}")))?;
+        }
         let (work, asked) = sync_channel(QUEUE_MAX);
         let (ending, ended) = channel();
         let leads = Arc::new(AtomicBool::new(false));
         let failed = |error: std::io::Error| Failure(format!("no thread for mount {name}: {error}"));
-        let store = Store::new(name, cache, TIMEOUT);
+        let store = Store::new(name, settings, TIMEOUT);
         let to = home.clone();
         std::thread::Builder::new()
             .name(format!("work-{name}"))
             .spawn(move || run_work(store, &asked, &to))
             .map_err(failed)?;
-        let store = Store::new(name, cache, LEASE_TIMEOUT);
+        let store = Store::new(name, settings, LEASE_TIMEOUT);
         let (me, flag) = (me.to_owned(), Arc::clone(&leads));
         let lease = std::thread::Builder::new()
             .name(format!("lease-{name}"))
@@ -140,6 +147,7 @@ impl Link {
 struct Store {
     name: String,
     address: String,
+    password_file: Option<PathBuf>,
     timeout: Duration,
     connection: Option<Connection>,
     /// When the last attempt to connect failed, and why.
@@ -147,10 +155,11 @@ struct Store {
 }
 
 impl Store {
-    fn new(name: &str, address: &str, timeout: Duration) -> Self {
+    fn new(name: &str, settings: &MountSettings, timeout: Duration) -> Self {
         Self {
             name: name.to_owned(),
-            address: address.to_owned(),
+            address: settings.cache.clone(),
+            password_file: settings.cache_password_file.clone(),
             timeout,
             connection: None,
             failed: None,
@@ -168,6 +177,13 @@ impl Store {
             }
             for _ in chunk {
                 match connection.reply() {
+                    Ok(Value::Error(why)) if why.starts_with("NOAUTH") => {
+                        self.connection = None;
+                        let (name, address) = (&self.name, &self.address);
+                        return Err(format!(
+                            "{address} needs a password: set cache_password_file in [mount.{name}] to a file with it"
+                        ));
+                    }
                     Ok(reply) => replies.push(reply),
                     Err(failure) => {
                         // Replies of what was sent could be taken for others.
@@ -209,11 +225,40 @@ impl Store {
         let mut why = format!("{address} has no address");
         for address in found {
             match Connection::open(address, self.timeout) {
-                Ok(connection) => return Ok(connection),
+                Ok(mut connection) => {
+                    self.authenticate(&mut connection)?;
+                    return Ok(connection);
+                }
                 Err(failure) => why = failure.0,
             }
         }
         Err(why)
+    }
+
+    /// Tells the store the password, if there is one. The file is read each time, so a new password needs no restart.
+    fn authenticate(&self, connection: &mut Connection) -> Result<(), String> {
+        let Some(file) = &self.password_file else {
+            return Ok(());
+        };
+        let (name, address) = (&self.name, &self.address);
+        let password = Password::read(file).map_err(|why| format!("cache_password_file of [mount.{name}]: {why}"))?;
+        connection.send(&[b"AUTH", password.bytes()]);
+        match connection.reply().map_err(|failure| failure.0)? {
+            Value::Simple(_) => Ok(()),
+            Value::Error(why) if why.contains("without any password configured") => {
+                tracing::warn!(
+                    mount = name,
+                    address,
+                    "the cache store has no password and takes everybody"
+                );
+                Ok(())
+            }
+            Value::Error(why) if why.starts_with("WRONGPASS") => Err(format!(
+                "{address} refuses the password: mend cache_password_file of [mount.{name}], {}",
+                file.display()
+            )),
+            other => Err(format!("{address} answers AUTH with {other:?}")),
+        }
     }
 
     fn record_key(&self, file: File) -> Vec<u8> {

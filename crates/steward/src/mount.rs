@@ -1,6 +1,7 @@
 //! One mount: its lease, and while this steward leads its machine.
 
 use crate::link::{Done, Link, Work};
+use crate::metrics::{CacheErrors, MountFigures};
 use crate::settings::MountSettings;
 use paritas_base::{Prng, Time};
 use paritas_files::geometry::Geometry;
@@ -37,6 +38,7 @@ pub(crate) struct Mount {
     away: Option<String>,
     /// The records are being read.
     loading: bool,
+    errors: CacheErrors,
 }
 
 impl Mount {
@@ -52,6 +54,7 @@ impl Mount {
             waiting: BTreeSet::new(),
             away: None,
             loading: false,
+            errors: CacheErrors::default(),
         }
     }
 
@@ -85,7 +88,7 @@ impl Mount {
         let (name, cache) = (&self.name, &self.settings.cache);
         let text = match &self.away {
             Some(why) => {
-                format!("nobody leads mount {name}: the cache store does not answer ({why}). Read without parity")
+                format!("nobody leads mount {name}: the cache store cannot be used ({why}). Read without parity")
             }
             None => format!("nobody leads mount {name} yet (its lease is in {cache}): repeat in a moment"),
         };
@@ -103,6 +106,7 @@ impl Mount {
     }
 
     pub(crate) fn on_done(&mut self, now: Time, tenure: u64, done: Done, told: &mut Vec<(Asker, Told)>) {
+        self.count_error(&done);
         match done {
             Done::Lease(asked, answer) => self.on_lease(now, asked, answer, told),
             _ if tenure != self.tenure => {}
@@ -124,6 +128,18 @@ impl Mount {
         }
     }
 
+    fn count_error(&mut self, done: &Done) {
+        let errors = &mut self.errors;
+        match done {
+            Done::Lease(_, Err(_)) => errors.lease += 1,
+            Done::Loaded(Err(_)) => errors.load += 1,
+            Done::Stored(_, false) => errors.store += 1,
+            Done::Erased(_, false) => errors.erase += 1,
+            Done::Refreshed(_, Refreshed::Away) => errors.refresh += 1,
+            _ => {}
+        }
+    }
+
     fn on_lease(
         &mut self,
         now: Time,
@@ -139,8 +155,8 @@ impl Mount {
         let away = answer.err();
         if away.is_some() != self.away.is_some() {
             match &away {
-                Some(why) => tracing::warn!(mount = self.name, why, "the cache store does not answer"),
-                None => tracing::info!(mount = self.name, "the cache store answers"),
+                Some(why) => tracing::warn!(mount = self.name, why, "the cache store cannot be used"),
+                None => tracing::info!(mount = self.name, "the cache store can be used"),
             }
         }
         self.away = away;
@@ -192,13 +208,17 @@ impl Mount {
                 told.push((asker, Told::Reply(reply)));
             }
             for work in asked.work.drain(..) {
-                let event = match &work {
-                    Work::Store(token, ..) => Event::Stored(*token, false),
-                    Work::Erase(token, ..) => Event::Erased(*token, false),
-                    Work::Refresh(token, ..) => Event::Refreshed(*token, Refreshed::Away),
+                let (event, done) = match &work {
+                    Work::Store(token, ..) => (Event::Stored(*token, false), Done::Stored(*token, false)),
+                    Work::Erase(token, ..) => (Event::Erased(*token, false), Done::Erased(*token, false)),
+                    Work::Refresh(token, ..) => {
+                        let away = Refreshed::Away;
+                        (Event::Refreshed(*token, away), Done::Refreshed(*token, away))
+                    }
                     Work::Load => continue,
                 };
                 if !self.link.ask(self.tenure, work) {
+                    self.count_error(&done);
                     failed.push(event);
                 }
             }
@@ -213,12 +233,11 @@ impl Mount {
     pub(crate) fn status(&mut self, now: Time) -> Value {
         let mut status = json!({
             "cache": self.settings.cache,
-            "role": "none",
+            "role": self.role(now),
             "leader": null,
             "cache_error": self.away,
         });
         if self.lease.leads(now) {
-            status["role"] = if self.steward.is_some() { "leader" } else { "loading" }.into();
             let mut asked = Asked::default();
             if let Some(steward) = &mut self.steward {
                 steward.on(now, Event::Request(Asker(0), Request::Status), &mut asked);
@@ -227,10 +246,30 @@ impl Mount {
                 status["status"] = serde_json::from_str(&text).unwrap_or_default();
             }
         } else if let Some(leader) = self.lease.other() {
-            status["role"] = "spare".into();
             status["leader"] = leader.into();
         }
         status
+    }
+
+    fn role(&self, now: Time) -> &'static str {
+        match (self.lease.leads(now), &self.steward) {
+            (true, Some(_)) => "leader",
+            (true, None) => "loading",
+            (false, _) if self.lease.other().is_some() => "spare",
+            (false, _) => "none",
+        }
+    }
+
+    pub(crate) fn metrics(&mut self, now: Time) -> MountFigures {
+        let role = self.role(now);
+        let mut steward = self.steward.as_mut().filter(|_| role == "leader");
+        MountFigures {
+            role,
+            cache_is_up: self.away.is_none(),
+            cache_errors: self.errors,
+            status: steward.as_mut().map_or(Value::Null, |steward| steward.figures(now)),
+            nodes: steward.map_or_else(Vec::new, |steward| steward.nodes(now)),
+        }
     }
 }
 

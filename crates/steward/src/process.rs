@@ -2,7 +2,9 @@
 
 use crate::clients::Clients;
 use crate::link::{Home, Link, Message};
+use crate::metrics::{self, Asked};
 use crate::mount::{Mount, Told};
+use crate::password::Password;
 use crate::replies;
 use crate::settings::StewardSettings;
 use mio::net::TcpListener;
@@ -17,6 +19,7 @@ use paritas_wire::resp::encode;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
@@ -54,10 +57,14 @@ struct Process {
     names: BTreeMap<String, usize>,
     mounts: BTreeMap<usize, Mount>,
     messages: Receiver<Message>,
+    /// Where figures are to go; nothing ever comes if they are not served.
+    metrics: Receiver<Asked>,
 }
 
 impl Process {
     fn start(settings: &StewardSettings) -> Result<Self, Failure> {
+        let password = settings.password_file.as_deref().map(Password::read_first).transpose();
+        let password = password.map_err(|why| Failure(format!("password_file: {why}")))?;
         let listen = settings.listen();
         let failed = |error: std::io::Error| Failure(format!("{listen}: {error}"));
         let poll = Poll::new().map_err(failed)?;
@@ -72,13 +79,14 @@ impl Process {
             .map_err(failed)?;
         let waker = Arc::new(Waker::new(poll.registry(), WAKER).map_err(failed)?);
         let address = settings.advertise.clone().unwrap_or_else(|| bound.to_string());
+        let metrics = serve_metrics(settings.metrics_listen, &waker)?;
         let (sender, messages) = channel();
         let (mut names, mut mounts) = (BTreeMap::new(), BTreeMap::new());
         for (number, (name, mount)) in settings.mount.iter().enumerate() {
             let seed = entropy::random_u64().map_err(failed)?;
             let me = format!("{address} {:016x}", entropy::random_u64().map_err(failed)?);
             let home = Home::new(number, sender.clone(), Arc::clone(&waker));
-            let link = Link::start(name, &mount.cache, &me, home)?;
+            let link = Link::start(name, mount, &me, home)?;
             names.insert(name.clone(), number);
             mounts.insert(
                 number,
@@ -89,10 +97,11 @@ impl Process {
             poll,
             listener,
             address,
-            clients: Clients::new(FIRST_CLIENT, settings.clients_max()),
+            clients: Clients::new(FIRST_CLIENT, settings.clients_max(), password),
             names,
             mounts,
             messages,
+            metrics,
         })
     }
 
@@ -133,6 +142,11 @@ impl Process {
                 mount.on_time(now, &mut told);
             }
             self.answer(now, told);
+            while let Ok(asked) = self.metrics.try_recv() {
+                let text = metrics::text(now, &self.clients, &self.names, &mut self.mounts);
+                // Who has waited too long is gone.
+                let _ = asked.try_send(text);
+            }
             self.clients.sweep(now);
         }
         Ok(())
@@ -156,6 +170,21 @@ impl Process {
         let next = self.mounts.values().filter_map(Mount::next_deadline).min();
         next.map_or(WAIT_MAX, |next| Duration::from_nanos((next - now).0).min(WAIT_MAX))
     }
+}
+
+/// Serves figures, if there is an address for them.
+fn serve_metrics(listen: Option<SocketAddr>, waker: &Arc<Waker>) -> Result<Receiver<Asked>, Failure> {
+    let (source, asked) = metrics::source(Arc::clone(waker));
+    if let Some(listen) = listen {
+        let bound = paritas_io::metrics::serve(listen, source).map_err(|error| {
+            Failure(format!(
+                "cannot serve metrics on {listen}: {error}. Set metrics_listen to another address or port, \
+                 or leave it out"
+            ))
+        })?;
+        tracing::info!(address = %bound, "serves metrics");
+    }
+    Ok(asked)
 }
 
 /// Runs one command of a client. An answer that is there at once is appended.

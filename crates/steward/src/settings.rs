@@ -10,7 +10,7 @@ use paritas_node::{ByteCount, Failure, Text};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Port of a steward if none is set.
 pub const DEFAULT_PORT: u16 = 16385;
@@ -29,6 +29,10 @@ pub struct StewardSettings {
     pub advertise: Option<String>,
     /// Most client connections.
     pub clients_max: Option<usize>,
+    /// File with the password that clients must give; none: everybody is served.
+    pub password_file: Option<PathBuf>,
+    /// Address to serve metrics on; none: they are not served.
+    pub metrics_listen: Option<SocketAddr>,
     /// What to log.
     pub log: Option<Text<LogLevel>>,
     /// Mounts by name.
@@ -42,6 +46,8 @@ pub struct StewardSettings {
 pub struct MountSettings {
     /// Address of the cache store, host:port.
     pub cache: String,
+    /// File with the password of the cache store.
+    pub cache_password_file: Option<PathBuf>,
     /// Blocks of the cache.
     pub blocks: u64,
     /// Bytes of such a block.

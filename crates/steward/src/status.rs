@@ -1,10 +1,12 @@
 //! `paritas files status`.
 
+use crate::password::Password;
 use paritas_node::{ByteCount, Connection, Failure, print};
 use paritas_wire::resp::Value as Answer;
 use serde_json::{Value, json};
 use std::fmt::Write;
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::Path;
 use std::time::Duration;
 
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -12,16 +14,17 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// Asks a steward about its mounts, and prints that. What another steward leads is asked there.
 ///
 /// # Errors
-/// If the steward does not answer.
-pub fn print_status(steward: &str, as_json: bool) -> Result<(), Failure> {
-    let text = ask(steward, &[b"FILES.STATUS"])?;
+/// If the steward does not answer, or refuses the password in the file.
+pub fn print_status(steward: &str, password_file: Option<&Path>, as_json: bool) -> Result<(), Failure> {
+    let password = password_file.map(Password::read).transpose().map_err(Failure)?;
+    let text = ask(steward, password.as_ref(), &[b"FILES.STATUS"])?;
     let mut status: Value =
         serde_json::from_str(&text).map_err(|error| Failure(format!("{steward}: its status is no JSON: {error}")))?;
     if let Some(mounts) = status["mounts"].as_object_mut() {
         for (name, mount) in mounts {
             let leader = mount["leader"].as_str().map(str::to_owned);
             if let Some(leader) = leader {
-                match ask(&leader, &[b"FILES.STATUS", name.as_bytes()]) {
+                match ask(&leader, password.as_ref(), &[b"FILES.STATUS", name.as_bytes()]) {
                     Ok(text) => mount["status"] = serde_json::from_str(&text).unwrap_or(Value::Null),
                     Err(failure) => mount["leader_error"] = json!(failure.0),
                 }
@@ -34,11 +37,19 @@ pub fn print_status(steward: &str, as_json: bool) -> Result<(), Failure> {
     print(describe(&status).trim_end())
 }
 
-fn ask(steward: &str, words: &[&[u8]]) -> Result<String, Failure> {
+fn ask(steward: &str, password: Option<&Password>, words: &[&[u8]]) -> Result<String, Failure> {
     let wrong = |why: String| Failure(format!("{steward}: {why}"));
     let mut addresses = steward.to_socket_addrs().map_err(|error| wrong(error.to_string()))?;
     let address: SocketAddr = addresses.next().ok_or_else(|| wrong("it has no address".to_owned()))?;
     let mut connection = Connection::open(address, TIMEOUT)?;
+    if let Some(password) = password {
+        connection.send(&[b"AUTH", password.bytes()]);
+        match connection.reply()? {
+            // A steward without a password takes everybody.
+            Answer::Error(why) if !why.contains("without any password configured") => return Err(wrong(why)),
+            _ => {}
+        }
+    }
     connection.send(words);
     match connection.reply()? {
         Answer::Bulk(text) => String::from_utf8(text).map_err(|_| wrong("its status is not UTF-8".to_owned())),
@@ -68,7 +79,7 @@ fn describe_mount(text: &mut String, name: &str, mount: &Value) -> std::fmt::Res
     };
     writeln!(text, "mount {name}: {led}, cache {}", word(&mount["cache"]))?;
     for (key, what) in [
-        ("cache_error", "the cache store does not answer"),
+        ("cache_error", "the cache store cannot be used"),
         ("leader_error", "the leader"),
     ] {
         if let Some(error) = mount[key].as_str() {

@@ -1,21 +1,17 @@
 //! Computes the records that must change, commits them in one transaction, then sends them.
 
-use super::presence::Presence;
-use super::{AVOID_SPAN, Coordinator, CoordinatorOut, Failures, Note, STUCK_SPAN, first_record, release, send};
-use crate::fence::{Hold, Opinion, Silence};
+use super::{Coordinator, CoordinatorOut, Note, first_record, release, send};
+use crate::fence::{Hold, Silence};
 use crate::message::ToAgent;
 use crate::record::{End, StoredNode};
-use crate::rules::{self, BrokenLink, Facts, NodeFacts};
+use crate::rules::{self, Facts, NodeFacts};
 use crate::store::{Store, StoreError};
-use paritas_base::configuration::{Configuration, Duty, NodeRecord, NodeRole, NodeState, PositionState};
-use paritas_base::{ListId, NodeId, Position, Span, Time, Version};
-use std::collections::{BTreeMap, BTreeSet};
+use paritas_base::configuration::{Configuration, Duty, NodeRecord, NodeRole, NodeState};
+use paritas_base::{ListId, NodeId, Position, Time, Version};
+use std::collections::BTreeMap;
 
 /// From this epoch on the operator is warned that a list runs out of epochs (P1.4).
 const EPOCH_ALARM: u32 = Version::TERM_MAX - (1 << 10);
-
-/// A link that has been broken for this number of suspicion times counts as permanently broken.
-const LASTING_SUSPICIONS: u64 = 4;
 
 impl<S: Store> Coordinator<S> {
     /// Computes the records, commits those that changed, and sends them to all subscribed links.
@@ -32,16 +28,17 @@ impl<S: Store> Coordinator<S> {
         }
         self.forget_old(now);
         if self.obstacle().is_some() {
-            self.whole.clear();
+            self.placement.forget_requests();
             return;
         }
-        self.notice_slow(now);
+        let slow = self.slow_now(now);
+        self.slow.note(now, slow);
         self.notice_links(now);
         let silence = self.judge_silence(now);
         if matches!(silence.hold, Some(Hold::Many { .. })) {
-            self.healed_from = now + self.suspicion();
+            self.suspicion.wait_for_others(now + self.records.plan.suspicion());
         }
-        self.note_suspects(now, &silence);
+        self.suspicion.note_suspects(now, &self.records, &silence);
         let mut nodes = self.next_nodes(now, &silence);
         self.judge_slow(now, &mut nodes);
         let mut facts = self.facts(now, &nodes, silence);
@@ -72,14 +69,14 @@ impl<S: Store> Coordinator<S> {
                 Err(StoreError::Conflict { .. }) => {
                     self.deposed = true;
                     out.note(Note::Deposed);
-                    self.refuse_orders("another coordinator has taken over the store", out);
+                    self.orders.refuse("another coordinator has taken over the store", out);
                     return;
                 }
                 Err(error) => {
                     // Claims and certificates stay for the next decision. Nodes repeat their requests.
                     self.unsure = true;
-                    self.whole.clear();
-                    self.refuse_orders(&error.to_string(), out);
+                    self.placement.forget_requests();
+                    self.orders.refuse(&error.to_string(), out);
                     out.note(Note::StoreFailed(error.to_string()));
                     return;
                 }
@@ -89,7 +86,7 @@ impl<S: Store> Coordinator<S> {
                 if let Some((NodeState::Up, incarnation)) = known
                     && (record.state == NodeState::Down || record.incarnation != incarnation)
                 {
-                    self.count_failure(now, record.id);
+                    self.suspicion.count_failure(now, record.id);
                 }
                 if known.map(|(state, _)| state) != Some(record.state) {
                     out.note(Note::State {
@@ -107,21 +104,17 @@ impl<S: Store> Coordinator<S> {
             for (new, old) in lists.iter().zip(&before) {
                 self.remember(now, old.as_ref(), new, out);
             }
-            self.vacated = core::mem::take(&mut facts.vacated);
-            for key in cut {
-                self.avoided.insert(key, now + AVOID_SPAN);
-            }
+            self.placement.on_commit(now, core::mem::take(&mut facts.vacated), cut);
             self.tell(&changed, Vec::new(), out);
             self.withhold(&lists, holders, out);
         }
-        self.claims.clear();
-        self.ended.clear();
-        self.whole.clear();
+        self.registry.clear_committed();
+        self.placement.forget_requests();
         if self.answer_slot_order(out) {
             // Start the next hand-off at once.
             self.next_tick = now;
         }
-        self.answer_orders(out);
+        self.orders.answer(&self.records, out);
         self.continue_moves(now, facts, out);
     }
 
@@ -130,11 +123,11 @@ impl<S: Store> Coordinator<S> {
         match self.records.reload(&self.store) {
             Ok(true) => {
                 self.unsure = false;
-                self.recent_from = Some(now);
+                self.leases.on_unknown_commit(now);
                 // The commit may have taken effect, and its changes were not sent. Send all records.
                 let cluster = ToAgent::Cluster(self.records.cluster.clone());
-                for (link, _) in self.links.iter().filter(|(_, link)| link.subscribed) {
-                    send(out, *link, &cluster);
+                for link in self.registry.subscribed() {
+                    send(out, link, &cluster);
                 }
                 let nodes: Vec<StoredNode> = self.records.nodes.values().cloned().collect();
                 let lists: Vec<Configuration> = self.records.lists.values().cloned().collect();
@@ -155,22 +148,16 @@ impl<S: Store> Coordinator<S> {
     }
 
     fn forget_old(&mut self, now: Time) {
-        let leases_end = self.leases_end_after();
-        let suspicion = self.suspicion();
-        self.waits.retain(|_, until| now < *until);
-        self.avoided.retain(|_, until| now < *until);
-        self.reports.retain(|_, report| now - report.latest <= suspicion);
-        let releases = &self.releases;
-        self.recent
-            .retain(|(list, ..), at| releases.withholds(*list) || now - *at <= leases_end);
-        self.note_doubled(now);
-        self.failures.retain(|_, failures| !failures.is_forgotten(now));
+        self.suspicion.forget_old(now, self.records.plan.suspicion());
+        self.placement.forget_old(now, &self.records.lists);
+        self.leases
+            .forget_old(now, self.records.plan.leases_end_after(), &self.releases);
     }
 
     /// The new record of every node. Roles and duties are set later.
     pub(super) fn next_nodes(&self, now: Time, silence: &Silence) -> BTreeMap<NodeId, StoredNode> {
         let mut nodes = self.records.nodes.clone();
-        for (id, claim) in &self.claims {
+        for (id, claim) in self.registry.claims() {
             let domain = self
                 .planned_domain(*id)
                 .map(str::to_owned)
@@ -186,7 +173,7 @@ impl<S: Store> Coordinator<S> {
                 ..fresh.record
             };
         }
-        for (id, incarnation) in &self.ended {
+        for (id, incarnation) in self.registry.ended() {
             if let Some(node) = nodes.get_mut(id) {
                 node.certify(*incarnation);
             }
@@ -199,16 +186,15 @@ impl<S: Store> Coordinator<S> {
                 node.attest(*incarnation);
             }
         }
-        self.apply_orders(&mut nodes);
+        self.orders.apply_duties(&mut nodes);
         for node in nodes.values_mut() {
             // A node that its peers may still hear keeps its state: peers do not dial a node that is Down.
             let (id, incarnation) = (node.record.id, node.record.incarnation);
-            let is_registered =
-                self.presences.get(&id).is_some_and(|p| p.incarnation == incarnation) && !node.has_ended();
-            if let Some((known, count)) = self.incarnations.get(&id).filter(|_| is_registered) {
+            let is_registered = self.registry.recorded(&node.record).is_some() && !node.has_ended();
+            if let Some((known, count)) = self.registry.latest(id).filter(|_| is_registered) {
                 // An old copy of the store has a smaller ordinal than the agents know, and agents ignore a record whose
                 // ordinal is not larger than theirs.
-                let ordinal = count.saturating_add(u32::from(*known != incarnation));
+                let ordinal = count.saturating_add(u32::from(known != incarnation));
                 node.record.ordinal = node.record.ordinal.max(ordinal);
             }
             let holds = self
@@ -226,105 +212,37 @@ impl<S: Store> Coordinator<S> {
         nodes
     }
 
-    /// Whether the node is registered with this coordinator, heard, and not ended.
-    pub(super) fn is_available(&self, now: Time, node: &StoredNode) -> bool {
-        let presence = self
-            .presences
-            .get(&node.record.id)
-            .filter(|p| p.incarnation == node.record.incarnation);
-        presence.is_some() && !node.has_ended() && now < self.silent_at(presence)
-    }
-
-    pub(super) fn is_silent(&self, now: Time, node: &StoredNode) -> bool {
-        let presence = self
-            .presences
-            .get(&node.record.id)
-            .filter(|p| p.incarnation == node.record.incarnation);
-        now >= self.silent_at(presence) && !self.is_in_grace(now)
-    }
-
-    /// Updates `suspected`.
-    fn note_suspects(&mut self, now: Time, silence: &Silence) {
-        let incarnation = |id: &NodeId| self.records.nodes.get(id).map(|n| n.record.incarnation);
-        let suspects = silence.suspects.iter().filter_map(|id| Some((*id, incarnation(id)?)));
-        self.suspected = suspects
-            .map(|(id, incarnation)| {
-                let before = self.suspected.get(&id).filter(|(of, _)| *of == incarnation);
-                (id, (incarnation, before.map_or(now, |(_, since)| *since)))
-            })
-            .collect();
-    }
-
-    /// The latest time at which the incarnation is known to have run. A peer that hears a silent node has had a frame
-    /// of it within a suspicion time before its own heartbeat.
-    fn proof(&self, record: &NodeRecord, said: Option<&Vec<(NodeId, Opinion)>>) -> Option<Time> {
-        let present = self.presences.get(&record.id);
-        let own = present
-            .filter(|p| p.incarnation == record.incarnation)
-            .map(Presence::well_at);
-        let hears = said.into_iter().flatten().filter(|(_, said)| *said == Opinion::Hears);
-        let reported = hears.filter_map(|(peer, _)| self.presences.get(peer).map(Presence::heard_at));
-        let by_peers = reported.map(|at| Time(at.0.saturating_sub(self.suspicion().0))).max();
-        own.max(by_peers)
-    }
-
-    /// Updates `doubled`: positions that are Filling at a node with a second position of the list.
-    fn note_doubled(&mut self, now: Time) {
-        let lists = self.records.lists.values().filter(|list| list.has_stand_ins());
-        let doubled = lists.flat_map(|list| {
-            let positions = (0..).map(Position).zip(&list.positions);
-            positions.filter_map(|(position, held)| {
-                let held = held.filter(|a| a.state == PositionState::Filling && list.may_lack_memory(position))?;
-                Some((list.list, position, held.tenure))
-            })
-        });
-        self.doubled = doubled
-            .map(|position| (position, self.doubled.get(&position).copied().unwrap_or(now)))
-            .collect();
-    }
-
     pub(super) fn facts(&self, now: Time, nodes: &BTreeMap<NodeId, StoredNode>, silence: Silence) -> Facts {
         let awaited = nodes.values().filter(|n| self.is_awaited(now, n));
         let said = silence.said;
         let mut facts = Facts {
-            homes: self.homes.clone(),
-            per_domain_max: self.per_domain_max,
             logged: self.records.plan.logged.into(),
             min_redundancy: self.records.plan.min_redundancy.into(),
             lost_policy: self.records.plan.lost_policy,
             resets: self.orders.resets().clone(),
-            whole: self.whole.clone(),
-            avoided: self.avoided.keys().copied().collect(),
-            vacated: self.vacated.clone(),
-            recent: self.recent.keys().copied().collect(),
+            recent: self.leases.removed().collect(),
             recent_is_partial: self
-                .recent_from
-                .is_some_and(|from| self.releases.withholds_found() || now - from <= self.leases_end_after()),
+                .leases
+                .is_partial(now, self.records.plan.leases_end_after(), &self.releases),
             halted: self
-                .presences
+                .registry
+                .presences()
                 .iter()
                 .flat_map(|(id, p)| p.halted().map(|role| (role.list, role.position, *id, p.incarnation)))
                 .collect(),
             suspected: silence
                 .suspects
                 .iter()
-                .map(|id| (*id, self.suspected.get(id).map_or(now, |(_, since)| *since)))
+                .map(|id| (*id, self.suspicion.suspected_since(*id).unwrap_or(now)))
                 .collect(),
             suspects: silence.suspects,
             isolated: silence.isolated,
             hold: silence.hold,
-            may_be_whole: now < self.settled_from,
+            may_be_whole: now < self.suspicion.settled_from(),
             awaited: awaited.map(|n| n.record.id).collect(),
-            stand_in: self.stand_in,
-            drained: self.drained(now),
+            drained: self.placement.drained(now, self.records.plan.suspicion()),
             moves_left: self.moves_left(),
-            stuck: self
-                .doubled
-                .iter()
-                .filter(|(_, since)| now - **since >= STUCK_SPAN)
-                .map(|(position, _)| *position)
-                .collect(),
-            ..Facts::default()
+            ..self.placement.facts(now)
         };
         for (id, node) in nodes {
             let known = NodeFacts {
@@ -335,9 +253,9 @@ impl<S: Store> Coordinator<S> {
                 proof: self.proof(&node.record, said.get(id)),
                 ended: node.has_ended(),
                 certified: node.end == End::Certified,
-                waiting: self.waits.contains_key(id),
+                waiting: self.suspicion.waits().contains_key(id),
                 past: node.past.clone(),
-                flapping: self.is_flapping(now, *id),
+                flapping: self.suspicion.is_flapping(now, *id),
                 duty: node.duty,
                 load: 0,
                 log: node.record.role == NodeRole::Log,
@@ -349,38 +267,8 @@ impl<S: Store> Coordinator<S> {
                 node.load += 1;
             }
         }
-        facts.broken = self.broken_links(&facts);
+        facts.broken = self.suspicion.broken_links(&facts, self.records.plan.suspicion());
         facts
-    }
-
-    /// Links that available nodes have reported as broken for a whole suspicion time. A shorter pause, such as that of
-    /// a process that waits for a processor, does not justify a rebuild.
-    fn broken_links(&self, facts: &Facts) -> Vec<BrokenLink> {
-        let heard = |node: &NodeId| facts.nodes.get(node).is_some_and(|n| n.available);
-        let reported: Vec<(NodeId, NodeId)> = self
-            .reports
-            .iter()
-            .filter(|((from, about), report)| {
-                report.latest - report.since >= self.suspicion() && heard(from) && heard(about)
-            })
-            .map(|(pair, _)| *pair)
-            .collect();
-        let lasts = |pair: &(NodeId, NodeId)| {
-            let report = self.reports.get(pair);
-            report.is_some_and(|r| r.latest - r.since >= Span(self.suspicion().0 * LASTING_SUSPICIONS))
-        };
-        let count = |node: NodeId| reported.iter().filter(|(_, about)| *about == node).count();
-        let pairs: BTreeSet<(NodeId, NodeId)> = reported.iter().map(|(a, b)| (*a.min(b), *a.max(b))).collect();
-        pairs
-            .into_iter()
-            .map(|(a, b)| BrokenLink {
-                a,
-                a_reports: count(a),
-                b,
-                b_reports: count(b),
-                lasting: lasts(&(a, b)) || lasts(&(b, a)),
-            })
-            .collect()
     }
 
     pub(super) fn next_lists(&self, facts: &mut Facts, cut: &mut Vec<(ListId, NodeId)>) -> Vec<Configuration> {
@@ -390,7 +278,7 @@ impl<S: Store> Coordinator<S> {
             if !planned.all(|n| facts.nodes.get(&n.id).is_some_and(|f| f.available)) {
                 return Vec::new();
             }
-            let lists = self.homes.iter().enumerate();
+            let lists = self.placement.homes().iter().enumerate();
             return lists
                 .map(|(i, nodes)| rules::first(ListId(i as u16), nodes, &self.records.plan, facts))
                 .collect();
@@ -421,26 +309,13 @@ impl<S: Store> Coordinator<S> {
         nodes
     }
 
-    fn count_failure(&mut self, now: Time, node: NodeId) {
-        let before = self.failures.get(&node).map_or(0, |failures| failures.count);
-        let count = before.saturating_add(1);
-        self.failures.insert(node, Failures { count, latest: now });
-    }
-
-    /// P10.7: whether the node has failed repeatedly in the recent past.
-    pub(super) fn is_flapping(&self, now: Time, node: NodeId) -> bool {
-        self.failures
-            .get(&node)
-            .is_some_and(|failures| failures.is_flapping(now))
-    }
-
     /// Records a committed change for later decisions and for the operator.
     fn remember(&mut self, now: Time, old: Option<&Configuration>, new: &Configuration, out: &mut impl CoordinatorOut) {
         let list = new.list;
         let Some(old) = old else {
             if list == ListId(0) {
                 // Every planned node has just registered, so there is no node to wait for.
-                (self.grace_until, self.settled_from) = (now, now);
+                self.suspicion.on_first_lists(now);
                 out.note(Note::Bootstrapped);
             }
             return;
@@ -451,7 +326,7 @@ impl<S: Store> Coordinator<S> {
                 continue;
             }
             if let Some(t) = before.filter(|t| !new.is_gone(t.node, t.incarnation)) {
-                self.recent.insert((list, t.node, t.incarnation), now);
+                self.leases.on_removed(now, list, t);
             }
             let (from, to) = (before.map(|t| t.node), after.map(|t| t.node));
             out.note(Note::Moved {
@@ -475,13 +350,13 @@ impl<S: Store> Coordinator<S> {
     pub(super) fn tell(&self, nodes: &[StoredNode], lists: Vec<Configuration>, out: &mut impl CoordinatorOut) {
         let nodes = ToAgent::Nodes(nodes.iter().map(|n| n.record.clone()).collect());
         let lists = ToAgent::Configurations(lists);
-        for (link, _) in self.links.iter().filter(|(_, state)| state.subscribed) {
+        for link in self.registry.subscribed() {
             // Nodes first: a configuration may name a new node.
             if !matches!(&nodes, ToAgent::Nodes(changed) if changed.is_empty()) {
-                send(out, *link, &nodes);
+                send(out, link, &nodes);
             }
             if !matches!(&lists, ToAgent::Configurations(changed) if changed.is_empty()) {
-                send(out, *link, &lists);
+                send(out, link, &lists);
             }
         }
     }

@@ -1,28 +1,24 @@
 //! Handlers of messages: how each one changes the coordinator's view of the cluster.
 
 use super::admit::static_refusal;
-use super::presence::Presence;
 use super::slot_moves::Offer;
-use super::{Coordinator, CoordinatorOut, Note, Report, SILENT_MAX, send};
+use super::{Coordinator, CoordinatorOut, Note, SILENT_MAX, send};
 use crate::message::{
-    MESSAGE_VERSION, MessageError, Opinions, Refusal, Registered, Registration, TO_COORDINATOR_BYTES_MAX, ToAgent,
-    ToCoordinator, decode,
+    MESSAGE_VERSION, MessageError, Refusal, Registered, Registration, TO_COORDINATOR_BYTES_MAX, ToAgent, ToCoordinator,
+    decode,
 };
 use crate::mutant::Mutant;
 use crate::plan::NODES_MAX;
 use crate::status::{HaltedRole, ShardProgress};
 use crate::store::Store;
 use paritas_base::configuration::{Configuration, NodeState, PositionState};
-use paritas_base::{Epoch, Incarnation, ListId, NodeId, Span, Time};
+use paritas_base::{Epoch, Incarnation, ListId, NodeId, Time};
 use paritas_protocol::LinkId;
-
-/// Limit of coordinator addresses that an agent may know.
-const ADDRESSES_MAX: u8 = 8;
 
 impl<S: Store> Coordinator<S> {
     /// True if a decision is needed.
     pub(super) fn on_message(&mut self, now: Time, link: LinkId, bytes: &[u8], out: &mut impl CoordinatorOut) -> bool {
-        if !self.links.contains_key(&link) {
+        if !self.registry.is_connected(link) {
             return false;
         }
         let message = match decode::<ToCoordinator>(bytes, TO_COORDINATOR_BYTES_MAX) {
@@ -32,7 +28,7 @@ impl<S: Store> Coordinator<S> {
                     send(out, link, &ToAgent::Refused(Refusal::Version { here: MESSAGE_VERSION }));
                 }
                 out.note(Note::BadMessage(error));
-                self.links.remove(&link);
+                self.registry.disconnect(link);
                 out.close(link);
                 return false;
             }
@@ -53,14 +49,12 @@ impl<S: Store> Coordinator<S> {
                 opinions,
             } => {
                 let decide = self.on_heartbeat(now, link, nonce, shards, &silent, out);
-                self.on_opinions(link, nonce, opinions) || decide
+                self.registry.vote(link, nonce, opinions) || decide
             }
             ToCoordinator::AskLive { list, position, tenure } => {
-                let asker = self.links.get(&link).and_then(|l| l.node);
-                let (node, incarnation) = (tenure.node, tenure.incarnation);
-                let own = asker.is_some_and(|(asker, its, _)| (asker, its) == (node, incarnation));
+                let own = self.registry.is_holder(link, &tenure);
                 if own {
-                    self.whole.push((list, position, tenure));
+                    self.placement.ask_live((list, position, tenure));
                 }
                 // A position that begins empty serves already. Its request waits for the next tick, so that one
                 // configuration answers many of them.
@@ -81,10 +75,7 @@ impl<S: Store> Coordinator<S> {
                 false
             }
             ToCoordinator::Supervise { node, incarnation } => {
-                let supervises = self.links.get_mut(&link).map(|l| &mut l.supervises);
-                if let Some(incarnations) = supervises.filter(|incarnations| incarnations.len() < NODES_MAX) {
-                    incarnations.insert((node, incarnation));
-                }
+                self.registry.on_supervise(link, node, incarnation);
                 false
             }
             ToCoordinator::HandOff {
@@ -104,9 +95,8 @@ impl<S: Store> Coordinator<S> {
             ToCoordinator::MoveSlots { n, order } => self.on_slot_order(link, n, order, out),
             ToCoordinator::Exited { node, incarnation } => self.on_exited(now, link, node, incarnation, out),
             ToCoordinator::Drained { list, position, tenure } => {
-                let asker = self.links.get(&link).and_then(|l| l.node);
-                let own = asker.is_some_and(|(asker, its, _)| (asker, its) == (tenure.node, tenure.incarnation));
-                own && self.moves.note_drained((list, position, tenure))
+                let own = self.registry.is_holder(link, &tenure);
+                own && self.placement.note_drained((list, position, tenure))
             }
             ToCoordinator::SetDuty { n, node, duty } => self.on_set_duty(link, n, node, duty, out),
             ToCoordinator::Witnessed { batch } => {
@@ -122,14 +112,14 @@ impl<S: Store> Coordinator<S> {
     /// The registration takes effect only when a heartbeat confirms it: see `on_heartbeat`.
     fn on_register(&mut self, now: Time, link: LinkId, registration: Box<Registration>, out: &mut impl CoordinatorOut) {
         if self.records.nodes.contains_key(&registration.node) {
-            self.contacts.insert(registration.node, now);
+            self.registry.note_contact(now, registration.node);
         }
         if let Some(refusal) = self.refusal(now, &registration) {
             let mut installed = registration.installed.iter();
             let is_heard_only = self.unknown_heard(&registration).next().is_some()
                 && !installed.any(|(list, epoch, id)| self.records.knows(*list, *epoch, *id) == Some(false));
             if is_heard_only {
-                self.doubts.insert(registration.node);
+                self.witnesses.note_doubt(registration.node);
             }
             if let Refusal::StoreIsBehind { list } = refusal
                 && !is_heard_only
@@ -158,13 +148,10 @@ impl<S: Store> Coordinator<S> {
         });
         let configurations = configurations.collect();
         let void = self.unknown_heard(&registration).collect();
-        self.doubts.remove(&registration.node);
-        let nonce = self.prng.next_u64();
-        let Some(state) = self.links.get_mut(&link) else { return };
-        state.pending = Some((nonce, registration));
-        state.node = None;
-        state.witnessed = 0;
-        state.subscribed = true;
+        self.witnesses.forget_doubt(registration.node);
+        let Some(nonce) = self.registry.begin(link, registration) else {
+            return;
+        };
         let registered = Registered {
             nonce,
             cluster: self.records.cluster.clone(),
@@ -187,7 +174,7 @@ impl<S: Store> Coordinator<S> {
         let planned = self.planned_domain(registration.node);
         match self.records.nodes.get(&registration.node) {
             Some(known) if known.is_over(registration.incarnation) => return Some(Refusal::IncarnationEnded),
-            None if planned.is_none() && self.records.nodes.len() + self.claims.len() >= NODES_MAX => {
+            None if planned.is_none() && self.records.nodes.len() + self.registry.claims().len() >= NODES_MAX => {
                 return Some(Refusal::Limit(format!("a cluster has at most {NODES_MAX} nodes")));
             }
             _ => {}
@@ -200,7 +187,7 @@ impl<S: Store> Coordinator<S> {
             return Some(Refusal::StoreIsBehind { list });
         }
         let unknown = self.unknown_heard(registration).next();
-        if let Some(list) = unknown.filter(|_| !self.knows_all) {
+        if let Some(list) = unknown.filter(|_| !self.witnesses.is_complete()) {
             return Some(Refusal::StoreIsBehind { list });
         }
         let (node, incarnation) = (registration.node, registration.incarnation);
@@ -221,40 +208,9 @@ impl<S: Store> Coordinator<S> {
         })
     }
 
-    /// Lists for which a process knows the id of a configuration that is not in this store's history. Once enough
-    /// holders have registered, it is certain that no coordinator has sent that configuration, and no node has it.
-    fn unknown_heard<'a>(&'a self, registration: &'a Registration) -> impl Iterator<Item = ListId> + 'a {
-        let heard = registration.heard.iter();
-        let unknown = heard.filter(|(list, epoch, id)| self.records.knows(*list, *epoch, *id) == Some(false));
-        unknown.map(|(list, ..)| *list)
-    }
-
     fn holds_anything(&self, node: NodeId, incarnation: Incarnation) -> bool {
         let mut lists = self.records.lists.values();
         lists.any(|c| c.held_by(node, incarnation).next().is_some())
-    }
-
-    /// P10.16: a node has a configuration that this store lacks. Either the store is an old copy, or another
-    /// coordinator has opened the store since, and this one is deposed. False if it is deposed, or if the store cannot
-    /// be read.
-    fn notice_behind(&mut self, node: NodeId, list: ListId, out: &mut impl CoordinatorOut) -> bool {
-        match self.records.leads(&self.store) {
-            Ok(true) => {}
-            Ok(false) => {
-                self.deposed = true;
-                out.note(Note::Deposed);
-                return false;
-            }
-            Err(error) => {
-                out.note(Note::StoreFailed(error.to_string()));
-                return false;
-            }
-        }
-        if self.behind.is_none() {
-            out.note(Note::Behind { node, list });
-        }
-        self.behind = Some((node, list));
-        true
     }
 
     /// P10.13: whether another incarnation of the node may still run. It counts as ended if that is certified. It also
@@ -264,7 +220,7 @@ impl<S: Store> Coordinator<S> {
             return false;
         }
         let stored = self.records.nodes.get(&node);
-        let claimed = self.claims.get(&node).map(|c| c.incarnation);
+        let claimed = self.registry.claims().get(&node).map(|c| c.incarnation);
         let Some(present) = claimed
             .or_else(|| stored.map(|n| n.record.incarnation))
             .filter(|present| *present != incarnation)
@@ -272,14 +228,14 @@ impl<S: Store> Coordinator<S> {
             return false;
         };
         let ended = stored.is_some_and(|n| n.record.incarnation == present && n.has_ended());
-        if ended || self.ended.contains(&(node, present)) {
+        if ended || self.registry.ended().contains(&(node, present)) {
             return false;
         }
-        let presence = self.presences.get(&node).filter(|p| p.incarnation == present);
+        let presence = self.registry.presence_of(node, present);
         // From `settled_from` on, every running holder has registered and is heard.
-        let is_early = now < self.settled_from && !self.records.lists.is_empty();
+        let is_early = now < self.suspicion.settled_from() && !self.records.lists.is_empty();
         is_early
-            || presence.is_some_and(|p| now - p.heard_at() < self.suspicion())
+            || presence.is_some_and(|p| now - p.heard_at() < self.records.plan.suspicion())
             || self.judge_silence(now).isolated.contains(&node)
     }
 
@@ -299,51 +255,22 @@ impl<S: Store> Coordinator<S> {
         silent: &[(NodeId, Incarnation)],
         out: &mut impl CoordinatorOut,
     ) -> bool {
-        let Some(state) = self.links.get_mut(&link) else {
-            return false;
-        };
         let mut decide = false;
-        if let Some((_, registration)) = state.pending.take_if(|(pending, _)| *pending == nonce) {
+        if let Some(registration) = self.registry.take_pending(link, nonce) {
             if let Some(refusal) = self.refusal(now, &registration) {
                 send(out, link, &ToAgent::Refused(refusal));
                 return false;
             }
-            let (node, incarnation) = (registration.node, registration.incarnation);
-            if let Some(state) = self.links.get_mut(&link) {
-                state.node = Some((node, incarnation, nonce));
-            }
-            self.addresses = self.addresses.max(registration.coordinators.min(ADDRESSES_MAX));
-            out.note(Note::Registered { node, incarnation });
-            let has = |c: &Configuration| registration.installed.contains(&(c.list, c.epoch, c.id));
-            let lists = self.records.lists.values();
-            let withheld = lists.filter(|c| self.releases.withholds(c.list) && !has(c));
-            let mut presence = Presence::new(now, incarnation, link);
-            presence.lacks = withheld.map(|c| c.list).collect();
-            if let Some(before) = self.presences.insert(node, presence)
-                && let Some(older) = self.links.get_mut(&before.link).filter(|_| before.link != link)
-            {
-                older.subscribed = false;
-            }
-            if !registration.installed.is_empty() || !registration.heard.is_empty() {
-                self.witnesses.insert(node);
-            }
-            self.learn_incarnations(&registration.incarnations);
-            self.claims.insert(node, *registration);
-            self.waits.remove(&node);
+            self.confirm(now, link, nonce, *registration, out);
             decide = true;
         }
-        let registered = self
-            .links
-            .get(&link)
-            .and_then(|l| l.node)
-            .filter(|(.., known)| *known == nonce);
-        let Some((node, incarnation, _)) = registered else {
+        let Some((node, incarnation)) = self.registry.registered(link, nonce) else {
             send(out, link, &ToAgent::Refused(Refusal::RegisterAgain));
             return false;
         };
         let over = self.records.nodes.get(&node).is_some_and(|n| n.is_over(incarnation))
-            || self.ended.contains(&(node, incarnation));
-        let Some(presence) = self.presences.get_mut(&node).filter(|p| p.link == link && !over) else {
+            || self.registry.ended().contains(&(node, incarnation));
+        let Some(presence) = self.registry.presence_on(link, node).filter(|_| !over) else {
             let refusal = if over {
                 Refusal::IncarnationEnded
             } else {
@@ -366,11 +293,7 @@ impl<S: Store> Coordinator<S> {
                 .get(peer)
                 .is_some_and(|n| n.record.incarnation == *peer_incarnation)
             {
-                let report = self.reports.entry((node, *peer)).or_insert(Report {
-                    since: now,
-                    latest: now,
-                });
-                report.latest = now;
+                self.suspicion.report(now, node, *peer);
             }
         }
         decide |= !halted.is_empty();
@@ -384,33 +307,29 @@ impl<S: Store> Coordinator<S> {
             .get(&node)
             .is_some_and(|n| n.record.state == NodeState::Down);
         // A removal may wait for this heartbeat (P10.10).
-        let suspicion = self.suspicion();
-        let mut suspected = self.suspected.values();
-        decide || down || suspected.any(|(_, since)| now - *since < suspicion)
+        decide || down || self.suspicion.is_any_suspected(now, self.records.plan.suspicion())
     }
 
-    fn learn_incarnations(&mut self, reported: &[(NodeId, Incarnation, u32)]) {
-        for (node, incarnation, count) in reported.iter().take(NODES_MAX).copied() {
-            let known = self.incarnations.get(&node);
-            let has_room = known.is_some() || self.incarnations.len() < NODES_MAX;
-            if has_room && known.is_none_or(|(_, known)| *known < count) {
-                self.incarnations.insert(node, (incarnation, count));
-            }
+    /// The process runs, and its registration takes effect.
+    fn confirm(
+        &mut self,
+        now: Time,
+        link: LinkId,
+        nonce: u64,
+        registration: Registration,
+        out: &mut impl CoordinatorOut,
+    ) {
+        let (node, incarnation) = (registration.node, registration.incarnation);
+        out.note(Note::Registered { node, incarnation });
+        let has = |c: &Configuration| registration.installed.contains(&(c.list, c.epoch, c.id));
+        let lists = self.records.lists.values();
+        let lacks = lists.filter(|c| self.releases.withholds(c.list) && !has(c));
+        let lacks = lacks.map(|c| c.list).collect();
+        if !registration.installed.is_empty() || !registration.heard.is_empty() {
+            self.witnesses.note_known(node);
         }
-    }
-
-    /// A node reports which peers it hears. True if the report has changed.
-    fn on_opinions(&mut self, link: LinkId, nonce: u64, opinions: Option<Opinions>) -> bool {
-        let registered = self
-            .links
-            .get(&link)
-            .and_then(|l| l.node)
-            .filter(|(.., known)| *known == nonce);
-        let presence = registered.and_then(|(node, ..)| self.presences.get_mut(&node));
-        match (presence.filter(|p| p.link == link), opinions) {
-            (Some(presence), Some(opinions)) => presence.vote(opinions),
-            _ => false,
-        }
+        self.registry.confirm(now, link, nonce, registration, lacks);
+        self.suspicion.end_wait(node);
     }
 
     fn on_exited(
@@ -421,25 +340,21 @@ impl<S: Store> Coordinator<S> {
         incarnation: Incarnation,
         out: &mut impl CoordinatorOut,
     ) -> bool {
-        if !self
-            .links
-            .get_mut(&link)
-            .is_some_and(|l| l.supervises.remove(&(node, incarnation)))
-        {
+        if !self.registry.take_supervised(link, node, incarnation) {
             out.note(Note::Unvouched { node, incarnation });
             return false;
         }
         send(out, link, &ToAgent::ExitNoted { node, incarnation });
         out.note(Note::Ended { node, incarnation });
-        let newest = self.claims.get(&node).map(|c| c.incarnation);
+        let newest = self.registry.claims().get(&node).map(|c| c.incarnation);
         let stored = self.records.nodes.get(&node);
         if newest.or_else(|| stored.map(|n| n.record.incarnation)) == Some(incarnation) {
-            let wait = Span::from_ms(self.records.plan.restart_wait_ms.into());
-            self.waits.insert(node, now + wait);
+            self.suspicion
+                .wait_for_next(node, now + self.records.plan.restart_wait());
         }
         // A node that never registered has no record.
         if stored.is_some() || newest.is_some() {
-            self.ended.insert((node, incarnation));
+            self.registry.note_ended(node, incarnation);
         }
         true
     }

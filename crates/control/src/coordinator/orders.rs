@@ -1,21 +1,25 @@
-//! Orders of an operator that can lose data (P10.17): reset lost lists, count processes as ended, change settings. An
-//! order first reports what it would lose, and has no effect until it is confirmed.
+//! Orders of operators that are not carried out yet. Those that can lose data (P10.17) are handled here: reset lost
+//! lists, count processes as ended, change settings. Such an order first reports what it would lose, and has no effect
+//! until it is confirmed.
 
+use super::duty::DutyOrder;
+use super::slot_moves::SlotOrders;
 use super::trouble::{lists, names};
 use super::{Coordinator, CoordinatorOut, Note, send};
 use crate::fence::Opinion;
 use crate::message::{Order, Settings, ToAgent};
 use crate::plan::LostPolicy;
+use crate::record::{Records, StoredNode};
 use crate::store::{Store, StoreError};
-use paritas_base::configuration::{Assignment, Configuration, Tenure};
+use paritas_base::configuration::{Assignment, Configuration, Duty, Tenure};
 use paritas_base::{Incarnation, ListId, NodeId, Span, Time};
 use paritas_protocol::LinkId;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Limit of orders that wait for a commit.
 const WAITING_MAX: usize = 16;
 
-/// Orders that are not carried out yet.
+/// Orders that are not carried out yet. Not durable.
 #[derive(Debug, Default)]
 pub(super) struct Orders {
     /// Lost lists to begin again empty. Not durable: a reset takes seconds, and the order can be repeated.
@@ -26,6 +30,10 @@ pub(super) struct Orders {
     /// (P10.16). Not durable: this counts only until enough holders have registered.
     absent: BTreeSet<NodeId>,
     waiting: Vec<Waiting>,
+    /// Duties of nodes.
+    duties: BTreeMap<NodeId, DutyOrder>,
+    /// Moves of slots.
+    pub(super) slots: SlotOrders,
 }
 
 /// An operator's command that waits for the commit.
@@ -75,6 +83,70 @@ impl Orders {
         }
         given_up
     }
+
+    /// Answers the waiting orders after a commit.
+    pub(super) fn answer(&mut self, records: &Records, out: &mut impl CoordinatorOut) {
+        let is_lost = |list: &ListId| records.lists.get(list).is_some_and(|c| c.lost);
+        self.resets.retain(is_lost);
+        self.attested.clear();
+        for Waiting { link, n, lines, wanted } in self.waiting.drain(..) {
+            let is_over = |(node, incarnation): &(NodeId, Incarnation)| {
+                records.nodes.get(node).is_some_and(|n| n.is_over(*incarnation))
+            };
+            let answer = match wanted.incarnations.iter().find(|incarnation| !is_over(incarnation)) {
+                Some((node, _)) => Err(format!(
+                    "{node} runs: it was heard meanwhile, so it does not count as ended"
+                )),
+                None => Ok((true, lines)),
+            };
+            send(out, link, &ToAgent::Said { n, answer });
+        }
+    }
+
+    /// Withdraws the orders of a link that has ended: its command would not learn the outcome.
+    pub(super) fn withdraw_of(&mut self, link: LinkId) {
+        self.withdraw(|waiting| waiting.link == link);
+    }
+
+    /// Withdraws all orders after a failed commit. They must not be carried out later in a different situation.
+    pub(super) fn refuse(&mut self, why: &str, out: &mut impl CoordinatorOut) {
+        for Waiting { link, n, lines, wanted } in self.withdraw(|_| true) {
+            // A command without outstanding orders is already in the store, for example new settings.
+            let is_done = wanted.resets.is_empty() && wanted.incarnations.is_empty();
+            let answer = match is_done {
+                true => Ok((true, lines)),
+                false => Err(format!(
+                    "not done, the store failed: {why}. Look with `paritas status`, then order again"
+                )),
+            };
+            send(out, link, &ToAgent::Said { n, answer });
+        }
+    }
+
+    // --- duties --------------------------------------------------------------------------------------------------
+
+    /// Returns the order for that node that the new one replaces.
+    pub(super) fn order_duty(&mut self, node: NodeId, order: DutyOrder) -> Option<DutyOrder> {
+        self.duties.insert(node, order)
+    }
+
+    /// The duty that the node is to have.
+    pub(super) fn duty_of(&self, node: NodeId) -> Option<Duty> {
+        self.duties.get(&node).map(|order| order.duty)
+    }
+
+    pub(super) fn apply_duties(&self, nodes: &mut BTreeMap<NodeId, StoredNode>) {
+        for (id, order) in &self.duties {
+            if let Some(node) = nodes.get_mut(id) {
+                node.duty = order.duty;
+            }
+        }
+    }
+
+    /// After a commit of all duties.
+    pub(super) fn take_duties(&mut self) -> impl Iterator<Item = DutyOrder> + use<> {
+        core::mem::take(&mut self.duties).into_values()
+    }
 }
 
 /// The outcome of an order that is allowed.
@@ -98,7 +170,7 @@ impl<S: Store> Coordinator<S> {
         confirmed: bool,
         out: &mut impl CoordinatorOut,
     ) -> bool {
-        let said = if !self.links.get(&link).is_some_and(|l| l.is_local) {
+        let said = if !self.registry.is_local(link) {
             Err(
                 "orders that can lose data are accepted on the coordinator's own machine only: give the order there"
                     .into(),
@@ -125,46 +197,6 @@ impl<S: Store> Coordinator<S> {
         };
         send(out, link, &ToAgent::Said { n, answer });
         false
-    }
-
-    /// Answers the waiting orders after a commit.
-    pub(super) fn answer_orders(&mut self, out: &mut impl CoordinatorOut) {
-        let records = &self.records;
-        let is_lost = |list: &ListId| records.lists.get(list).is_some_and(|c| c.lost);
-        self.orders.resets.retain(is_lost);
-        self.orders.attested.clear();
-        for Waiting { link, n, lines, wanted } in self.orders.waiting.drain(..) {
-            let is_over = |(node, incarnation): &(NodeId, Incarnation)| {
-                records.nodes.get(node).is_some_and(|n| n.is_over(*incarnation))
-            };
-            let answer = match wanted.incarnations.iter().find(|incarnation| !is_over(incarnation)) {
-                Some((node, _)) => Err(format!(
-                    "{node} runs: it was heard meanwhile, so it does not count as ended"
-                )),
-                None => Ok((true, lines)),
-            };
-            send(out, link, &ToAgent::Said { n, answer });
-        }
-    }
-
-    /// Withdraws the orders of a link that has ended: its command would not learn the outcome.
-    pub(super) fn withdraw_orders(&mut self, link: LinkId) {
-        self.orders.withdraw(|waiting| waiting.link == link);
-    }
-
-    /// Withdraws all orders after a failed commit. They must not be carried out later in a different situation.
-    pub(super) fn refuse_orders(&mut self, why: &str, out: &mut impl CoordinatorOut) {
-        for Waiting { link, n, lines, wanted } in self.orders.withdraw(|_| true) {
-            // A command without outstanding orders is already in the store, for example new settings.
-            let is_done = wanted.resets.is_empty() && wanted.incarnations.is_empty();
-            let answer = match is_done {
-                true => Ok((true, lines)),
-                false => Err(format!(
-                    "not done, the store failed: {why}. Look with `paritas status`, then order again"
-                )),
-            };
-            send(out, link, &ToAgent::Said { n, answer });
-        }
     }
 
     // --- reset-list ----------------------------------------------------------------------------------------------
@@ -285,16 +317,16 @@ impl<S: Store> Coordinator<S> {
 
     /// The time since an incarnation was last heard, if that is less than the suspicion time.
     pub(super) fn heard_ago(&self, now: Time, node: NodeId, incarnation: Incarnation) -> Option<Span> {
-        let presence = self.presences.get(&node).filter(|p| p.incarnation == incarnation)?;
-        Some(now - presence.heard_at()).filter(|ago| *ago < self.suspicion())
+        let presence = self.registry.presence_of(node, incarnation)?;
+        Some(now - presence.heard_at()).filter(|ago| *ago < self.records.plan.suspicion())
     }
 
     /// Why an incarnation may still run: the coordinator or a peer hears it, or it has not had time to register.
     fn may_run(&self, now: Time, node: NodeId, incarnation: Incarnation) -> Option<String> {
-        let presence = self.presences.get(&node).filter(|p| p.incarnation == incarnation);
+        let presence = self.registry.presence_of(node, incarnation);
         if let Some(ago) = presence
             .map(|p| now - p.heard_at())
-            .filter(|ago| *ago < self.suspicion())
+            .filter(|ago| *ago < self.records.plan.suspicion())
         {
             return Some(format!("runs: it was heard {} ms ago", ago.as_ms()));
         }
@@ -304,7 +336,7 @@ impl<S: Store> Coordinator<S> {
             let peers: Vec<NodeId> = silence.said.get(&node)?.iter().filter_map(hears).collect();
             return Some(format!("runs: its peers {} hear it", names(&peers)));
         }
-        let until = self.settled_from.max(self.silent_at(presence));
+        let until = self.suspicion.settled_from().max(self.silent_at(presence));
         (now < until).then(|| {
             format!(
                 "may run: wait {} ms, every running process registers by then",
@@ -410,8 +442,8 @@ impl<S: Store> Coordinator<S> {
             }
         }
         out.note(Note::Set(settings));
-        for (link, _) in self.links.iter().filter(|(_, link)| link.subscribed) {
-            send(out, *link, &ToAgent::Cluster(cluster.clone()));
+        for link in self.registry.subscribed() {
+            send(out, link, &ToAgent::Cluster(cluster.clone()));
         }
         Ok(Outcome::Decide(self.settings_in_words(), Wanted::default()))
     }

@@ -78,8 +78,8 @@ impl<S: Store> Coordinator<S> {
         let batch = self.releases.withhold(lists.iter().map(|c| c.list), holders_before);
         let heads = lists.iter().map(|c| (c.list, c.epoch, c.id)).collect();
         let message = ToAgent::Witness { batch, heads };
-        for (link, _) in self.links.iter().filter(|(_, state)| state.subscribed) {
-            send(out, *link, &message);
+        for link in self.registry.subscribed() {
+            send(out, link, &message);
         }
     }
 
@@ -95,9 +95,7 @@ impl<S: Store> Coordinator<S> {
 
     /// A node knows the ids of a batch and of all earlier batches.
     pub(super) fn on_witnessed(&mut self, link: LinkId, batch: u64) {
-        if let Some(link) = self.links.get_mut(&link) {
-            link.witnessed = link.witnessed.max(batch.min(self.releases.newest));
-        }
+        self.registry.note_witnessed(link, batch.min(self.releases.newest));
     }
 
     /// Sends the configurations whose ids enough nodes know.
@@ -122,17 +120,8 @@ impl<S: Store> Coordinator<S> {
             .map(|(list, _)| *list)
             .collect();
         // A removed node may have held leases until it received the configuration.
-        for ((list, ..), at) in &mut self.recent {
-            if leaves.contains(list) {
-                *at = now;
-            }
-        }
-        if self.releases.withholds_found() {
-            self.recent_from = self.recent_from.map(|_| now);
-        }
-        for presence in self.presences.values_mut() {
-            presence.lacks.retain(|list| !leaves.contains(list));
-        }
+        self.leases.on_sent(now, &leaves, self.releases.withholds_found());
+        self.registry.note_sent(&leaves);
         self.releases.withheld.retain(|_, batch| *batch > reached);
         let lists = leaves.iter().filter_map(|list| self.records.lists.get(list).cloned());
         self.tell(&[], lists.collect(), out);
@@ -144,9 +133,10 @@ impl<S: Store> Coordinator<S> {
             let stored = self.records.nodes.get(id);
             let is_present = |incarnation| stored.is_some_and(|n| n.record.incarnation == incarnation);
             // A newer process that has registered runs, even if the store says that the previous one ended.
-            match self.presences.get(id).map(|p| p.incarnation) {
-                Some(incarnation) if !is_present(incarnation) => !self.ended.contains(&(**id, incarnation)),
-                _ => stored.is_some_and(|n| !n.has_ended() && !self.ended.contains(&(**id, n.record.incarnation))),
+            match self.registry.presence(**id).map(|p| p.incarnation) {
+                Some(incarnation) if !is_present(incarnation) => !self.registry.ended().contains(&(**id, incarnation)),
+                _ => stored
+                    .is_some_and(|n| !n.has_ended() && !self.registry.ended().contains(&(**id, n.record.incarnation))),
             }
         };
         let count = holders.iter().filter(incarnations).count();
@@ -154,10 +144,7 @@ impl<S: Store> Coordinator<S> {
             0 => 0,
             count => fence::witnesses(count, self.records.plan.parity.into()),
         };
-        let knows = |id: &&NodeId| {
-            let link = self.presences.get(id).and_then(|p| self.links.get(&p.link));
-            link.is_some_and(|l| l.witnessed >= batch && l.node.is_some_and(|(node, ..)| node == **id))
-        };
+        let knows = |id: &&NodeId| self.registry.has_witnessed(**id, batch);
         (wanted, holders.iter().filter(knows).count())
     }
 

@@ -21,7 +21,7 @@ impl<S: Store> Coordinator<S> {
         let planned: BTreeSet<NodeId> = plan.all().map(|n| n.id).collect();
         let ids: BTreeSet<NodeId> = planned.iter().chain(self.records.nodes.keys()).copied().collect();
         status.nodes = ids.into_iter().map(|id| self.node_status(now, id)).collect();
-        for (id, presence) in &self.presences {
+        for (id, presence) in self.registry.presences() {
             if !self.records.nodes.get(id).is_some_and(|n| self.is_available(now, n)) {
                 continue;
             }
@@ -96,7 +96,7 @@ impl<S: Store> Coordinator<S> {
         } else {
             NodeCondition::Live
         };
-        let presence = || self.presences.get(&id).into_iter();
+        let presence = || self.registry.presence(id).into_iter();
         let memory = presence().flat_map(|p| p.progress());
         NodeStatus {
             id,
@@ -112,11 +112,11 @@ impl<S: Store> Coordinator<S> {
             state,
             memory_bytes: memory.map(|p| p.memory_bytes).fold(0, u64::saturating_add),
             log: presence().flat_map(|p| p.progress()).find_map(|p| p.log),
-            flapping: self.is_flapping(now, id),
+            flapping: self.suspicion.is_flapping(now, id),
             halted: presence().flat_map(|p| p.halted().cloned()).collect(),
             duty: self.duty_of(id),
             positions: held().count(),
-            waits_for: self.waits_for(id),
+            waits_for: self.placement.waits_for(id),
         }
     }
 

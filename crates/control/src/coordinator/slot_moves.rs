@@ -131,11 +131,11 @@ impl<S: Store> Coordinator<S> {
                 }
             },
         };
-        if self.slot_orders.order.is_some() {
+        if self.orders.slots.order.is_some() {
             refuse(out, "another order comes first".into());
             return false;
         }
-        self.slot_orders.order = Some((task, link, n));
+        self.orders.slots.order = Some((task, link, n));
         true
     }
 
@@ -214,12 +214,9 @@ impl<S: Store> Coordinator<S> {
 
     /// True if a decision is needed.
     pub(super) fn on_offer(&mut self, link: LinkId, offer: Offer) -> bool {
-        let asker = self.links.get(&link).and_then(|l| l.node);
-        let own = asker
-            .is_some_and(|(node, incarnation, _)| (node, incarnation) == (offer.from.node, offer.from.incarnation));
-        let wanted = own && self.slot_orders.offers.len() < OFFERS_MAX;
+        let wanted = self.registry.is_holder(link, &offer.from) && self.orders.slots.offers.len() < OFFERS_MAX;
         if wanted {
-            self.slot_orders.offers.push(offer);
+            self.orders.slots.offers.push(offer);
         }
         wanted
     }
@@ -235,7 +232,7 @@ impl<S: Store> Coordinator<S> {
             all: &self.records.lists,
             cluster: &self.records.cluster,
         };
-        if let Some((task, ..)) = self.slot_orders.order {
+        if let Some((task, ..)) = self.orders.slots.order {
             let reason = if task.is_none() { "given up by the operator" } else { "" };
             slots = StoredSlots {
                 task,
@@ -257,7 +254,7 @@ impl<S: Store> Coordinator<S> {
         // A proposal counts only if both tenures still hold after the other changes of this decision.
         let (from, to) = (lists.tenure(what.from), lists.tenure(what.to));
         let agreed = |o: &&Offer| o.version == what.version && Some(o.from) == from && Some(o.to) == to;
-        let offer = self.slot_orders.offers.iter().find(agreed);
+        let offer = self.orders.slots.offers.iter().find(agreed);
         let usable = lists.is_usable(what.from) && lists.is_usable(what.to);
         let done = match (usable, slots.task, offer) {
             (true, Some(_), None) => return,
@@ -321,8 +318,8 @@ impl<S: Store> Coordinator<S> {
 
     /// Answers the waiting order after a commit, or when nothing needed a commit. True if the next hand-off may begin.
     pub(super) fn answer_slot_order(&mut self, out: &mut impl CoordinatorOut) -> bool {
-        self.slot_orders.offers.clear();
-        if let Some((_, link, n)) = self.slot_orders.order.take() {
+        self.orders.slots.offers.clear();
+        if let Some((_, link, n)) = self.orders.slots.order.take() {
             send(out, link, &ToAgent::Ordered { n, refused: None });
         }
         let idle = self.records.lists.values().all(|c| c.slots.hand_off.is_none());

@@ -27,11 +27,43 @@ const LEFT_OUT_MAX: Span = Span::from_secs(3600);
 #[derive(Clone, Debug, Default)]
 pub(super) struct SlowNodes {
     /// Smallest ack delay of a slow node. `None`: no node is excluded.
-    pub(super) threshold: Option<Span>,
+    threshold: Option<Span>,
     /// Nodes that are slow now, and since when.
     since: BTreeMap<NodeId, Time>,
     /// For each excluded node the end and the length of its last exclusion.
     left_out: BTreeMap<NodeId, (Time, Span)>,
+}
+
+impl SlowNodes {
+    /// Updates which nodes are slow. Called at the begin of each decision.
+    pub(super) fn note(&mut self, now: Time, slow: Vec<NodeId>) {
+        self.since.retain(|node, _| slow.contains(node));
+        for node in slow {
+            self.since.entry(node).or_insert(now);
+        }
+    }
+
+    /// A node that has been slow for long enough.
+    fn ripe(&self, now: Time, suspicion: Span) -> Option<NodeId> {
+        let timeout = Span(suspicion.0 * SUSPICIONS);
+        let mut ripe = self.since.iter().filter(|(_, since)| now - **since >= timeout);
+        ripe.next().map(|(node, _)| *node)
+    }
+
+    fn leave_out(&mut self, now: Time, node: NodeId) {
+        let before = self.left_out.get(&node);
+        let again = before.filter(|(until, span)| now - *until <= *span);
+        let span = again.map_or(LEFT_OUT_MIN, |(_, span)| Span(span.0 * 2).min(LEFT_OUT_MAX));
+        self.left_out.insert(node, (now + span, span));
+    }
+
+    /// Whether the exclusion of the node has lasted long enough.
+    fn may_return(&mut self, now: Time, node: NodeId) -> bool {
+        // A new coordinator does not know when the exclusion began.
+        let begins = (now + LEFT_OUT_MIN, LEFT_OUT_MIN);
+        let (until, _) = *self.left_out.entry(node).or_insert(begins);
+        now >= until || self.threshold.is_none()
+    }
 }
 
 impl<S: Store> Coordinator<S> {
@@ -41,23 +73,13 @@ impl<S: Store> Coordinator<S> {
         self.slow.threshold = threshold;
     }
 
-    /// Updates which nodes are slow. Called at the begin of each decision.
-    pub(super) fn notice_slow(&mut self, now: Time) {
-        let Some(threshold) = self.slow.threshold else {
-            self.slow.since.clear();
-            return;
-        };
-        let slow = self.slow_now(now, threshold);
-        self.slow.since.retain(|node, _| slow.contains(node));
-        for node in slow {
-            self.slow.since.entry(node).or_insert(now);
-        }
-    }
-
     /// Nodes that most of their reporters, and at least two, find slow.
-    fn slow_now(&self, now: Time, threshold: Span) -> Vec<NodeId> {
+    pub(super) fn slow_now(&self, now: Time) -> Vec<NodeId> {
+        let Some(threshold) = self.slow.threshold else {
+            return Vec::new();
+        };
         let mut votes: BTreeMap<NodeId, (usize, usize)> = BTreeMap::new();
-        for (id, presence) in &self.presences {
+        for (id, presence) in self.registry.presences() {
             if !self.records.nodes.get(id).is_some_and(|n| self.is_available(now, n)) {
                 continue;
             }
@@ -80,30 +102,15 @@ impl<S: Store> Coordinator<S> {
     /// Excludes a node that has been slow for long enough, and ends exclusions that have lasted long enough.
     pub(super) fn judge_slow(&mut self, now: Time, nodes: &mut BTreeMap<NodeId, StoredNode>) {
         let any_leaves = nodes.values().any(|n| n.duty.leaves());
-        let timeout = Span(self.suspicion().0 * SUSPICIONS);
-        let ripe = self
-            .slow
-            .since
-            .iter()
-            .find(|(_, since)| now - **since >= timeout)
-            .map(|(node, _)| *node);
+        let ripe = self.slow.ripe(now, self.records.plan.suspicion());
         if let Some(node) = ripe.filter(|node| !any_leaves && self.refuses(*node, Duty::Slow).is_none())
             && let Some(stored) = nodes.get_mut(&node)
         {
-            let before = self.slow.left_out.get(&node);
-            let again = before.filter(|(until, span)| now - *until <= *span);
-            let span = again.map_or(LEFT_OUT_MIN, |(_, span)| Span(span.0 * 2).min(LEFT_OUT_MAX));
-            self.slow.left_out.insert(node, (now + span, span));
+            self.slow.leave_out(now, node);
             stored.duty = Duty::Slow;
         }
         for (id, stored) in nodes.iter_mut().filter(|(_, n)| n.duty == Duty::Slow) {
-            // A new coordinator does not know when the exclusion began.
-            let (until, _) = *self
-                .slow
-                .left_out
-                .entry(*id)
-                .or_insert((now + LEFT_OUT_MIN, LEFT_OUT_MIN));
-            if now >= until || self.slow.threshold.is_none() {
+            if self.slow.may_return(now, *id) {
                 stored.duty = Duty::Returning;
             }
         }

@@ -19,8 +19,9 @@ use crate::plan::LostPolicy;
 use crate::status::{HaltedRole, LogStatus, ScrubStatus, ShardProgress};
 use crate::status::{NodeCondition, PositionCondition, RoleStatus};
 use crate::store::MemoryStore;
-use paritas_base::configuration::{NodeRole, PositionState};
-use paritas_base::{ClusterId, Epoch};
+use paritas_base::configuration::{NodeRole, PositionState, Tenure};
+use paritas_base::{ClusterId, Epoch, Incarnation, ListId, Position, Prng};
+use std::collections::{BTreeMap, BTreeSet};
 use world::{World, plan};
 
 #[test]

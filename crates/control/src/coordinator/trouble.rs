@@ -1,136 +1,12 @@
 //! Reports what prevents the coordinator from acting and what it waits for: as text with advice, and for scripts.
 
-use super::{Coordinator, release};
-use crate::fence::{self, Hold, Opinion, Silence};
-use crate::mutant::Mutant;
-use crate::record::{End, StoredNode};
+use super::Coordinator;
+use crate::fence::{Hold, Opinion, Silence};
 use crate::status::{SilentNode, Trouble, Verdict};
 use crate::store::Store;
-use paritas_base::configuration::NodeState;
 use paritas_base::{ListId, NodeId, Time};
 
-/// Which holders have reported their configurations to this coordinator (P10.16).
-#[derive(Default)]
-struct Witnesses {
-    /// Required number of holders. At least one holder in such a number knows the newest configuration that was sent.
-    wanted: usize,
-    /// Holders that have registered with a part of this store's history.
-    known: usize,
-    /// Holders of which no process has registered with this coordinator. One may run that knows a newer configuration.
-    /// If there are none, and too few others have told what they know: nodes that hold nothing.
-    missing: Vec<NodeId>,
-}
-
-impl Witnesses {
-    fn are_awaited(&self) -> bool {
-        self.known < self.wanted && !self.missing.is_empty()
-    }
-}
-
 impl<S: Store> Coordinator<S> {
-    /// Why this coordinator may not decide anything, in words (P10.16).
-    pub(super) fn obstacle(&self) -> Option<String> {
-        if let Some((node, list)) = self.stops_behind() {
-            return Some(format!(
-                "changes nothing: {node} has a configuration of list {} that is not in the history of this \
-                 coordinator's store, so this store is not the cluster's newest. Stop this coordinator and put the \
-                 newest store back; if there is none, start `paritas coordinator --adopt`. Meanwhile the nodes answer \
-                 clients",
-                list.0
-            ));
-        }
-        let witnesses = self.witnesses();
-        // With a node ahead of it only the mutant comes here, and does not wait either.
-        let waits = witnesses.are_awaited() && self.behind.is_none() && !self.broken.is(Mutant::NoWitness);
-        waits.then(|| {
-            let Witnesses { wanted, known, missing } = witnesses;
-            format!(
-                "changes nothing until {wanted} of the nodes that hold positions have reported their configurations \
-                 ({known} have; not yet {}), or a process of each of them, and of every other node that was up, has \
-                 registered: only they know whether this store is the cluster's newest. Start the nodes that are down, \
-                 also those that have ended. If machines are off for good, `paritas fence` with the numbers of their \
-                 nodes shows what would be lost, and with --yes counts them as ended{}",
-                names(&missing),
-                self.doubts_in_words()
-            )
-        })
-    }
-
-    /// P10.16: a node, and the list of which it has a configuration that this store lacks. Nothing is decided then.
-    pub(super) fn stops_behind(&self) -> Option<(NodeId, ListId)> {
-        self.behind.filter(|_| !self.broken.is(Mutant::BehindCommits))
-    }
-
-    fn doubts_in_words(&self) -> String {
-        if self.doubts.is_empty() {
-            return String::new();
-        }
-        let doubts: Vec<NodeId> = self.doubts.iter().copied().collect();
-        format!(
-            ". {} know of decisions that are not in this store, so there was a newer store. If you have it, stop this \
-             coordinator and put that store back; otherwise start `paritas coordinator --adopt`",
-            names(&doubts)
-        )
-    }
-
-    pub(super) fn notice_witnesses(&mut self) {
-        self.knows_all = self.knows_all || !self.witnesses().are_awaited();
-    }
-
-    pub(super) fn refuses_orders(&self) -> Option<String> {
-        self.obstacle().map(|why| format!("the coordinator {why}"))
-    }
-
-    /// Holders that this coordinator waits for before it decides anything.
-    pub(super) fn missing_witnesses(&self) -> Vec<NodeId> {
-        let witnesses = self.witnesses();
-        if witnesses.are_awaited() {
-            witnesses.missing
-        } else {
-            Vec::new()
-        }
-    }
-
-    /// A holder counts until an operator attests that its machine is off. A holder that has ended since counts too: the
-    /// previous coordinator may have counted it. A certified end does not excuse the node from registering: an old copy
-    /// of the store does not know of a later process of the node, which may know a newer configuration.
-    fn witnesses(&self) -> Witnesses {
-        if self.knows_all || self.records.lists.is_empty() {
-            return Witnesses::default();
-        }
-        let end = |id: &NodeId| self.records.nodes.get(id).map_or(End::Unknown, |n| n.end);
-        let attested = |id: &NodeId| {
-            let stored = self.records.nodes.get(id).map(|n| n.record.incarnation);
-            let ordered = stored.is_some_and(|incarnation| self.orders.attested().contains(&(*id, incarnation)));
-            let is_off = end(id) == End::Attested || ordered || self.orders.absent().contains(id);
-            is_off && !self.presences.contains_key(id)
-        };
-        let holders = release::holders(&self.records.lists);
-        let counted: Vec<NodeId> = holders.into_iter().filter(|id| !attested(id)).collect();
-        if counted.is_empty() {
-            return Witnesses::default();
-        }
-        let release_quorum = fence::witnesses(counted.len(), self.records.plan.parity.into());
-        let wanted = counted.len() + 1 - release_quorum;
-        let known = counted.iter().filter(|id| self.witnesses.contains(id)).count();
-        let is_missing = |id: &NodeId| !self.presences.contains_key(id);
-        let mut missing: Vec<NodeId> = counted.into_iter().filter(is_missing).collect();
-        if missing.is_empty() && known < wanted {
-            // Holders have processes without memory. A node that holds nothing by this store may hold positions by a
-            // newer one. Its silence is no end, so there is no time limit.
-            let others = self.records.nodes.values().map(|n| &n.record);
-            let up = others.filter(|n| n.state == NodeState::Up).map(|n| n.id);
-            missing = up.filter(|id| is_missing(id) && !attested(id)).collect();
-        }
-        Witnesses { wanted, known, missing }
-    }
-
-    /// Whether a node was up when this coordinator started, and may still register (P10.12).
-    pub(super) fn is_awaited(&self, now: Time, node: &StoredNode) -> bool {
-        let may_come = node.record.state == NodeState::Up && !node.has_ended() && now < self.settled_from;
-        may_come && !self.is_available(now, node)
-    }
-
     /// The reasons why the coordinator waits, in words and for scripts.
     pub(super) fn trouble(&self, now: Time) -> (Vec<String>, Trouble) {
         let mut words: Vec<String> = self.obstacle().into_iter().collect();
@@ -139,9 +15,9 @@ impl<S: Store> Coordinator<S> {
         let waits_for_witnesses = !witnesses_missing.is_empty();
         let awaited = self.records.nodes.values().filter(|n| self.is_awaited(now, n));
         let mut trouble = Trouble {
-            behind: self.behind.map(|(node, _)| node),
+            behind: self.witnesses.behind().map(|(node, _)| node),
             doubts: match waits_for_witnesses {
-                true => self.doubts.iter().copied().collect(),
+                true => self.witnesses.doubts().iter().copied().collect(),
                 false => Vec::new(),
             },
             witnesses_missing,
@@ -152,7 +28,8 @@ impl<S: Store> Coordinator<S> {
                 .map(|(node, said)| silent_node(&silence, *node, said))
                 .collect(),
             next_incarnations: self
-                .waits
+                .suspicion
+                .waits()
                 .iter()
                 .filter(|(_, at)| now < **at)
                 .map(|(node, _)| *node)
@@ -209,7 +86,7 @@ impl<S: Store> Coordinator<S> {
             words.push(format!(
                 "replaces no node that has ended until {} have registered or {} ms have passed",
                 names(&trouble.awaited),
-                (self.settled_from - now).as_ms()
+                (self.suspicion.settled_from() - now).as_ms()
             ));
         }
         if !trouble.next_incarnations.is_empty() {

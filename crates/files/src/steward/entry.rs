@@ -11,7 +11,7 @@ use paritas_base::Time;
 const SLOW_MAX: usize = 64;
 
 /// How far an entry is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum State {
     /// Its record is being stored.
     Granted,
@@ -26,6 +26,8 @@ pub(super) enum State {
 }
 
 impl State {
+    pub(super) const ALL: [Self; 5] = [Self::Granted, Self::Filling, Self::Cached, Self::Doomed, Self::Erasing];
+
     pub(super) fn word(self) -> &'static str {
         match self {
             Self::Granted => "granted",
@@ -254,6 +256,7 @@ impl Steward {
         }
         let slow = self.rates.stragglers(now, self.settings.estimator);
         if self.csac.set_stragglers(slow) {
+            self.counters.prefetches_forgotten += self.ahead.len() as u64;
             self.ahead = self.csac.prefetch(self.settings.prefetch_percent).into();
         }
     }

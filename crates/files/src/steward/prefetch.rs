@@ -16,6 +16,7 @@ impl Steward {
         {
             // Readers may have been faster, and stragglers may have recovered.
             next = self.csac.is_worth_prefetching(file).then_some(file);
+            self.counters.prefetches_skipped += u64::from(next.is_none());
         }
         out.reply(asker, Reply::Next(next));
     }
@@ -38,6 +39,7 @@ impl Steward {
                 }
             }
         }
+        self.counters.prefetches_declined += 1;
         out.reply(asker, Reply::Opened(self.making(&nodes, None)));
     }
 

@@ -2,9 +2,11 @@
 
 use super::Steward;
 use super::entry::State;
+use crate::Node;
 use crate::record::hex;
 use paritas_base::Time;
 use serde_json::{Map, Value, json};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Most entries that a status lists.
 const ENTRIES_MAX: usize = 1000;
@@ -26,6 +28,16 @@ pub(super) struct Counters {
     pub(super) evictions: u64,
     /// Grants to workers that make parity ahead of readers.
     pub(super) prefetches: u64,
+    /// MAKEs that were not granted.
+    pub(super) prefetches_declined: u64,
+    /// Files that were to be named, and had parity or no straggler by then.
+    pub(super) prefetches_skipped: u64,
+    /// Files that no worker had asked for when another node became a straggler.
+    pub(super) prefetches_forgotten: u64,
+    /// Samples that say something about a rate.
+    pub(super) samples: u64,
+    /// When the last of them came.
+    last_sample: Option<Time>,
     pub(super) ended_pins: u64,
     /// Entries whose keys were gone.
     pub(super) missing: u64,
@@ -41,9 +53,54 @@ pub(super) struct Counters {
     pub(super) store_away: u64,
 }
 
+impl Counters {
+    pub(super) fn on_sample(&mut self, now: Time, counts: bool) {
+        if counts {
+            self.samples += 1;
+            self.last_sample = Some(now);
+        }
+    }
+}
+
+/// A node of the store.
+#[derive(Clone, PartialEq, Debug)]
+pub struct NodeFigures {
+    /// Its name.
+    pub name: String,
+    /// Its rate in bytes a second, if it has one.
+    pub rate: Option<f64>,
+    /// Whether it is a straggler.
+    pub is_slow: bool,
+}
+
+/// Entries of one state.
+#[derive(Clone, Copy, Default)]
+struct Sum {
+    count: u64,
+    bytes: u64,
+}
+
 impl Steward {
+    /// Nodes that have a rate or are stragglers: stragglers first, then in the order of their names.
+    pub fn nodes(&mut self, now: Time) -> Vec<NodeFigures> {
+        let rates: BTreeMap<Node, f64> = self.rates.known(now).into_iter().collect();
+        let slow: BTreeSet<Node> = self.csac.stragglers().collect();
+        let numbers: BTreeSet<Node> = rates.keys().chain(&slow).copied().collect();
+        let mut nodes: Vec<NodeFigures> = numbers
+            .into_iter()
+            .map(|node| NodeFigures {
+                name: self.nodes.name(node).to_owned(),
+                rate: rates.get(&node).copied(),
+                is_slow: slow.contains(&node),
+            })
+            .collect();
+        nodes.sort_by(|a, b| (!a.is_slow, &a.name).cmp(&(!b.is_slow, &b.name)));
+        nodes
+    }
+
     /// The state as JSON.
     pub(super) fn status(&mut self, now: Time) -> String {
+        let mut status = self.figures(now);
         let rates: Map<String, Value> = self
             .rates
             .known(now)
@@ -70,10 +127,29 @@ impl Steward {
                 })
             })
             .collect();
-        let count = |state: State| entries.iter().filter(|(_, entry)| entry.state == state).count();
-        let c = &self.counters;
         let mut slow = self.slow(&[]);
         slow.sort_unstable();
+        status["stragglers"] = json!(slow);
+        status["rates"] = Value::Object(rates);
+        status["entries"] = Value::Array(listed);
+        status.to_string()
+    }
+
+    /// The numbers of the state: all but lists of nodes and files.
+    pub fn figures(&mut self, now: Time) -> Value {
+        let mut sums: BTreeMap<State, Sum> = State::ALL.map(|state| (state, Sum::default())).into();
+        for entry in self.entries.values() {
+            let sum = sums.entry(entry.state).or_default();
+            sum.count += 1;
+            sum.bytes += entry.geometry.parity_bytes();
+        }
+        let by_state = |of: fn(&Sum) -> u64| -> Map<String, Value> {
+            let words = sums
+                .iter()
+                .map(|(state, sum)| (state.word().to_owned(), json!(of(sum))));
+            words.collect()
+        };
+        let c = &self.counters;
         json!({
             "blocks": {
                 "total": self.settings.blocks,
@@ -81,19 +157,16 @@ impl Steward {
                 "doomed": self.doomed_blocks,
                 "bytes": self.settings.block_bytes,
             },
-            "entries_count": {
-                "granted": count(State::Granted),
-                "filling": count(State::Filling),
-                "cached": count(State::Cached),
-                "doomed": count(State::Doomed),
-                "erasing": count(State::Erasing),
-            },
+            "entries_count": by_state(|sum| sum.count),
+            "parity_bytes": by_state(|sum| sum.bytes),
             "pins": self.pins.count(),
             "eviction": self.settings.eviction.to_string(),
             "estimator": self.settings.estimator.to_string(),
             "nodes": self.nodes.count(),
-            "stragglers": slow,
-            "rates": rates,
+            "nodes_slow": self.csac.stragglers().count(),
+            "nodes_with_rate": self.rates.known(now).len(),
+            "samples": c.samples,
+            "last_sample_ms": c.last_sample.map(|at| (now - at).as_ms()),
             "opens": c.opens,
             "hits": c.hits,
             "misses": c.opens - c.hits,
@@ -109,6 +182,9 @@ impl Steward {
             "drops": c.drops,
             "evictions": c.evictions,
             "prefetches": c.prefetches,
+            "prefetches_declined": c.prefetches_declined,
+            "prefetches_skipped": c.prefetches_skipped,
+            "prefetches_forgotten": c.prefetches_forgotten,
             "prefetches_waiting": self.ahead.len(),
             "pins_ended": c.ended_pins,
             "missing": c.missing,
@@ -123,8 +199,6 @@ impl Steward {
                 "no_room": c.no_room,
                 "store_away": c.store_away,
             },
-            "entries": listed,
         })
-        .to_string()
     }
 }

@@ -250,6 +250,24 @@ impl Client {
         self.segments.is_empty() && self.remote.parked.is_empty()
     }
 
+    /// Its commands with a stream of another node that are answered, or are writes and may be: their numbers and
+    /// streams. A command over several streams has no stream here, and the number of its first part.
+    pub(crate) fn may_have_run(&self) -> Vec<(u64, Option<StreamId>)> {
+        let of = |segment: &Segment| match &segment.wait {
+            Wait::Forwarded(forwarded) if !forwarded.write || forwarded.target.is_none() => None,
+            Wait::Forwarded(forwarded) => Some((forwarded.n, Some(forwarded.stream))),
+            Wait::Gathered(gather) => {
+                let mut parts = gather.parts.iter().filter_map(|part| match &part.wait {
+                    Wait::Forwarded(forwarded) => Some(forwarded.n),
+                    _ => None,
+                });
+                Some((parts.next().unwrap_or(segment.n), None))
+            }
+            _ => segment.answered.map(|stream| (segment.n, Some(stream))),
+        };
+        self.segments.iter().filter_map(of).collect()
+    }
+
     /// Its unanswered forwarded commands, in order.
     pub(crate) fn forwards(&mut self) -> impl Iterator<Item = &mut Forwarded> {
         self.segments.iter_mut().flat_map(|segment| {
@@ -299,6 +317,8 @@ pub(crate) struct Segment {
     pub(crate) long: Option<LongValue>,
     /// It is an element of the array that has begun. An error can't take its place.
     pub(crate) is_element: bool,
+    /// The stream of another node that has answered it.
+    pub(crate) answered: Option<StreamId>,
 }
 
 /// A command at another node, or on its way there.

@@ -409,6 +409,7 @@ impl Router {
                             one_by_one_bytes = Some(one_by_one.held_bytes());
                             (segment.wait, bytes) = (Wait::OneByOne(one_by_one), &[]);
                         }
+                        segment.answered = Some(forwarded.stream);
                         answered = Some(forwarded);
                     }
                     if segment.is_element {

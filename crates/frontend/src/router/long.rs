@@ -1,6 +1,6 @@
 //! Replies that are one long value: they go to the client piece by piece, as fast as it reads them (P14.7).
 
-use super::client::{Caller, Client, Wait};
+use super::client::{Caller, Client, Segment, Wait};
 use super::replies::{Verdict, earliest, judge};
 use super::stuck::wait_max;
 use super::{Dispatcher, Router, lists_tenure};
@@ -178,16 +178,17 @@ impl Router {
         let Some(client) = self.clients.get_mut(&conn) else {
             return give_up(cx);
         };
-        let segments = client.segments.iter_mut();
-        let mut waits = segments.map(|segment| &mut segment.wait);
+        let mut segments = client.segments.iter_mut();
         let is_owner = |target: Tenure| (target.node, target.incarnation) == from && target.since == since;
-        let is_it = |wait: &&mut Wait| match wait {
+        let is_it = |segment: &&mut Segment| match &segment.wait {
             Wait::Forwarded(f) => f.n == n && f.stream == stream && f.target.is_some_and(is_owner),
             _ => false,
         };
-        let Some(wait) = waits.find(is_it) else {
+        let Some(segment) = segments.find(is_it) else {
             return give_up(cx);
         };
+        segment.answered = Some(stream);
+        let wait = &mut segment.wait;
         let Wait::Forwarded(forwarded) = core::mem::replace(wait, Wait::Ready) else {
             return;
         };

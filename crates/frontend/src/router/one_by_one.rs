@@ -213,6 +213,7 @@ impl Dispatcher {
                 taken_again: TakenAgain::default(),
                 long: None,
                 is_element: true,
+                answered: None,
             });
         }
         segments

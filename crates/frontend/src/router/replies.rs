@@ -47,6 +47,7 @@ impl Dispatcher {
             taken_again: TakenAgain::default(),
             long,
             is_element: false,
+            answered: None,
         });
         if first {
             self.release_head(cx, lists, client, turn);

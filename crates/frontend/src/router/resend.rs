@@ -1,6 +1,6 @@
 //! Forwarded commands whose owner has changed or no longer answers: they are refused, or sent again.
 
-use super::client::Caller;
+use super::client::{Caller, Forwarded};
 use super::forward::{CONGESTED_RETRY, Loopback, is_congested, owner_at, stream_now};
 use super::replies::earliest;
 use super::stuck::{is_heard, wait_max};
@@ -11,6 +11,12 @@ use paritas_base::{ConnId, Incarnation, NodeId, StreamId};
 use paritas_protocol::{Channel, Context, Lists, Out, Parameters};
 use paritas_wire::peer::Message;
 use paritas_wire::peer::dialect::STAGED;
+
+/// Whether a command that comes later at the client may have run on the stream of this one.
+fn is_overtaken(ran: &[(u64, Option<StreamId>)], read: &Forwarded) -> bool {
+    let mut later = ran.iter().filter(|(n, _)| *n > read.n);
+    later.any(|(_, stream)| stream.is_none_or(|stream| stream == read.stream))
+}
 
 /// Whether the node to which a command was forwarded will still answer it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -67,15 +73,23 @@ impl Router {
         cx: &mut Context<'_, O>,
         fate: impl Fn(StreamId, Tenure) -> Fate,
     ) {
-        let mut uncertain = Vec::new();
+        let mut refused = Vec::new();
         for (conn, client) in &mut self.clients {
             let mut detours = client.detours;
+            let ran = client.may_have_run();
             for forwarded in client.forwards() {
                 let Some(target) = forwarded.target else { continue };
                 match fate(forwarded.stream, target) {
                     Fate::Kept => {}
-                    Fate::Over if forwarded.write => Dispatcher::go_behind(&mut detours, forwarded),
-                    Fate::Lost if forwarded.write => uncertain.push((*conn, forwarded.n)),
+                    // A later command of the client may have seen the stream. A read that is asked again would come too
+                    // late, so its owner must say whether it has run.
+                    Fate::Over if forwarded.write || is_overtaken(&ran, forwarded) => {
+                        Dispatcher::go_behind(&mut detours, forwarded);
+                    }
+                    Fate::Lost if forwarded.write => refused.push((*conn, forwarded.n, Refusal::Uncertain)),
+                    Fate::Lost if is_overtaken(&ran, forwarded) => {
+                        refused.push((*conn, forwarded.n, Refusal::Takeover));
+                    }
                     Fate::Over | Fate::Lost => {
                         Dispatcher::detour(&mut detours, forwarded);
                         self.dispatcher.resend_due = true;
@@ -84,9 +98,9 @@ impl Router {
             }
             client.detours = detours;
         }
-        uncertain.sort();
-        for (conn, n) in uncertain {
-            self.fill_refusal(cx, conn, n, Refusal::Uncertain);
+        refused.sort_by_key(|(conn, n, _)| (*conn, *n));
+        for (conn, n, refusal) in refused {
+            self.fill_refusal(cx, conn, n, refusal);
         }
     }
 
@@ -141,6 +155,12 @@ impl Router {
                         && !is_heard(cx, &target, since)
                     {
                         self.dispatcher.wait_for_owner(cx, lists, stream, since);
+                    }
+                    // Its slots have moved: it may come back, and go to the stream where they are now.
+                    if forwarded.detour
+                        && let Some(stream) = stream_now(cx, forwarded, &mut self.dispatcher.part_args)
+                    {
+                        blocked.push(stream);
                     }
                     continue;
                 }

@@ -32,7 +32,7 @@ pub(super) fn draw(swarm: &mut Swarm, seed: u64) {
 impl World {
     pub(super) fn plan_decision(&mut self) {
         if self.swarm.loses_decision {
-            let after = Span::from_ms(self.random.between(500, 2_000));
+            let after = Span::from_ms(self.schedule.random.between(500, 2_000));
             self.push_control(after, Control::Trouble(Trouble::Decide));
         }
     }
@@ -40,36 +40,41 @@ impl World {
     /// A holder's process ends. Its next process takes its place, and the other holders are not told: nothing comes to
     /// them from the coordinator for longer than an agent waits, so what was sent to them is lost.
     pub(super) fn cause_decision(&mut self) {
-        let holders: Vec<usize> = (0..self.processes.len())
+        let holders: Vec<usize> = (0..self.fleet.processes.len())
             .filter(|at| {
-                let process = self.processes[*at].as_ref();
+                let process = self.fleet.processes[*at].as_ref();
                 process.is_some_and(|p| {
-                    let mut lists = self.configurations.iter();
-                    lists.any(|c| c.held_by(self.records[*at].id, p.incarnation).next().is_some())
+                    let mut lists = self.committed.configurations.iter();
+                    lists.any(|c| c.held_by(self.fleet.records[*at].id, p.incarnation).next().is_some())
                 })
             })
             .collect();
         let victims: Vec<usize> = holders.iter().copied().filter(|at| self.may_lose(*at)).collect();
-        if self.healing || victims.is_empty() {
+        if self.schedule.healing || victims.is_empty() {
             return;
         }
-        let victim = *self.random.pick(&victims);
+        let victim = *self.schedule.random.pick(&victims);
         let others = holders.iter().filter(|at| **at != victim);
         let nodes = others.fold(0, |nodes, at| nodes | 1 << at);
-        let until = self.now + Span::from_ms(self.random.between(3_500, 4_500));
-        self.log(|| format!("nodes {nodes:b} hear nothing from the coordinator, and n{victim} ends"));
+        let until = self.schedule.now + Span::from_ms(self.schedule.random.between(3_500, 4_500));
+        self.schedule
+            .log(|| format!("nodes {nodes:b} hear nothing from the coordinator, and n{victim} ends"));
         self.close_one_way(nodes, 1, until);
         if let Some(governed) = self.governed.as_mut() {
             governed.troubles.before = Some(governed.store.copy());
         }
         self.kill(victim);
-        let after = Span::from_ms(self.random.between(700, 1_800));
+        let after = Span::from_ms(self.schedule.random.between(700, 1_800));
         self.push_control(after, Control::Trouble(Trouble::LoseDecision { victim }));
     }
 
     /// The store of before the decision is in use from now on.
     pub(super) fn lose_decision(&mut self, victim: usize) {
-        let Some(before) = self.troubles().and_then(|t| t.before.take()).filter(|_| !self.healing) else {
+        let Some(before) = self
+            .troubles()
+            .and_then(|t| t.before.take())
+            .filter(|_| !self.schedule.healing)
+        else {
             return;
         };
         // The whole machine of the coordinator is gone.
@@ -80,7 +85,7 @@ impl World {
         self.replace_store(before);
         let mut nodes = 1_u64 << victim;
         if let Some(reader) = self.store_reader() {
-            for at in 0..self.processes.len() {
+            for at in 0..self.fleet.processes.len() {
                 let is_ahead = reader.configurations().any(|stored| {
                     let installed = self.installed(at, stored.list);
                     installed.is_some_and(|(epoch, _)| epoch > stored.epoch)
@@ -88,12 +93,13 @@ impl World {
                 nodes |= u64::from(is_ahead) << at;
             }
         }
-        let until = self.now + CHAOS;
-        self.log(|| format!("nodes {nodes:b} cannot reach a coordinator"));
+        let until = self.schedule.now + CHAOS;
+        self.schedule
+            .log(|| format!("nodes {nodes:b} cannot reach a coordinator"));
         if let Some(troubles) = self.troubles() {
             troubles.unreachable = (nodes, until);
         }
-        let after = Span::from_ms(self.random.between(20, 300));
+        let after = Span::from_ms(self.schedule.random.between(20, 300));
         self.push_control(after, Control::Trouble(Trouble::Start { host: 0 }));
     }
 }

@@ -32,16 +32,16 @@ pub(super) struct Lines {
 
 impl World {
     pub(super) fn push_control(&mut self, after: Span, what: Control) {
-        self.push(after, SimEvent::Control(what));
+        self.schedule.push(after, SimEvent::Control(what));
     }
 
     pub(super) fn push_control_at(&mut self, at: Time, what: Control) {
-        self.push_at(at, SimEvent::Control(what));
+        self.schedule.push_at(at, SimEvent::Control(what));
     }
 
     /// Opens a connection to a coordinator; its end may be noticed late. `None`: there is no answer.
     pub(super) fn open_line(&mut self, at: usize, agent: Option<Incarnation>, host: usize) -> Option<LinkId> {
-        let cut = self.is_cut_off(at) || self.one_way(at).is_some();
+        let cut = self.network.is_cut_off(self.schedule.now, at) || self.one_way(at).is_some();
         let governed = self.governed.as_mut().filter(|_| !cut)?;
         let reign = governed
             .hosts
@@ -69,9 +69,13 @@ impl World {
 
     /// When what is sent now arrives, after all before it.
     fn arrival(&mut self, link: LinkId, way: usize) -> Option<Time> {
-        let delay = self.delay();
+        let delay = self.schedule.delay(&self.swarm);
         let at = self.governed.as_ref()?.lines.open.get(&link)?.at;
-        let mut from = if self.is_cut_off(at) { self.cut_off.1 } else { self.now };
+        let mut from = if self.network.is_cut_off(self.schedule.now, at) {
+            self.network.cut_off_until()
+        } else {
+            self.schedule.now
+        };
         if let Some((closed, until)) = self.one_way(at)
             && closed == way
         {
@@ -84,7 +88,7 @@ impl World {
 
     pub(super) fn send_to_coordinator(&mut self, link: LinkId, bytes: Vec<u8>) {
         let Some(arrives) = self.arrival(link, 0) else { return };
-        self.sent.add([self.now.0, link.0, 0], &bytes);
+        self.network.sent.add([self.schedule.now.0, link.0, 0], &bytes);
         if let Some(Line { host, reign, .. }) = self.governed.as_ref().and_then(|g| g.lines.open.get(&link)) {
             let (host, reign) = (*host, *reign);
             let what = Control::ToCoordinator {
@@ -99,7 +103,7 @@ impl World {
 
     pub(super) fn send_to_agent(&mut self, link: LinkId, bytes: Vec<u8>) {
         let Some(arrives) = self.arrival(link, 1) else { return };
-        self.sent.add([self.now.0, link.0, 1], &bytes);
+        self.network.sent.add([self.schedule.now.0, link.0, 1], &bytes);
         let line = self.governed.as_ref().and_then(|g| g.lines.open.get(&link));
         let Some((at, agent)) = line.map(|line| (line.at, line.agent)) else {
             return;

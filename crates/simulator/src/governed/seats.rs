@@ -102,11 +102,11 @@ impl World {
 
     /// A process has begun: its supervisor has said so before, if it could, and its agent begins.
     pub(crate) fn start_seat(&mut self, at: usize) {
-        let incarnation = self.records[at].incarnation;
+        let incarnation = self.fleet.records[at].incarnation;
         let Some(governed) = self.governed.as_ref() else { return };
         let coordinators = governed.hosts.len();
         let registration = register(&governed.plan, at, incarnation, coordinators);
-        let seed = self.random.next_u64();
+        let seed = self.schedule.random.next_u64();
         let agent = Agent::new(registration, coordinators, seed);
         #[cfg(feature = "mutants")]
         let agent = {
@@ -114,7 +114,7 @@ impl World {
             agent.break_rule(self.swarm.control_mutant);
             agent
         };
-        let now = self.now;
+        let now = self.schedule.now;
         let Some(seat) = self.seat(at) else { return };
         seat.incarnation = Some(incarnation);
         seat.agent = Some(agent);
@@ -137,9 +137,9 @@ impl World {
         }
         if certified {
             // A supervisor may itself be slow to notice.
-            let late = !self.healing && self.random.chance(100_000);
+            let late = !self.schedule.healing && self.schedule.random.chance(100_000);
             let noticed = Span(if late {
-                self.random.below(6_000_000_000)
+                self.schedule.random.below(6_000_000_000)
             } else {
                 noticed.0
             });
@@ -266,8 +266,8 @@ impl World {
 
     /// One event for the agent of the process that runs, as the thread of `node` gives it.
     fn agent_has(&mut self, at: usize, event: AgentEvent<'_>) {
-        let now = self.now;
-        let Some(process) = self.processes[at].as_deref() else {
+        let now = self.schedule.now;
+        let Some(process) = self.fleet.processes[at].as_deref() else {
             return;
         };
         let (clock, incarnation) = (process.clock(now), process.incarnation);
@@ -287,7 +287,7 @@ impl World {
         }
         agent.on(clock, event, &mut asked);
         let deadline = agent.next_deadline();
-        let due = deadline.and_then(|local| Some(self.processes[at].as_deref()?.true_time(local)));
+        let due = deadline.and_then(|local| Some(self.fleet.processes[at].as_deref()?.true_time(local)));
         let Some(seat) = self.seat(at) else { return };
         seat.agent = Some(agent);
         let due = due.map_or(seat.progress_at, |due| due.min(seat.progress_at));
@@ -301,7 +301,7 @@ impl World {
 
     fn obey_agent(&mut self, at: usize, incarnation: Incarnation, asked: Asked) {
         if let Some(refusal) = asked.refused {
-            self.log(|| format!("n{at} is refused: {refusal:?}"));
+            self.schedule.log(|| format!("n{at} is refused: {refusal:?}"));
         }
         // What is sent before a hang-up may still arrive.
         let link = self.seat(at).and_then(|seat| seat.link);
@@ -331,7 +331,7 @@ impl World {
             }
         }
         if let Some(refusal) = asked.ended {
-            self.log(|| format!("n{at} ends: {refusal:?}"));
+            self.schedule.log(|| format!("n{at} ends: {refusal:?}"));
             self.check_may_end(at, incarnation);
             self.kill(at);
         }
@@ -359,12 +359,12 @@ impl World {
 
     /// Gives the connection to be, whether or not somebody answers.
     pub(super) fn dial_coordinator(&mut self, at: usize, incarnation: Incarnation, host: usize) -> Option<LinkId> {
-        let delay = self.delay();
+        let delay = self.schedule.delay(&self.swarm);
         let opened = self.open_line(at, Some(incarnation), host);
         let link = opened.or_else(|| self.lines().map(Lines::fresh))?;
         let up = opened.is_some();
         // Out of a cut nothing comes back: the agent gives up by itself.
-        if up || !(self.is_cut_off(at) || self.one_way(at).is_some()) {
+        if up || !(self.network.is_cut_off(self.schedule.now, at) || self.one_way(at).is_some()) {
             self.push_control(
                 delay,
                 Control::Dialed {
@@ -380,7 +380,7 @@ impl World {
 
     /// What a shard asks of its agent.
     pub(crate) fn propose_to_agent(&mut self, at: usize, incarnation: Incarnation, proposal: Proposal) {
-        let after = Span(self.random.below(LETTER_MAX.0));
+        let after = Span(self.schedule.random.below(LETTER_MAX.0));
         let proposal = Box::new(proposal);
         self.push_control(
             after,

@@ -26,14 +26,17 @@ pub(super) struct Stray {
 impl World {
     /// A second process begins, beside one that lives.
     pub(super) fn start_stray(&mut self, lasts: Span) {
-        let node = self.random.below(self.processes.len() as u64) as usize;
+        let node = self.schedule.random.below(self.fleet.processes.len() as u64) as usize;
         self.start_stray_of(node, lasts);
     }
 
     pub(super) fn start_stray_of(&mut self, node: usize, lasts: Span) {
-        let (incarnation, seed) = (Incarnation(self.random.next_u64()), self.random.next_u64());
-        let ends_at = self.now + lasts;
-        if self.processes[node].is_none() {
+        let (incarnation, seed) = (
+            Incarnation(self.schedule.random.next_u64()),
+            self.schedule.random.next_u64(),
+        );
+        let ends_at = self.schedule.now + lasts;
+        if self.fleet.processes[node].is_none() {
             return;
         }
         let Some(governed) = self.governed.as_mut().filter(|g| g.strays.len() < STRAYS_MAX) else {
@@ -55,9 +58,10 @@ impl World {
             timer_at: None,
             ends_at,
         });
-        let at = self.processes.len() + governed.strays.len() - 1;
-        self.log(|| format!("a second process of n{node} begins, incarnation {}", incarnation.0));
-        self.marks.see(Seen::SecondProcess);
+        let at = self.fleet.processes.len() + governed.strays.len() - 1;
+        self.schedule
+            .log(|| format!("a second process of n{node} begins, incarnation {}", incarnation.0));
+        self.oracle.marks.see(Seen::SecondProcess);
         self.stray_has(at, AgentEvent::Timer);
     }
 
@@ -68,8 +72,8 @@ impl World {
     }
 
     fn stray(&mut self, at: usize) -> Option<&mut Stray> {
-        let n = at.checked_sub(self.processes.len())?;
-        let (now, healing) = (self.now, self.healing);
+        let n = at.checked_sub(self.fleet.processes.len())?;
+        let (now, healing) = (self.schedule.now, self.schedule.healing);
         let stray = self.governed.as_mut()?.strays.get_mut(n)?;
         (now < stray.ends_at && !healing).then_some(stray)
     }
@@ -101,7 +105,7 @@ impl World {
     }
 
     fn stray_has(&mut self, at: usize, event: AgentEvent<'_>) {
-        let now = self.now;
+        let now = self.schedule.now;
         let clock = Clock {
             mono: now,
             wall_ms: 1_000_000 + now.0 / 1_000_000,
@@ -149,10 +153,10 @@ impl World {
         if self.governed.as_ref().is_some_and(|g| g.truth.is_accepted(second)) {
             return;
         }
-        let incarnation = self.records[node].incarnation;
+        let incarnation = self.fleet.records[node].incarnation;
         let holds = |c: &Configuration| c.held_by(NodeId(node as u16), incarnation).next().is_some();
         // One that has just begun and holds nothing may come too late.
-        let counts = self.processes[node].is_some() && self.configurations.iter().any(holds);
+        let counts = self.fleet.processes[node].is_some() && self.committed.configurations.iter().any(holds);
         if counts && self.may_be_heard(node, host) {
             self.violate(format!(
                 "D1: a second process of n{node} is taken in, and the first one lives and may be heard"
@@ -162,12 +166,13 @@ impl World {
         // may have taken the second one in while another one knows the first.
         // The one that is in its event is not counted.
         let is_alone = self.coordinators_count() == 0 && self.troubles().is_some_and(|t| !t.store_is_old());
-        let is_borne = self.swarm.parity > 0 && is_alone && (self.processes[node].is_none() || self.may_lose(node));
+        let is_borne =
+            self.swarm.parity > 0 && is_alone && (self.fleet.processes[node].is_none() || self.may_lose(node));
         if !is_borne {
-            self.excused = Some(Excuse::SecondProcess);
+            self.oracle.excused = Some(Excuse::SecondProcess);
             return;
         }
-        self.marks.see(Seen::SecondTakenIn);
+        self.oracle.marks.see(Seen::SecondTakenIn);
         if let Some(governed) = self.governed.as_mut() {
             governed.truth.accept(second, incarnation);
         }

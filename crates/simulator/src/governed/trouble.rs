@@ -104,7 +104,7 @@ impl World {
         let troubles = &self.governed.as_ref()?.troubles;
         let ((nodes, way, until), (unreachable, reached_from)) = (troubles.one_way, troubles.unreachable);
         let closed = [(nodes, way, until), (unreachable, 0, reached_from)];
-        let is_closed = |(nodes, _, until): &(u64, usize, Time)| nodes >> at & 1 == 1 && self.now < *until;
+        let is_closed = |(nodes, _, until): &(u64, usize, Time)| nodes >> at & 1 == 1 && self.schedule.now < *until;
         closed.into_iter().find(is_closed).map(|(_, way, until)| (way, until))
     }
 
@@ -112,23 +112,23 @@ impl World {
         let Some(every) = self.troubles().map(|t| t.every).filter(|every| every.0 > 0) else {
             return;
         };
-        let after = Span(self.random.below(2 * every.0));
+        let after = Span(self.schedule.random.below(2 * every.0));
         self.push_control(after, Control::Trouble(Trouble::Next));
-        let after = Span(self.random.below(2 * every.0));
+        let after = Span(self.schedule.random.below(2 * every.0));
         self.push_control(after, Control::Trouble(Trouble::Copy));
     }
 
     pub(super) fn on_trouble(&mut self, trouble: Trouble) {
         match trouble {
-            Trouble::Next if self.healing => {}
+            Trouble::Next if self.schedule.healing => {}
             Trouble::Next => {
                 self.begin_trouble();
                 let every = self.troubles().map_or(0, |t| t.every.0);
-                let after = Span(self.random.below(2 * every.max(1)));
+                let after = Span(self.schedule.random.below(2 * every.max(1)));
                 self.push_control(after, Control::Trouble(Trouble::Next));
             }
             // Afterwards there is one coordinator.
-            Trouble::Start { .. } if self.healing && self.coordinators_count() > 0 => {}
+            Trouble::Start { .. } if self.schedule.healing && self.coordinators_count() > 0 => {}
             Trouble::Start { .. } if self.is_adopting() => {}
             Trouble::Start { host } => self.start_coordinator(host),
             Trouble::NewestStore => self.put_newest_back(),
@@ -147,9 +147,9 @@ impl World {
                         governed.troubles.copies.remove(0);
                     }
                 }
-                if !self.healing {
+                if !self.schedule.healing {
                     let every = self.troubles().map_or(0, |t| t.every.0);
-                    let after = Span(self.random.below(2 * every.max(1)));
+                    let after = Span(self.schedule.random.below(2 * every.max(1)));
                     self.push_control(after, Control::Trouble(Trouble::Copy));
                 }
             }
@@ -172,49 +172,54 @@ impl World {
             return;
         }
         let hosts = self.governed.as_ref().map_or(1, |g| g.hosts.len());
-        let host = self.random.below(hosts as u64) as usize;
-        match self.random.below(11) {
-            10 if self.random.chance(600_000) => {}
+        let host = self.schedule.random.below(hosts as u64) as usize;
+        match self.schedule.random.below(11) {
+            10 if self.schedule.random.chance(600_000) => {}
             10 => {
                 let lasts = self.outage();
                 self.start_stray(lasts);
             }
             0..3 => {
-                let machine = self.random.chance(300_000);
+                let machine = self.schedule.random.chance(300_000);
                 let after = self.outage();
                 self.end_coordinator(host, machine);
                 self.push_control(after, Control::Trouble(Trouble::Start { host }));
-                self.marks.see(Seen::CoordinatorAway);
+                self.oracle.marks.see(Seen::CoordinatorAway);
             }
             3..5 => {
                 let pause = self.outage();
-                let until = self.now + pause;
-                self.log(|| format!("coordinator {host} stands still for {} ms", pause.as_ms()));
+                let until = self.schedule.now + pause;
+                self.schedule
+                    .log(|| format!("coordinator {host} stands still for {} ms", pause.as_ms()));
                 if let Some(place) = self.governed.as_mut().and_then(|g| g.hosts.get_mut(host)) {
                     place.stopped_until = place.stopped_until.max(until);
                 }
-                self.marks.see(Seen::CoordinatorStopped);
+                self.oracle.marks.see(Seen::CoordinatorStopped);
             }
             5 => {
-                let (count, with_effect) = (self.random.between(1, 4) as u32, self.random.chance(500_000));
-                self.log(|| format!("{count} commits fail, with effect: {with_effect}"));
+                let (count, with_effect) = (
+                    self.schedule.random.between(1, 4) as u32,
+                    self.schedule.random.chance(500_000),
+                );
+                self.schedule
+                    .log(|| format!("{count} commits fail, with effect: {with_effect}"));
                 if let Some(governed) = self.governed.as_ref() {
                     governed.store.fail(count, with_effect);
                 }
-                self.marks.see(Seen::CommitFailed);
+                self.oracle.marks.see(Seen::CommitFailed);
             }
             6 | 7 => self.use_old_store(),
             8 => {
                 // Another one takes the store over. The first finds out when it commits.
                 if self.coordinators_count() == 1 && hosts == 2 {
-                    self.marks.see(Seen::TwoCoordinators);
+                    self.oracle.marks.see(Seen::TwoCoordinators);
                 }
                 self.start_coordinator(host);
             }
             _ => {
-                let (nodes, way) = (self.random.next_u64(), self.random.below(2) as usize);
-                let until = self.now + self.outage();
-                self.log(|| {
+                let (nodes, way) = (self.schedule.random.next_u64(), self.schedule.random.below(2) as usize);
+                let until = self.schedule.now + self.outage();
+                self.schedule.log(|| {
                     format!(
                         "way {way} of nodes {nodes:b} is closed until {} ms",
                         until.0 / 1_000_000
@@ -229,13 +234,13 @@ impl World {
         if let Some(troubles) = self.troubles().filter(|t| t.one_way.2 < until) {
             troubles.one_way = (nodes, way, until);
         }
-        self.marks.see(Seen::OneWayClosed);
+        self.oracle.marks.see(Seen::OneWayClosed);
     }
 
     /// A tenth of a second to some seconds, short ones as often as long ones.
     fn outage(&mut self) -> Span {
-        let most = *self.random.pick(&[100, 500, 1_500, 4_000, 10_000]);
-        Span::from_ms(self.random.between(20, most))
+        let most = *self.schedule.random.pick(&[100, 500, 1_500, 4_000, 10_000]);
+        Span::from_ms(self.schedule.random.between(20, most))
     }
 
     /// The store is lost, and a copy of it takes its place; or an empty one does, which no coordinator begins with.
@@ -247,18 +252,18 @@ impl World {
         }
         let hosts = governed.hosts.len();
         self.end_coordinators();
-        let is_empty = self.random.chance(200_000);
-        let which = self.random.below(count) as usize;
+        let is_empty = self.schedule.random.chance(200_000);
+        let which = self.schedule.random.below(count) as usize;
         let Some(governed) = self.governed.as_ref() else { return };
         let copy = match is_empty {
             true => MemoryStore::new(),
             false => governed.troubles.copies[which].clone(),
         };
         self.replace_store(copy);
-        let host = self.random.below(hosts as u64) as usize;
+        let host = self.schedule.random.below(hosts as u64) as usize;
         let (start, back) = (self.outage(), self.outage() + self.outage());
         self.push_control(start, Control::Trouble(Trouble::Start { host }));
-        let end = match self.random.chance(400_000) {
+        let end = match self.schedule.random.chance(400_000) {
             true => Trouble::Adopt,
             false => Trouble::NewestStore,
         };
@@ -271,8 +276,8 @@ impl World {
         governed.troubles.newest = Some(governed.store.copy());
         governed.troubles.attested.clear();
         governed.store.put_back(copy);
-        self.log(|| "the store is an old copy".into());
-        self.marks.see(Seen::StoreIsOld);
+        self.schedule.log(|| "the store is an old copy".into());
+        self.oracle.marks.see(Seen::StoreIsOld);
     }
 
     /// The newest store is lost. A new one is made in place of an old copy or of nothing.
@@ -299,7 +304,8 @@ impl World {
                 place.reign += 1;
                 let reign = place.reign;
                 (place.coordinator, place.timer_at) = (Some(Leader::Adoption(Box::new(adoption))), None);
-                self.log(|| "a coordinator asks the nodes for what its store lacks".into());
+                self.schedule
+                    .log(|| "a coordinator asks the nodes for what its store lacks".into());
                 self.coordinator_has(0, CoordinatorEvent::Timer);
                 self.push_control(LOOK_EVERY, Control::Trouble(Trouble::LookAtAdoption { reign }));
             }
@@ -310,14 +316,15 @@ impl World {
     /// At times a node runs twice while the store is made anew, and only its second process can reach the coordinator.
     fn run_one_twice(&mut self) {
         // Numbers of their own: without this trouble the run is the same as ever.
-        let mut random = Prng::new(self.now.0 ^ 0x0054_5749_4345);
-        if !self.is_adopting() || self.healing || !random.chance(300_000) {
+        let mut random = Prng::new(self.schedule.now.0 ^ 0x0054_5749_4345);
+        if !self.is_adopting() || self.schedule.healing || !random.chance(300_000) {
             return;
         }
-        let node = random.below(self.processes.len() as u64) as usize;
+        let node = random.below(self.fleet.processes.len() as u64) as usize;
         let lasts = Span::from_ms(random.between(6_000, 15_000));
-        let until = self.now + lasts;
-        self.log(|| format!("n{node} cannot reach the coordinator until {} ms", until.0 / 1_000_000));
+        let until = self.schedule.now + lasts;
+        self.schedule
+            .log(|| format!("n{node} cannot reach the coordinator until {} ms", until.0 / 1_000_000));
         if let Some(troubles) = self.troubles() {
             troubles.one_way = (1 << node, 0, until);
         }
@@ -340,23 +347,24 @@ impl World {
             node.parse().ok().map(NodeId)
         };
         let holder_lives = |node: &NodeId| {
-            let process = self.processes[usize::from(node.0)].as_ref();
+            let process = self.fleet.processes[usize::from(node.0)].as_ref();
             process.is_some_and(|p| {
-                let mut lists = self.lists().filter_map(|list| self.newest_installed(list));
+                let mut lists = self.committed.lists().filter_map(|list| self.newest_installed(list));
                 lists.any(|c| c.held_by(*node, p.incarnation).next().is_some())
             })
         };
         let named: BTreeSet<NodeId> = words.iter().filter_map(named).collect();
         let ended: BTreeSet<NodeId> = named.iter().copied().filter(|node| !holder_lives(node)).collect();
         if named.len() > ended.len() {
-            self.marks.see(Seen::FormerAwaited);
+            self.oracle.marks.see(Seen::FormerAwaited);
         }
-        self.log(|| format!("the adoption waits: {words:?}"));
+        self.schedule.log(|| format!("the adoption waits: {words:?}"));
         if ended.is_empty() {
             return self.push_control(LOOK_EVERY, Control::Trouble(Trouble::LookAtAdoption { reign }));
         }
-        self.log(|| format!("the operator says that the former processes of {ended:?} have ended"));
-        self.marks.see(Seen::EndAttested);
+        self.schedule
+            .log(|| format!("the operator says that the former processes of {ended:?} have ended"));
+        self.oracle.marks.see(Seen::EndAttested);
         self.end_coordinators();
         if let Some(troubles) = self.troubles() {
             troubles.attested.extend(ended);
@@ -366,7 +374,7 @@ impl World {
 
     /// The newest configuration of a list that a running process has. A newer one was lost with its store.
     fn newest_installed(&self, list: ListId) -> Option<&Configuration> {
-        let running = self.processes.iter().flatten();
+        let running = self.fleet.processes.iter().flatten();
         let installed = running.filter_map(|p| Some(&p.node.replica().list(list)?.configuration));
         installed.max_by_key(|c| c.epoch)
     }
@@ -374,14 +382,15 @@ impl World {
     /// Nodes know of decisions that are not in the store, and too few others register. The newest store is in use, so
     /// the way out that is left is to adopt.
     fn read_status(&mut self) {
-        let now = self.now;
+        let now = self.schedule.now;
         let hosts = self.governed.iter().flat_map(|g| &g.hosts);
         let mut running = hosts.filter_map(|host| match &host.coordinator {
             Some(Leader::Coordinator(coordinator)) => Some(coordinator),
             _ => None,
         });
         if running.any(|coordinator| !coordinator.status(now).trouble.doubts.is_empty()) {
-            self.log(|| "the operator adopts: nodes know of decisions that are not in the store".into());
+            self.schedule
+                .log(|| "the operator adopts: nodes know of decisions that are not in the store".into());
             self.end_coordinators();
             // What an operator said of an earlier adoption is not said again.
             if let Some(troubles) = self.troubles() {
@@ -393,8 +402,8 @@ impl World {
     }
 
     fn is_any_installed(&self) -> bool {
-        let mut nodes = 0..self.processes.len();
-        nodes.any(|at| self.lists().any(|list| self.installed(at, list).is_some()))
+        let mut nodes = 0..self.fleet.processes.len();
+        nodes.any(|at| self.committed.lists().any(|list| self.installed(at, list).is_some()))
     }
 
     /// The store that an adoption has made is the newest from now on. Its epochs may be ones that an earlier adoption
@@ -407,7 +416,7 @@ impl World {
         let Some(reader) = self.store_reader() else { return };
         let unseen = self.unseen(&reader);
         if unseen.iter().any(|c| self.goes_on_from_given_up(c)) {
-            self.excused = Some(Excuse::OtherHistory);
+            self.oracle.excused = Some(Excuse::OtherHistory);
             return;
         }
         self.see_all_committed(unseen);
@@ -438,12 +447,12 @@ impl World {
     pub(crate) fn log_status(&mut self) {
         let hosts = self.governed.iter().flat_map(|g| &g.hosts);
         let running = hosts.filter_map(|host| match &host.coordinator {
-            Some(Leader::Coordinator(coordinator)) => Some(coordinator.status(self.now)),
+            Some(Leader::Coordinator(coordinator)) => Some(coordinator.status(self.schedule.now)),
             _ => None,
         });
         let said: Vec<_> = running.collect();
         for status in said {
-            self.log(|| {
+            self.schedule.log(|| {
                 format!(
                     "status: {:?} {:?} {:?}",
                     status.coordinator, status.trouble, status.nodes
@@ -454,11 +463,11 @@ impl World {
 
     /// The nodes have told all, or cannot.
     pub(super) fn see_adoption(&mut self, host: usize, progress: Progress) {
-        self.log(|| format!("the store is made anew: {progress:?}"));
+        self.schedule.log(|| format!("the store is made anew: {progress:?}"));
         match progress {
             Progress::Waits(_) => {}
             Progress::Done(_) => {
-                self.marks.see(Seen::Adopted);
+                self.oracle.marks.see(Seen::Adopted);
                 self.see_adopted();
                 self.push_control(Span::from_ms(1), Control::Trouble(Trouble::Start { host }));
             }
@@ -478,16 +487,16 @@ impl World {
             }
             // The lists were stored, but no node has a configuration yet: a new cluster is made, and no data is lost.
             Progress::Failed(why) if why.contains("nothing is left") && !self.is_any_installed() => {
-                self.excused = Some(Excuse::NothingLeft);
+                self.oracle.excused = Some(Excuse::NothingLeft);
             }
             // A process with data runs, and cannot reach this coordinator. The operator does what the message says: he
             // mends that, and adopts again.
             Progress::Failed(why) if why.contains("nothing is left") => {
-                self.marks.see(Seen::AdoptedAgain);
+                self.oracle.marks.see(Seen::AdoptedAgain);
                 self.push_control(LOOK_EVERY, Control::Trouble(Trouble::Adopt));
             }
             // Without parity every process may have been started anew meanwhile.
-            Progress::Failed(_) if self.swarm.parity == 0 => self.excused = Some(Excuse::NothingLeft),
+            Progress::Failed(_) if self.swarm.parity == 0 => self.oracle.excused = Some(Excuse::NothingLeft),
             Progress::Failed(why) => self.violate(format!("D7: the store cannot be made anew: {why}")),
         }
     }
@@ -512,13 +521,13 @@ impl World {
         let Some(governed) = self.governed.as_mut() else { return };
         if let Some(newest) = governed.troubles.newest.take() {
             governed.store.put_back(newest);
-            self.log(|| "the newest store is back".into());
+            self.schedule.log(|| "the newest store is back".into());
         }
     }
 
     /// A coordinator starts with the present store. Another coordinator may still run elsewhere.
     pub(super) fn start_coordinator(&mut self, host: usize) {
-        let seed = self.random.next_u64();
+        let seed = self.schedule.random.next_u64();
         let Some(governed) = self.governed.as_mut() else { return };
         if governed.hosts[host].coordinator.is_some() {
             return;
@@ -528,7 +537,7 @@ impl World {
             Ok(coordinator) => {
                 self.excuse_given_up(&coordinator);
                 let Some(governed) = self.governed.as_mut() else { return };
-                self.cluster = coordinator.cluster().clone();
+                self.committed.cluster = coordinator.cluster().clone();
                 #[cfg(feature = "mutants")]
                 let coordinator = {
                     let mut coordinator = coordinator;
@@ -539,8 +548,8 @@ impl World {
                 let place = &mut governed.hosts[host];
                 place.reign += 1;
                 (place.coordinator, place.timer_at) = (Some(leader), None);
-                place.started_at = (!self.configurations.is_empty()).then_some(self.now);
-                self.log(|| format!("coordinator {host} starts"));
+                place.started_at = (!self.committed.configurations.is_empty()).then_some(self.schedule.now);
+                self.schedule.log(|| format!("coordinator {host} starts"));
                 self.coordinator_has(host, CoordinatorEvent::Timer);
             }
             Err(OpenError::NoCluster) if governed.troubles.store_is_old() => {}
@@ -562,7 +571,7 @@ impl World {
         }
         place.reign += 1;
         (place.timer_at, place.stopped_until) = (None, Time(0));
-        self.log(|| format!("coordinator {host} ends"));
+        self.schedule.log(|| format!("coordinator {host} ends"));
         self.end_lines_of(host, machine);
     }
 
@@ -572,8 +581,8 @@ impl World {
         let Some(governed) = self.governed.as_mut() else { return };
         governed.store.fail(0, false);
         governed.store.fail(0, true);
-        governed.troubles.one_way.2 = self.now;
-        governed.troubles.unreachable.1 = self.now;
+        governed.troubles.one_way.2 = self.schedule.now;
+        governed.troubles.unreachable.1 = self.schedule.now;
         self.push_control(READS_STATUS_EVERY, Control::Trouble(Trouble::ReadStatus));
         if self.is_adopting() {
             return;

@@ -72,20 +72,19 @@ impl Streak {
 
 impl World {
     fn suspicion(&self) -> Span {
-        Span::from_ms(self.cluster.suspicion_ms.into())
+        Span::from_ms(self.committed.cluster.suspicion_ms.into())
     }
 
     /// A frame of one process comes to another one.
     pub(crate) fn note_frame(&mut self, link: LinkId, at: usize) {
-        if self.governed.is_none() || self.is_paused(at) {
+        if self.governed.is_none() || self.fleet.is_paused(at, self.schedule.now) {
             return;
         }
-        let (now, gap_max) = (self.now, Span(self.suspicion().0 / 2));
-        let Some(wire) = self.links.get(&link) else { return };
-        let Some((from, from_incarnation)) = wire.ends.into_iter().find(|(other, _)| *other != at) else {
+        let (now, gap_max) = (self.schedule.now, Span(self.suspicion().0 / 2));
+        let Some((from, from_incarnation)) = self.network.other_end(link, at) else {
             return;
         };
-        let own_incarnation = self.records[at].incarnation;
+        let own_incarnation = self.fleet.records[at].incarnation;
         if let Some(governed) = self.governed.as_mut() {
             let of = (own_incarnation.0, from_incarnation.0);
             let heard = governed.truth.heard.entry((at, from));
@@ -97,13 +96,13 @@ impl World {
 
     /// A frame of an agent comes to the coordinator.
     pub(super) fn note_beat(&mut self, link: LinkId, host: usize) {
-        let (now, gap_max) = (self.now, self.suspicion());
+        let (now, gap_max) = (self.schedule.now, self.suspicion());
         let sender = self.governed.as_ref().and_then(|g| g.lines.agent_of(link));
         // None of a second process.
-        let Some(at) = sender.filter(|at| *at < self.processes.len()) else {
+        let Some(at) = sender.filter(|at| *at < self.fleet.processes.len()) else {
             return;
         };
-        let incarnation = self.records[at].incarnation;
+        let incarnation = self.fleet.records[at].incarnation;
         if let Some(governed) = self.governed.as_mut() {
             let beats = &mut governed.truth.beats;
             let key = (at, host);
@@ -113,11 +112,11 @@ impl World {
 
     /// Whether a coordinator hears a node, or has not yet had the time to.
     pub(super) fn may_be_heard(&self, node: usize, host: usize) -> bool {
-        let (now, suspicion) = (self.now, self.suspicion());
+        let (now, suspicion) = (self.schedule.now, self.suspicion());
         let Some(governed) = self.governed.as_ref() else {
             return false;
         };
-        let incarnation = self.records[node].incarnation;
+        let incarnation = self.fleet.records[node].incarnation;
         let beats = governed
             .truth
             .beats
@@ -130,10 +129,10 @@ impl World {
     }
 
     pub(super) fn see_note(&mut self, host: usize, note: &Note) {
-        self.log(|| format!("coordinator {host}: {note:?}"));
+        self.schedule.log(|| format!("coordinator {host}: {note:?}"));
         match note {
             Note::Behind { .. } => {
-                self.marks.see(Seen::StoreFoundOld);
+                self.oracle.marks.see(Seen::StoreFoundOld);
                 if self.governed.as_ref().is_some_and(|g| !g.troubles.store_is_old()) {
                     self.violate("D6: the newest store is taken for an old one".into());
                 }
@@ -146,7 +145,7 @@ impl World {
             Note::Registered { node, incarnation } if self.is_stray(*incarnation) => {
                 self.see_taken_in(usize::from(node.0), *incarnation, host);
             }
-            Note::Deposed => self.marks.see(Seen::Deposed),
+            Note::Deposed => self.oracle.marks.see(Seen::Deposed),
             _ => {}
         }
     }
@@ -154,7 +153,7 @@ impl World {
     /// Configurations of a coordinator that are not in the history of the run.
     pub(super) fn unseen(&self, coordinator: &Coordinator<SharedStore>) -> Vec<Configuration> {
         let is_known = |c: &Configuration| {
-            let ids = self.ids.get(usize::from(c.list.0));
+            let ids = self.committed.ids.get(usize::from(c.list.0));
             ids.is_some_and(|ids| ids.get(c.epoch.0 as usize - 1) == Some(&c.id))
         };
         coordinator.configurations().filter(|c| !is_known(c)).cloned().collect()
@@ -163,22 +162,22 @@ impl World {
     /// An old copy of the store is of a history that was given up for another old copy. What follows is not looked at.
     pub(super) fn excuse_given_up(&mut self, coordinator: &Coordinator<SharedStore>) {
         if coordinator.configurations().any(|c| self.is_given_up(c)) {
-            self.excused = Some(Excuse::OtherHistory);
+            self.oracle.excused = Some(Excuse::OtherHistory);
         }
     }
 
     /// Whether a configuration follows one that was given up, and no process has what was committed in its place: an
     /// old copy of the store is all that is known of the list.
     pub(super) fn goes_on_from_given_up(&self, new: &Configuration) -> bool {
-        let newest = self.configurations.get(usize::from(new.list.0));
+        let newest = self.committed.configurations.get(usize::from(new.list.0));
         let has_newest = |at: usize| {
             let installed = self.installed(at, new.list).map(|(_, id)| id);
-            self.processes[at].is_some() && installed == newest.map(|c| c.id)
+            self.fleet.processes[at].is_some() && installed == newest.map(|c| c.id)
         };
         let governed = self.governed.as_ref();
         let parent = new.trail.first();
         governed.is_some_and(|g| parent.is_some_and(|id| g.truth.given_up.contains(id)))
-            && !(0..self.processes.len()).any(has_newest)
+            && !(0..self.fleet.processes.len()).any(has_newest)
     }
 
     /// Whether a configuration is of a history that was given up for an old copy of the store.
@@ -190,7 +189,7 @@ impl World {
     /// Configurations as they are in the store now.
     pub(super) fn see_all_committed(&mut self, committed: Vec<Configuration>) {
         // What follows is of a history that the run does not know.
-        if self.excused.is_some() {
+        if self.oracle.excused.is_some() {
             return;
         }
         let is_any = !committed.is_empty();
@@ -210,10 +209,10 @@ impl World {
     /// The outcome of an adoption was unknown, and it was done again: one epoch more without a change.
     fn see_adopted_before(&mut self, new: &Configuration) {
         let is_adopted = self.governed.as_ref().is_some_and(|g| g.truth.is_adopted);
-        while let Some(old) = self.configurations.get(usize::from(new.list.0)).cloned()
+        while let Some(old) = self.committed.configurations.get(usize::from(new.list.0)).cloned()
             && is_adopted
             && old.epoch.0 + 1 < new.epoch.0
-            && self.violation.is_none()
+            && self.oracle.violation.is_none()
         {
             let mut between = old.clone();
             between.epoch = Epoch(old.epoch.0 + 1);
@@ -225,20 +224,20 @@ impl World {
     /// Records a configuration of the store.
     fn see_committed(&mut self, new: Configuration) {
         let at = usize::from(new.list.0);
-        if self.configurations.get(at).is_none() {
-            self.ids.push(vec![new.id]);
-            self.configurations.push(new.clone());
+        if self.committed.configurations.get(at).is_none() {
+            self.committed.ids.push(vec![new.id]);
+            self.committed.configurations.push(new.clone());
             if let Some(governed) = self.governed.as_mut() {
                 governed.truth.chains.push(vec![new]);
             }
             return;
         }
-        if new.epoch.0 <= self.configurations[at].epoch.0 && !self.fork(&new) {
+        if new.epoch.0 <= self.committed.configurations[at].epoch.0 && !self.fork(&new) {
             return;
         }
-        let old = self.configurations[at].clone();
-        self.counts.commits += 1;
-        self.log(|| format!("committed {}", describe(&new)));
+        let old = self.committed.configurations[at].clone();
+        self.oracle.counts.commits += 1;
+        self.schedule.log(|| format!("committed {}", describe(&new)));
         if new.epoch.0 != old.epoch.0 + 1 {
             self.violate(format!(
                 "D6: list {at} goes from epoch {} to {}",
@@ -257,7 +256,7 @@ impl World {
             let is_taken = was.is_some() && after.map(|a| a.tenure) != was;
             let fenced = was.filter(|t| is_taken && self.is_alive(t.node, t.incarnation));
             if let Some(tenure) = fenced {
-                self.counts.suspicions += 1;
+                self.oracle.counts.suspicions += 1;
                 self.check_suspicion(&old, key.1, usize::from(tenure.node.0));
             }
             if let Some(governed) = self.governed.as_mut() {
@@ -279,8 +278,8 @@ impl World {
             governed.truth.given_up.remove(&new.id);
             governed.truth.chains[at].push(new.clone());
         }
-        self.ids[at].push(new.id);
-        self.configurations[at] = new;
+        self.committed.ids[at].push(new.id);
+        self.committed.configurations[at] = new;
     }
 
     /// D6: a coordinator with an old store decides on an epoch again. It may do so only if no process has the earlier
@@ -289,47 +288,55 @@ impl World {
         let (list, at, epoch) = (new.list, usize::from(new.list.0), new.epoch.0);
         let has_newer = |at: usize| {
             let installed = self.installed(at, list).is_some_and(|(e, _)| e.0 >= epoch);
-            self.processes[at].is_some() && installed
+            self.fleet.processes[at].is_some() && installed
         };
-        let known: Vec<usize> = (0..self.processes.len()).filter(|at| has_newer(*at)).collect();
+        let known: Vec<usize> = (0..self.fleet.processes.len()).filter(|at| has_newer(*at)).collect();
         if !known.is_empty() {
             self.violate(format!(
                 "D6: the coordinator decides on epoch {epoch} of list {at} again, and {known:?} have it or a newer one"
             ));
             return false;
         }
-        self.log(|| format!("list {at} forks at {epoch}: no process has the earlier decisions"));
-        self.marks.see(Seen::Forked);
+        self.schedule
+            .log(|| format!("list {at} forks at {epoch}: no process has the earlier decisions"));
+        self.oracle.marks.see(Seen::Forked);
         let Some(governed) = self.governed.as_mut() else {
             return false;
         };
-        if self.ids[at].get(epoch as usize - 2) != new.trail.first() {
+        if self.committed.ids[at].get(epoch as usize - 2) != new.trail.first() {
             // It goes on from what was given up: two stores of the past, one after the other.
-            self.excused = Some(Excuse::OtherHistory);
+            self.oracle.excused = Some(Excuse::OtherHistory);
             return false;
         }
-        governed.truth.given_up.extend(&self.ids[at][epoch as usize - 1..]);
+        governed
+            .truth
+            .given_up
+            .extend(&self.committed.ids[at][epoch as usize - 1..]);
         governed.truth.chains[at].truncate(epoch as usize - 1);
         let Some(parent) = governed.truth.chains[at].last().cloned() else {
             self.violate(format!("D6: list {at} begins again"));
             return false;
         };
-        self.ids[at].truncate(epoch as usize - 1);
-        self.configurations[at] = parent;
-        self.ghosts[at].forget_from(new.epoch);
+        self.committed.ids[at].truncate(epoch as usize - 1);
+        self.committed.configurations[at] = parent;
+        self.oracle.ghosts[at].forget_from(new.epoch);
         true
     }
 
     /// An old store is the newest from now on. What it lacks of other lists has never been either, unless somebody has
     /// it.
     pub(super) fn fork_others(&mut self) {
-        if self.excused.is_some() {
+        if self.oracle.excused.is_some() {
             return;
         }
         let Some(reader) = self.store_reader() else { return };
         for stored in reader.configurations() {
             let at = usize::from(stored.list.0);
-            let is_ahead = self.configurations.get(at).is_some_and(|c| c.epoch > stored.epoch);
+            let is_ahead = self
+                .committed
+                .configurations
+                .get(at)
+                .is_some_and(|c| c.epoch > stored.epoch);
             if !is_ahead {
                 continue;
             }
@@ -341,7 +348,7 @@ impl World {
     }
 
     fn is_alive(&self, node: NodeId, incarnation: Incarnation) -> bool {
-        let process = self.processes[usize::from(node.0)].as_ref();
+        let process = self.fleet.processes[usize::from(node.0)].as_ref();
         process.is_some_and(|p| p.incarnation == incarnation) && !self.is_replaced(incarnation)
     }
 
@@ -354,16 +361,16 @@ impl World {
     /// D3: a node is not removed for silence if a peer hears it that the coordinator hears.
     fn check_suspicion(&mut self, old: &Configuration, position: Position, node: usize) {
         // A second process has been taken in.
-        if self.excused.is_some() {
+        if self.oracle.excused.is_some() {
             return;
         }
-        let (now, suspicion) = (self.now, self.suspicion());
+        let (now, suspicion) = (self.schedule.now, self.suspicion());
         let Some(truth) = self.governed.as_ref().map(|g| &g.truth) else {
             return;
         };
         let beats = |at: usize| {
             let of_node = truth.beats.range((at, 0)..(at + 1, 0)).map(|(_, streak)| streak);
-            let incarnation = self.records[at].incarnation;
+            let incarnation = self.fleet.records[at].incarnation;
             of_node.filter(|s| s.of.0 == incarnation.0).max_by_key(|s| s.last)
         };
         // If the coordinator hears the node, it removed it by a planned move or for a broken link. That may also be so
@@ -381,26 +388,28 @@ impl World {
         if old.of_node(NodeId(node as u16)).count() > 1 {
             return;
         }
-        self.marks.see(Seen::FalselySuspected);
+        self.oracle.marks.see(Seen::FalselySuspected);
         // Nodes of which the coordinator has not heard for so long that it must count them as silent.
         let is_silent = |at: usize| {
             let of_incarnation = |incarnation| {
-                self.configurations
+                self.committed
+                    .configurations
                     .iter()
                     .any(|c| c.held_by(NodeId(at as u16), incarnation).next().is_some())
             };
-            let holds = self.processes[at]
+            let holds = self.fleet.processes[at]
                 .as_ref()
                 .is_some_and(|p| of_incarnation(p.incarnation));
             holds && beats(at).is_some_and(|s| now - s.last > suspicion + Span::from_ms(1))
         };
         let holders: BTreeSet<NodeId> = self
+            .committed
             .configurations
             .iter()
             .flat_map(|c| c.positions.iter().flatten())
             .map(|a| a.tenure.node)
             .collect();
-        let silent: Vec<usize> = (0..self.processes.len()).filter(|at| is_silent(*at)).collect();
+        let silent: Vec<usize> = (0..self.fleet.processes.len()).filter(|at| is_silent(*at)).collect();
         if silent.len() > usize::from(old.parity).max(holders.len() / 4) {
             return self.violate(format!(
                 "D3: n{node} is removed for silence while {silent:?} are silent at once"
@@ -409,16 +418,18 @@ impl World {
         let lasts =
             |s: &Streak| now - s.first >= suspicion + Span::from_ms(250) && now - s.last <= Span(suspicion.0 / 2);
         let peer = |at: usize| {
-            let incarnation = self.processes[at].as_ref().map(|p| (p.incarnation, p.paused_until));
+            let incarnation = self.fleet.processes[at]
+                .as_ref()
+                .map(|p| (p.incarnation, p.paused_until));
             let (incarnation, paused_until) = incarnation?;
             let of_other_kind = |(p, _): (Position, _)| old.is_data(p) != old.is_data(position);
             let is_peer = old.held_by(NodeId(at as u16), incarnation).any(of_other_kind);
-            let of = (incarnation.0, self.records[node].incarnation.0);
+            let of = (incarnation.0, self.fleet.records[node].incarnation.0);
             let hears = truth.heard.get(&(at, node)).is_some_and(|s| s.of == of && lasts(s));
             let is_awake = now - paused_until > suspicion + suspicion;
             (at != node && is_peer && hears && is_awake && beats(at).is_some_and(lasts)).then_some(at)
         };
-        if let Some(peer) = (0..self.processes.len()).find_map(peer) {
+        if let Some(peer) = (0..self.fleet.processes.len()).find_map(peer) {
             self.violate(format!(
                 "D3: n{node} is removed from list {} for silence, and n{peer} hears it",
                 old.list.0
@@ -430,7 +441,7 @@ impl World {
     /// suspicions, if it is lost.
     fn see_lost(&mut self, old: &Configuration) {
         // A second process has been taken in.
-        if self.excused.is_some() {
+        if self.oracle.excused.is_some() {
             return;
         }
         let missing = |parity: bool, also_fenced: bool| {
@@ -459,7 +470,7 @@ impl World {
                 describe(old)
             ));
         } else {
-            self.excused = Some(Excuse::Lost);
+            self.oracle.excused = Some(Excuse::Lost);
         }
     }
 
@@ -468,7 +479,7 @@ impl World {
         let node = NodeId(at as u16);
         let holds = |c: &Configuration| c.held_by(node, incarnation).any(|(_, a)| a.state.is_live());
         let counts = self.swarm.parity > 0 && !self.is_replaced(incarnation);
-        if counts && self.configurations.iter().any(holds) {
+        if counts && self.committed.configurations.iter().any(holds) {
             self.violate(format!(
                 "D1: n{at} is told that its incarnation is over, and holds a Live position"
             ));
@@ -477,12 +488,12 @@ impl World {
 
     /// D4: what a process installs is of the one history of its list.
     pub(crate) fn check_installed(&mut self, at: usize) {
-        let Some(process) = self.processes[at].as_ref().filter(|_| self.governed.is_some()) else {
+        let Some(process) = self.fleet.processes[at].as_ref().filter(|_| self.governed.is_some()) else {
             return;
         };
         let strange = process.node.replica().lists().find(|list| {
             let c = &list.configuration;
-            let ids = self.ids.get(usize::from(c.list.0));
+            let ids = self.committed.ids.get(usize::from(c.list.0));
             ids.and_then(|ids| ids.get(c.epoch.0 as usize - 1)) != Some(&c.id)
         });
         if let Some(list) = strange {

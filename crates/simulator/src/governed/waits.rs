@@ -75,15 +75,15 @@ impl World {
         if matches!(pending.action, Action::Flush | Action::List) {
             return None;
         }
-        let key = self.crowds.keys(name).into_iter().next()?;
-        stream_at(&self.cluster, command::slot(key.as_bytes()))
+        let key = self.workload.crowds.keys(name).into_iter().next()?;
+        stream_at(&self.committed.cluster, command::slot(key.as_bytes()))
     }
 
     /// The longest wait that P5.13 allows. A write that was sent to an owner waits one lease longer than others. It is
     /// not known which were.
     fn wait_max(&self) -> Span {
         let lease = self.swarm.parameters.lease.0;
-        let suspicion = Span::from_ms(self.cluster.suspicion_ms.into()).0;
+        let suspicion = Span::from_ms(self.committed.cluster.suspicion_ms.into()).0;
         let by_clock = 2 * lease.max(suspicion) + lease;
         // A slow clock makes it longer.
         Span(by_clock * 1_000_000 / (1_000_000 - self.swarm.drift_ppm))
@@ -97,19 +97,20 @@ impl World {
 
     /// Looks at all processes and clients, if it is time to. No event is planned for it: a run is the same without.
     pub(crate) fn watch_waits(&mut self) {
-        let now = self.now;
+        let now = self.schedule.now;
         let Some(governed) = self.governed.as_mut().filter(|g| g.waits.look_at <= now) else {
             return;
         };
         let mut waits = core::mem::take(&mut governed.waits);
         waits.look_at = now + LOOK_EVERY;
-        waits
-            .served
-            .resize(self.configurations.len() * usize::from(self.swarm.data), Time(0));
-        waits.nodes.resize(self.processes.len(), View::default());
-        waits.heads.resize(self.clients.len(), Head::default());
+        waits.served.resize(
+            self.committed.configurations.len() * usize::from(self.swarm.data),
+            Time(0),
+        );
+        waits.nodes.resize(self.fleet.processes.len(), View::default());
+        waits.heads.resize(self.workload.clients.len(), Head::default());
         self.look_at_processes(&mut waits);
-        let late = (0..self.clients.len()).find_map(|client| self.late_command(&waits, client));
+        let late = (0..self.workload.clients.len()).find_map(|client| self.late_command(&waits, client));
         if let Some(governed) = self.governed.as_mut() {
             governed.waits = waits;
         }
@@ -119,8 +120,8 @@ impl World {
     }
 
     fn look_at_processes(&self, waits: &mut Waits) {
-        let now = self.now;
-        for (at, process) in self.processes.iter().enumerate() {
+        let now = self.schedule.now;
+        for (at, process) in self.fleet.processes.iter().enumerate() {
             let view = &mut waits.nodes[at];
             let Some(process) = process.as_deref() else {
                 view.incarnation = None;
@@ -134,7 +135,7 @@ impl World {
                 };
             }
             view.owners.resize(waits.served.len(), Owner::default());
-            let is_stopped = self.is_paused(at);
+            let is_stopped = self.fleet.is_paused(at, self.schedule.now);
             if is_stopped {
                 view.stood_still = now;
             }
@@ -166,7 +167,7 @@ impl World {
     /// The process of a tenure if it runs, and is not the one at `at`.
     fn elsewhere(&self, tenure: Tenure, at: usize) -> Option<&Process> {
         let other = usize::from(tenure.node.0);
-        let process = self.processes[other].as_deref().filter(|_| other != at);
+        let process = self.fleet.processes[other].as_deref().filter(|_| other != at);
         process.filter(|p| p.incarnation == tenure.incarnation)
     }
 
@@ -176,16 +177,20 @@ impl World {
         let tenure = owner
             .tenure
             .filter(|t| self.elsewhere(*t, usize::from(node.0)).is_some());
-        let at = tenure.map(|t| usize::from(t.node.0)).filter(|at| !self.is_paused(*at));
+        let at = tenure
+            .map(|t| usize::from(t.node.0))
+            .filter(|at| !self.fleet.is_paused(*at, self.schedule.now));
         at.and_then(|at| waits.nodes.get(at))
             .map_or(owner.answered, |view| view.stood_still)
     }
 
     /// D9: a client's oldest command that should have been answered.
     fn late_command(&self, waits: &Waits, client: usize) -> Option<String> {
-        let now = self.now;
-        let (node, incarnation, conn) = self.clients[client].conn.filter(|_| self.clients[client].up)?;
-        let pending = self.clients[client].pending.front()?;
+        let now = self.schedule.now;
+        let (node, incarnation, conn) = self.workload.clients[client]
+            .conn
+            .filter(|_| self.workload.clients[client].up)?;
+        let pending = self.workload.clients[client].pending.front()?;
         let stream = self.stream_of(pending)?;
         let view = waits.nodes.get(usize::from(node.0))?;
         let owner = view.owners.get(self.stream_index(stream))?;
@@ -217,15 +222,15 @@ impl World {
     /// A client has got the reply to a command. The next one of its connection has waited since then; since earlier if
     /// this node could see all the time that it is for a stream that does not serve.
     pub(crate) fn note_reply(&mut self, client: usize, pending: &Pending, is_refused: bool) {
-        let now = self.now;
-        let Some((node, _, conn)) = self.clients[client].conn.filter(|_| self.governed.is_some()) else {
+        let now = self.schedule.now;
+        let Some((node, _, conn)) = self.workload.clients[client].conn.filter(|_| self.governed.is_some()) else {
             return;
         };
-        let (stream, next) = (self.stream_of(pending), self.clients[client].pending.front());
+        let (stream, next) = (self.stream_of(pending), self.workload.clients[client].pending.front());
         let next = next.and_then(|next| self.stream_of(next));
         let index = stream.map(|stream| self.stream_index(stream));
         let next_index = next.map(|stream| self.stream_index(stream));
-        let (slack, any_port) = (self.wait_slack(), self.clients[client].port == Port::Any);
+        let (slack, any_port) = (self.wait_slack(), self.workload.clients[client].port == Port::Any);
         let Some(waits) = self.governed.as_mut().map(|g| &mut g.waits) else {
             return;
         };
@@ -265,7 +270,7 @@ impl World {
             start: if together { before.max(pending.begin) } else { now },
         };
         if is_known {
-            self.marks.see(Seen::RefusedAtOnce);
+            self.oracle.marks.see(Seen::RefusedAtOnce);
         }
     }
 }

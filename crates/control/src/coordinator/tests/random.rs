@@ -177,7 +177,10 @@ fn walk(seed: u64, marks: &mut Marks) {
         }
         world.pass(pause);
         // A coordinator that has just started waits for holders that may still register.
-        if settles && world.now() >= world.coordinator.settled_from && world.coordinator.obstacle().is_none() {
+        if settles
+            && world.now() >= world.coordinator.suspicion.settled_from()
+            && world.coordinator.obstacle().is_none()
+        {
             assert_nothing_undone(&world);
         }
     }
@@ -192,7 +195,7 @@ fn walk(seed: u64, marks: &mut Marks) {
         .collect();
     away.into_iter().for_each(|node| world.restart(node));
     // First the coordinator must learn the outcome of an earlier commit, and whether its store is the newest.
-    while world.now() < world.coordinator.settled_from {
+    while world.now() < world.coordinator.suspicion.settled_from() {
         world.pass(300);
     }
     world.pass(300);

@@ -450,7 +450,7 @@ impl World {
     /// Sends a heartbeat, and registers again if the coordinator asks for it, as an agent does.
     pub(super) fn beat_or_register(&mut self, node: u16) {
         let link = self.nodes[&node].link;
-        if !self.coordinator.links.contains_key(&link) {
+        if !self.coordinator.registry.is_connected(link) {
             return self.register_again(node);
         }
         self.beat(node);
@@ -522,7 +522,7 @@ impl World {
             .nodes
             .get(&NodeId(node))
             .is_some_and(|n| n.is_over(incarnation));
-        stored || self.coordinator.ended.contains(&(NodeId(node), incarnation))
+        stored || self.coordinator.registry.ended().contains(&(NodeId(node), incarnation))
     }
 
     /// Gives an operator's order. Returns why it is refused.

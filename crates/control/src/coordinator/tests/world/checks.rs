@@ -8,7 +8,7 @@ impl World {
     /// Asserts that every list that is not marked lost can be rebuilt without the ended incarnations.
     pub(super) fn assert_rebuildable(&self) {
         // The coordinator decides whether a list is lost only after holders had the time to report complete positions.
-        if self.now < self.coordinator.settled_from + Span::from_secs(1) {
+        if self.now < self.coordinator.suspicion.settled_from() + Span::from_secs(1) {
             return;
         }
         let nodes = &self.coordinator.records.nodes;

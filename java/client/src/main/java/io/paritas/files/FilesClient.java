@@ -32,10 +32,13 @@ public final class FilesClient {
         public int timeoutMs = 2000;
         /** What hedges may read, as a share of what readers read by position; 0: no hedges. */
         public double hedgeShare = 0.1;
+        /** Empty: none. */
+        public String stewardPassword = "";
+        public String cachePassword = "";
 
         private String key() {
             return steward + ' ' + cache + ' ' + namespace + ' ' + subBytes + ' ' + readMemoryBytes + ' ' + timeoutMs
-                    + ' ' + hedgeShare;
+                    + ' ' + hedgeShare + ' ' + stewardPassword.length() + ' ' + stewardPassword + cachePassword;
         }
     }
 
@@ -94,6 +97,10 @@ public final class FilesClient {
         }
     }
 
+    /** Where users set passwords, or the same with `.file`. */
+    public static final String PASSWORD_OF_STEWARD = "fs.paritas.steward.password";
+    public static final String PASSWORD_OF_CACHE = "fs.paritas.cache.password";
+
     private static final Map<String, FilesClient> CLIENTS = new ConcurrentHashMap<>();
     private static final int LANE_THREADS_MAX = 512;
     private static final int WRITER_THREADS = 2;
@@ -123,9 +130,10 @@ public final class FilesClient {
     private FilesClient(Settings settings) {
         this.settings = settings;
         pieces = new Pieces(settings.subBytes, settings.readMemoryBytes);
-        steward = new StewardClient(new RespPool(settings.steward, settings.timeoutMs), settings.namespace);
+        steward = new StewardClient(stewards(settings), settings.namespace);
         hedgeBudget = new ByteBudget(settings.hedgeShare, HEDGE_BYTES_MAX);
-        cache = new RespPool(settings.cache, settings.timeoutMs);
+        cache = new RespPool(
+                settings.cache, settings.timeoutMs, new Password("parity cache", PASSWORD_OF_CACHE, settings.cachePassword));
         lanes = new ThreadPoolExecutor(
                 0, LANE_THREADS_MAX, 10, TimeUnit.SECONDS, new SynchronousQueue<>(), named("paritas-lane"));
         writers = new ThreadPoolExecutor(
@@ -136,6 +144,11 @@ public final class FilesClient {
         Thread reporter = new Thread(this::report, "paritas-report");
         reporter.setDaemon(true);
         reporter.start();
+    }
+
+    private static RespPool stewards(Settings settings) {
+        return new RespPool(
+                settings.steward, settings.timeoutMs, new Password("steward", PASSWORD_OF_STEWARD, settings.stewardPassword));
     }
 
     /** The JVM's client for these settings. */

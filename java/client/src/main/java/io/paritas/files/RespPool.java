@@ -5,19 +5,25 @@ import java.util.ArrayDeque;
 import java.util.ArrayList;
 import java.util.Deque;
 import java.util.List;
+import java.util.logging.Logger;
 
-/** Connections to some addresses of which any will do. An address that failed is left alone for a while. */
+/**
+ * Connections to some addresses of which any will do. An address that failed is left alone for a while. What is wrong
+ * with its password is logged once, until a password is accepted.
+ */
 public final class RespPool {
     /** What is done with a connection. */
     public interface Use<T> {
         T with(RespConnection connection) throws IOException;
     }
 
+    private static final Logger LOG = Logger.getLogger(RespPool.class.getName());
     private static final long PAUSE_NS = 2_000_000_000L;
     private static final int IDLE_MAX = 16;
 
     private final List<Address> addresses = new ArrayList<>();
     private final int timeoutMs;
+    private final Password password;
     private int first;
 
     private static final class Address {
@@ -26,10 +32,16 @@ public final class RespPool {
         final Deque<RespConnection> idle = new ArrayDeque<>();
         long pausedUntilNs;
         boolean paused;
+        boolean hasWarned;
 
         Address(String host, int port) {
             this.host = host;
             this.port = port;
+        }
+
+        @Override
+        public String toString() {
+            return host + ':' + port;
         }
 
         boolean is(String otherHost, int otherPort) {
@@ -39,7 +51,12 @@ public final class RespPool {
 
     /** `addresses` is `host:port`, several separated by commas. */
     public RespPool(String addresses, int timeoutMs) {
+        this(addresses, timeoutMs, Password.none());
+    }
+
+    public RespPool(String addresses, int timeoutMs, Password password) {
         this.timeoutMs = timeoutMs;
+        this.password = password;
         for (String text : addresses.split(",")) {
             if (!text.trim().isEmpty()) {
                 this.addresses.add(parse(text.trim()));
@@ -67,12 +84,16 @@ public final class RespPool {
                 connection = take(address);
                 boolean reused = connection != null;
                 if (!reused) {
-                    connection = new RespConnection(address.host, address.port, timeoutMs);
+                    connection = connect(address);
                 }
                 T result;
                 try {
                     result = use.with(connection);
                 } catch (RespConnection.ErrorReply e) {
+                    IOException refused = password.explain(e, address.toString());
+                    if (refused != null) {
+                        throw refused;
+                    }
                     kept = true;
                     throw e;
                 } catch (IOException e) {
@@ -82,7 +103,7 @@ public final class RespPool {
                     // The server may have been restarted since. All commands here may be repeated.
                     connection.close();
                     forget(address);
-                    connection = new RespConnection(address.host, address.port, timeoutMs);
+                    connection = connect(address);
                     result = use.with(connection);
                 }
                 kept = true;
@@ -98,6 +119,9 @@ public final class RespPool {
                 last = e;
             } catch (IOException e) {
                 last = e;
+                if (e instanceof Password.Refused) {
+                    warn(address, e.getMessage() + ". Until then files are read and written without parity");
+                }
                 pause(address);
             } finally {
                 if (connection != null) {
@@ -110,6 +134,35 @@ public final class RespPool {
             }
         }
         throw last;
+    }
+
+    private RespConnection connect(Address address) throws IOException {
+        RespConnection connection = new RespConnection(address.host, address.port, timeoutMs);
+        boolean isAccepted = false;
+        try {
+            if (password.tell(connection, address.toString())) {
+                accepted(address);
+            } else {
+                warn(address, password.unneeded(address.toString()));
+            }
+            isAccepted = true;
+            return connection;
+        } finally {
+            if (!isAccepted) {
+                connection.close();
+            }
+        }
+    }
+
+    private synchronized void warn(Address address, String text) {
+        if (!address.hasWarned) {
+            LOG.warning(text);
+        }
+        address.hasWarned = true;
+    }
+
+    private synchronized void accepted(Address address) {
+        address.hasWarned = false;
     }
 
     /** Closes what is idle. */

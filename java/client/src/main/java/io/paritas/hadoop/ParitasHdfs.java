@@ -194,6 +194,8 @@ public class ParitasHdfs extends DistributedFileSystem {
             }
             shared.steward = conf.getTrimmed("fs.paritas.steward", "");
             shared.cache = conf.getTrimmed("fs.paritas.cache", "");
+            shared.stewardPassword = isEnabled ? Passwords.of(conf, FilesClient.PASSWORD_OF_STEWARD) : "";
+            shared.cachePassword = isEnabled ? Passwords.of(conf, FilesClient.PASSWORD_OF_CACHE) : "";
             shared.namespace = conf.getTrimmed("fs.paritas.namespace", "hdfs");
             long subBytes = conf.getLongBytes("fs.paritas.subblock", 1 << 20);
             if (subBytes < 4096 || subBytes > 16 << 20) {

@@ -1,0 +1,63 @@
+package io.paritas.hadoop;
+
+import java.io.ByteArrayOutputStream;
+import java.io.IOException;
+import java.io.InputStream;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.InvalidPathException;
+import java.nio.file.Paths;
+import java.util.logging.Logger;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.hdfs.DistributedFileSystem;
+import org.apache.hadoop.security.ProviderUtils;
+
+/** Passwords from Hadoop's credential providers, or from files. What cannot be read is logged, and counts as none. */
+final class Passwords {
+    private static final Logger LOG = Logger.getLogger(Passwords.class.getName());
+    private static final int BYTES_MAX = 512;
+
+    private Passwords() {}
+
+    /** The password under `name`, else the one in the file that `name`.file names; empty if there is neither. */
+    static String of(Configuration conf, String name) {
+        try {
+            // A provider whose store is in this HDFS would ask for its own password.
+            Configuration others = ProviderUtils.excludeIncompatibleCredentialProviders(conf, DistributedFileSystem.class);
+            char[] password = others.getPassword(name);
+            if (password != null && password.length > 0) {
+                return new String(password);
+            }
+        } catch (IOException e) {
+            LOG.warning(name + " cannot be read from hadoop.security.credential.provider.path: " + e.getMessage());
+        }
+        String file = conf.getTrimmed(name + ".file", "");
+        if (file.isEmpty()) {
+            return "";
+        }
+        try {
+            return fromFile(file);
+        } catch (IOException | InvalidPathException e) {
+            LOG.warning(name + ".file: " + file + " cannot be read: " + e + ". Files are read without parity");
+            return "";
+        }
+    }
+
+    /** The file's first and only line. */
+    private static String fromFile(String file) throws IOException {
+        ByteArrayOutputStream bytes = new ByteArrayOutputStream();
+        try (InputStream in = Files.newInputStream(Paths.get(file))) {
+            for (int next = in.read(); next >= 0; next = in.read()) {
+                if (bytes.size() > BYTES_MAX + 1) {
+                    throw new IOException("a password has at most " + BYTES_MAX + " bytes");
+                }
+                bytes.write(next);
+            }
+        }
+        String text = new String(bytes.toByteArray(), StandardCharsets.UTF_8).replaceFirst("\r?\n$", "");
+        if (text.isEmpty() || text.indexOf('\n') >= 0) {
+            throw new IOException("it must have one line, with the password");
+        }
+        return text;
+    }
+}
