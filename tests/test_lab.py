@@ -50,6 +50,7 @@ EXPERIMENTS = [
     "elasticmem-concurrent",
     "elasticmem-nodes",
     "pocache-hit-ratio",
+    "pocache-ahead",
     "pocache-strategies",
 ]
 

@@ -5,13 +5,17 @@ import random
 import threading
 
 from . import workload
+from .heartbeats import Heartbeats
 from .report import bars, verdict, write
+from .stage import SLOW_DIVISOR, until
 from .workload import World, off, plain, play, summarise, systems
 
 MBIT = 200
 BLOCK_MIB = 4
 NODES = 12
 FILES = 100
+# With one straggler for all reads, those before them use links that are so much faster: they only fill the caches.
+HURRY = 4
 # Reads that are not timed and go before, so that popular files have copies in SR's cache.
 WARM_UPS = 200
 PASSES = 3
@@ -24,7 +28,7 @@ LOWEST = (NOISE, 100)
 class Experiment:
     """One point of a figure on real HDFS."""
 
-    def __init__(self, name, title, wanted, claims, nodes=NODES, blocks=None, size=100, moves_every=None, clients=1):
+    def __init__(self, name, title, wanted, claims, nodes=NODES, blocks=None, size=100, moves_every=None, clients=1, fixed=False):
         self.name, self.title, self.wanted, self.claims = name, title, wanted, claims
         # The name of its tables. A simulation has taken that of `strategies`.
         self.tables = "pocache-strategies-hdfs" if name == "strategies" else f"pocache-{name}"
@@ -33,11 +37,13 @@ class Experiment:
         # Reads after which another node is slow.
         self.moves_every = moves_every
         self.clients = clients
+        # One node is slow for all seeds, as in the paper, and before them too.
+        self.fixed = fixed
         self.blocks = blocks or [workload.K] * FILES
 
     def straggler(self, seed):
         """The slow node of each read."""
-        draw = random.Random(1000 + seed)
+        draw = random.Random(1000 + (0 if self.fixed else seed))
         nodes = [draw.randrange(self.nodes) for _ in range(1000)]
         return lambda read: nodes[read // self.moves_every if self.moves_every else 0]
 
@@ -72,14 +78,20 @@ EXPERIMENTS = {each.name: each for each in (
     Experiment("caches", "POCache experiment 12: caches of 40 blocks, one straggler",
                ("LRU", "ARC", "LFU", "CSAC+LRU", "CSAC+ARC", "CSAC+LFU"),
                [("p95 s", "LRU", (72.1, 75.8)), ("p95 s", "ARC", (84.2, 86.3)), ("p95 s", "LFU", (83.5, 85.7))],
-               nodes=10, size=40),
+               nodes=10, size=40, fixed=True),
     Experiment("strategies", "POCache experiment 14: copies and parity, caches of 40 blocks, one straggler",
                ("SR", "DC1", "DC2", "OR", "paritas"), [("mean s", baseline, LOWEST) for baseline in ("SR", "DC1", "DC2", "OR")],
-               size=40),
-    Experiment("clients", "POCache experiment 5: four clients at once, one straggler, contiguous", ("vanilla", "SR", "paritas"),
-               [("mean s", "vanilla", (41.1, 57.3)), ("p95 s", "vanilla", (32.6, 55.4))], clients=4),
+               size=40, fixed=True),
+    *(Experiment("clients" if count == 4 else f"clients-{count}",
+                 f"POCache experiment 5: {count} clients at once, one straggler, contiguous", ("vanilla", "SR", "paritas"),
+                 [("mean s", "vanilla", (41.1, 57.3)), ("p95 s", "vanilla", (32.6, 55.4))], clients=count)
+      for count in (4, 8, 12)),
     Experiment("moving", "POCache experiment 16: 28 nodes, a straggler that moves, cache of 40 blocks, contiguous",
                ("vanilla", "SR", "paritas"), [("mean s", "vanilla", (64.3, 64.3)), ("p95 s", "vanilla", (63.9, 63.9))],
+               nodes=28, size=40, moves_every=10),
+    Experiment("moving-striped", "POCache experiment 16: 28 nodes, a straggler that moves, cache of 40 blocks, striped",
+               ("vanilla striped", "paritas striped"),
+               [("mean s", "vanilla striped", (30.9, 30.9)), ("p95 s", "vanilla striped", (42.4, 42.4))],
                nodes=28, size=40, moves_every=10),
 )}
 
@@ -102,7 +114,11 @@ def run(stage, experiment, seeds, reads, out, warm_ups=WARM_UPS):
     world = World(stage, experiment.blocks, BLOCK_MIB)
     played = systems(stage, reader, experiment.wanted, hedger)
     world.write(reader, sorted({system.layout for system in played}))
-    warm(stage, experiment, world, played, warm_ups)
+    if experiment.fixed:
+        heartbeats = fill(stage, experiment, world, played, warm_ups)
+    else:
+        heartbeats = None
+        warm(stage, experiment, world, played, warm_ups)
     rows = []
     for seed in seeds:
         if others:
@@ -112,6 +128,8 @@ def run(stage, experiment, seeds, reads, out, warm_ups=WARM_UPS):
             play(stage, world, played, seed, reads, rows, experiment.straggler(seed), believe)
         write(out / f"{experiment.tables}-reads.csv", rows)
         print(f"seed {seed}", flush=True)
+    if heartbeats:
+        heartbeats.stop()
     save(experiment, rows, out)
 
 
@@ -163,6 +181,31 @@ def warm(stage, experiment, world, played, warm_ups):
                 system.read(stage, world.next_file(draw), quiet=False)
                 system.reader.ok("settle", system.mode)
     stage.rates()
+
+
+def fill(stage, experiment, world, played, warm_ups):
+    """Reads that do not count, while the one straggler is slow: each system reads each file once, in an order that is drawn,
+    and then by Zipf's law. So the caches are those of a run that has lasted. Stewards of systems that look for stragglers are
+    told the nodes' rates."""
+    slow = experiment.straggler(0)(0)
+    aware = [system.mode for system in played if system.name.startswith(("paritas", "CSAC", "LRU", "ARC", "LFU", "DC2"))]
+    heartbeats = Heartbeats(stage, aware)
+    heartbeats.tell(stage.bits, [slow], SLOW_DIVISOR)
+    finders = [mode for mode in aware if mode not in ("LRU", "ARC", "LFU")]
+    for mode in finders:
+        until(lambda mode=mode: stage.status(mode)["stragglers"] == [stage.node(slow)], f"{mode} finds the straggler", 60)
+    stage.rates([slow], hurry=HURRY)
+    draw = random.Random(0)
+    order = draw.sample(range(len(world.blocks)), len(world.blocks))
+    order += [world.next_file(draw) for _ in range(warm_ups)]
+    for system in played:
+        if system.name in ("DC1", "OR"):
+            system.reader.ok("believe", system.mode, stage.node(slow))
+        for number in order if system.name != "OR" else order[:10]:
+            system.read(stage, number, quiet=False)
+            system.reader.ok("settle", system.mode)
+        print(f"{system.name} is ready", flush=True)
+    return heartbeats
 
 
 def save(experiment, rows, out):

@@ -96,11 +96,12 @@ class Stage:
     def node(self, i):
         return self.hdfs.node(i)
 
-    def rates(self, slow=(), divisor=SLOW_DIVISOR):
-        """These nodes are slow from now on, and no others."""
+    def rates(self, slow=(), divisor=SLOW_DIVISOR, hurry=1):
+        """These nodes are slow from now on, and no others. All links are `hurry` times as fast as usual."""
         self.slow = tuple(slow)
+        bits = self.bits * hurry
         for i in range(self.nodes):
-            self.bridge.rate(i + 1, self.bits / divisor if i in self.slow else self.bits)
+            self.bridge.rate(i + 1, bits / divisor if i in self.slow else bits)
 
     def unshaped(self):
         """For what is not measured."""

@@ -23,6 +23,7 @@ pub mod node_repair;
 pub mod paritas_updates;
 pub mod paritas_wide;
 mod pocache;
+pub mod pocache_ahead;
 pub mod pocache_hit_ratio;
 pub mod pocache_strategies;
 pub mod redundancy;
