@@ -385,7 +385,7 @@ impl State {
         let keys = vec![KEY.to_owned()];
         let bytes = client::encode(&self.world.workload.crowds, &keys, action, self.world.swarm.lengths());
         let begin = Time(self.moments);
-        let place = (conn.0, self.moments);
+        let place = self.world.workload.next_place(conn);
         self.world.workload.clients[0].pending.push_back(Pending {
             keys,
             action,

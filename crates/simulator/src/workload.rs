@@ -42,7 +42,7 @@ impl Workload {
     }
 
     /// The place of a new command in the order of its connection.
-    fn next_place(&mut self, conn: ConnId) -> (u64, u64) {
+    pub(crate) fn next_place(&mut self, conn: ConnId) -> (u64, u64) {
         self.latest_command += 1;
         (conn.0, self.latest_command)
     }

@@ -73,6 +73,8 @@ pub(crate) struct Staging {
     resent_at: Time,
     /// When the owner was last told that the value still comes.
     told_at: Time,
+    /// The owner that has said last that it does not serve the stream.
+    refused_by: Option<Tenure>,
     /// The value of `at` when the speed was measured last, and that time.
     measured: (u64, Time),
 }
@@ -152,6 +154,7 @@ impl Dispatcher {
             moved_at: now,
             resent_at: now,
             told_at: Time(0),
+            refused_by: None,
             measured: (0, now),
         };
         client.staging = Some(Box::new(staging));
@@ -304,7 +307,13 @@ impl Dispatcher {
         let (Some((owner, epoch)), Caller::Local(conn)) = (forward::owner_at(lists, stream), client.caller) else {
             return self.wait_to_stage(cx, lists, staging);
         };
-        // The owner may not serve yet, or not know that it is one.
+        // The owner may not serve yet, or not know that it is one: the value waits with all commands of the stream.
+        if staging.refused_by == Some(owner) {
+            self.wait_to_stage(cx, lists, staging);
+            if staging.destination == Destination::Discard {
+                return;
+            }
+        }
         if now < staging.told_at + cx.shared.parameters.retry {
             return;
         }
@@ -467,7 +476,7 @@ impl Router {
         self.dispatcher.wake |= state != StageState::NotOwner || staging.at > 0;
         match state {
             StageState::NotOwner if staging.at == 0 => {
-                staging.destination = Destination::Unknown;
+                (staging.destination, staging.refused_by) = (Destination::Unknown, Some(target));
                 self.dispatcher.retry_at = self.dispatcher.retry_at.min(cx.mono() + cx.shared.parameters.retry);
                 return;
             }
@@ -481,7 +490,10 @@ impl Router {
                 staging.untaken = Vec::new();
                 return;
             }
-            StageState::Open => staging.destination = Destination::Remote(target, epoch),
+            StageState::Open => {
+                self.dispatcher.stuck.serves(staging.stream);
+                staging.destination = Destination::Remote(target, epoch);
+            }
         }
         let fresh = taken.saturating_sub(staging.taken()).min(staging.untaken.len() as u64);
         if fresh > 0 {
