@@ -24,6 +24,16 @@ def head_of_set(key, size):
     return b"*3\r\n$3\r\nSET\r\n$%d\r\n%s\r\n$%d\r\n" % (len(key), key, size)
 
 
+def received(reader, size):
+    """The next bytes of a connection."""
+    got = bytearray()
+    while len(got) < size:
+        some = reader.recv(MIB)
+        assert some, f"closed after {len(got)} bytes"
+        got += some
+    return bytes(got)
+
+
 def test_a_value_of_the_greatest_length_is_held_whole_by_no_node(start_cluster, rng):
     cluster = start_cluster(memory="512mb")
     size = 512 * MIB
@@ -111,12 +121,7 @@ def test_a_slow_reader_gets_the_value_that_was_there_and_delays_nobody(start_clu
         assert client.get("key") == b"after"
     for reader in readers:
         wanted = b"$%d\r\n" % len(value) + value + b"\r\n$5\r\nsmall\r\n"
-        got = bytearray()
-        while len(got) < len(wanted):
-            some = reader.recv(MIB)
-            assert some, f"closed after {len(got)} bytes"
-            got += some
-        assert bytes(got) == wanted
+        assert received(reader, len(wanted)) == wanted
         reader.close()
     until_parts_are(cluster, 0)
 
@@ -144,12 +149,7 @@ def test_an_mget_longer_than_one_reply_is_read_value_by_value(start_cluster, rng
     reader.sendall(b"PING\r\n")
     assert bytes_of(cluster, 0).set("key:0", "after") and bytes_of(cluster, 0).get("key:0") == b"after"
     wanted = b"*4\r\n" + b"".join(b"$%d\r\n%s\r\n" % (len(values[key]), values[key]) for key in tagged) + b"+PONG\r\n"
-    got = bytearray()
-    while len(got) < len(wanted):
-        some = reader.recv(MIB)
-        assert some, f"closed after {len(got)} bytes"
-        got += some
-    assert bytes(got) == wanted
+    assert received(reader, len(wanted)) == wanted
     reader.close()
     sum_mib = sum(map(len, values.values())) // MIB
     # A reply of at most 32 MiB is made whole.

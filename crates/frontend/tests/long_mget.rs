@@ -1,6 +1,7 @@
 //! An MGET whose values together are too long for one reply: they are read one by one (P14.16).
 
-use crate::support::{Client, Cluster};
+use crate::long_values::{ask, request, value_of};
+use crate::support::Cluster;
 use paritas_protocol::{Parameters, Port};
 use paritas_wire::command;
 use paritas_wire::peer::kind;
@@ -25,24 +26,6 @@ fn start() -> (Cluster, [String; 3]) {
     (cluster, keys)
 }
 
-fn value(bytes: usize, seed: usize) -> String {
-    (0..bytes)
-        .map(|i| char::from(b'a' + ((i * 7 + i / 1000 + seed) % 26) as u8))
-        .collect()
-}
-
-fn request(words: &[&str]) -> Vec<u8> {
-    let mut request = Vec::new();
-    paritas_wire::resp::encode::request(&mut request, words);
-    request
-}
-
-fn ask(cluster: &mut Cluster, client: Client, words: &[&str]) -> String {
-    cluster.feed(client, &request(words));
-    cluster.advance(200);
-    String::from_utf8(cluster.take(client)).unwrap()
-}
-
 fn mget(keys: &[&str]) -> Vec<u8> {
     request(&[&["MGET"], keys].concat())
 }
@@ -63,7 +46,7 @@ fn values_that_are_too_long_together_come_in_order_whatever_their_owners() {
         let (mut cluster, [here, also_here, there]) = start();
         let client = cluster.connect(node, Port::Any);
         // Read in pieces, whole, and from one object.
-        let (long, large, small) = (value(150_000, 1), value(70_000, 2), value(40_000, 3));
+        let (long, large, small) = (value_of(150_000, 1), value_of(70_000, 2), value_of(40_000, 3));
         for (key, value) in [(&here, &long), (&also_here, &large), (&there, &small)] {
             assert_eq!(ask(&mut cluster, client, &["SET", key, value]), "+OK\r\n");
         }
@@ -92,7 +75,7 @@ fn values_that_are_too_long_together_come_in_order_whatever_their_owners() {
 fn many_small_values_come_too() {
     let (mut cluster, [here, _, there]) = start();
     let client = cluster.connect(3, Port::Any);
-    let small = value(20_000, 1);
+    let small = value_of(20_000, 1);
     for key in [&here, &there] {
         assert_eq!(ask(&mut cluster, client, &["SET", key, &small]), "+OK\r\n");
     }
@@ -109,7 +92,7 @@ fn an_mget_never_sees_a_write_that_the_same_client_sent_after_it() {
     for (node, write) in [(0, "DEL"), (3, "DEL"), (0, "SET"), (3, "SET"), (0, "MSET"), (3, "MSET")] {
         let (mut cluster, [here, also_here, there]) = start();
         let client = cluster.connect(node, Port::Any);
-        let long = value(150_000, 1);
+        let long = value_of(150_000, 1);
         for key in [&here, &also_here, &there] {
             assert_eq!(ask(&mut cluster, client, &["SET", key, &long]), "+OK\r\n");
         }
@@ -148,7 +131,7 @@ fn an_mget_never_sees_a_write_that_the_same_client_sent_after_it() {
 fn a_command_behind_an_mget_of_one_owner_waits_until_it_has_ended() {
     let (mut cluster, [here, also_here, _]) = start();
     let client = cluster.connect(0, Port::Any);
-    let long = value(150_000, 1);
+    let long = value_of(150_000, 1);
     for key in [&here, &also_here] {
         assert_eq!(ask(&mut cluster, client, &["SET", key, &long]), "+OK\r\n");
     }
@@ -172,7 +155,7 @@ fn a_command_behind_an_mget_of_one_owner_waits_until_it_has_ended() {
 fn an_owner_that_does_not_answer_ends_the_connection_within_the_array() {
     let (mut cluster, [here, also_here, there]) = start();
     let client = cluster.connect(0, Port::Any);
-    let long = value(150_000, 1);
+    let long = value_of(150_000, 1);
     for key in [&here, &also_here, &there] {
         assert_eq!(ask(&mut cluster, client, &["SET", key, &long]), "+OK\r\n");
     }
@@ -194,7 +177,7 @@ fn an_owner_that_does_not_answer_ends_the_connection_within_the_array() {
 fn an_element_that_cannot_be_read_ends_the_connection() {
     let (mut cluster, [here, also_here, there]) = start();
     let client = cluster.connect(3, Port::Any);
-    let long = value(150_000, 1);
+    let long = value_of(150_000, 1);
     for key in [&here, &also_here, &there] {
         assert_eq!(ask(&mut cluster, client, &["SET", key, &long]), "+OK\r\n");
     }

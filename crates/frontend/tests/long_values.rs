@@ -21,21 +21,26 @@ fn start() -> (Cluster, String) {
     (cluster, key)
 }
 
-fn value(seed: usize) -> String {
-    (0..BYTES)
+/// A value of this length.
+pub(crate) fn value_of(bytes: usize, seed: usize) -> String {
+    (0..bytes)
         .map(|i| char::from(b'a' + ((i * 7 + i / 1000 + seed) % 26) as u8))
         .collect()
 }
 
-fn request(words: &[&str]) -> Vec<u8> {
+fn value(seed: usize) -> String {
+    value_of(BYTES, seed)
+}
+
+pub(crate) fn request(words: &[&str]) -> Vec<u8> {
     let mut request = Vec::new();
     paritas_wire::resp::encode::request(&mut request, words);
     request
 }
 
-fn ask(cluster: &mut Cluster, client: Client, words: &[&str]) -> String {
+pub(crate) fn ask(cluster: &mut Cluster, client: Client, words: &[&str]) -> String {
     cluster.feed(client, &request(words));
-    cluster.advance(50);
+    cluster.advance(200);
     String::from_utf8(cluster.take(client)).unwrap()
 }
 
