@@ -236,7 +236,7 @@ class Storm:
         self.say(f"shared keys: {outcomes}")
         self.say(
             f"ledger: {self.ledger.acknowledged} written once and acknowledged, {self.ledger.unknown} unknown, "
-            f"{self.ledger.refused} refused; {self.ledger.read} of them read during the faults"
+            f"{self.ledger.refused} refused; {self.ledger.read} reads of these keys during the faults"
         )
         self.say("faults: " + ", ".join(f"{count} {name}" for name, count in sorted(self.blows.items())))
         self.say(f"memory: at most {self.memory_part:.3f} of a node's limit resident, beside an empty process")
