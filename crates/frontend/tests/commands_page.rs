@@ -53,10 +53,11 @@ a minus means at least that many.
 |---|---|
 | values, keys | at most 512 MiB and 8 KiB; an error names the limit |
 | values from 1 MiB on | go to their nodes as they come. \
-A SET that sends less than 640 KiB in 10 s is refused; `-TRYAGAIN … was not stored` \
+A SET or APPEND that sends less than 640 KiB in 10 s is refused; `-TRYAGAIN … was not stored` \
 if their nodes change meanwhile. A client that reads nothing for 60 s, or whose reply cannot be completed, is \
 disconnected |
-| APPEND, SETRANGE | arguments of at most 16 MiB |
+| APPEND, SETRANGE | while an argument of 1 MiB or more is added, the old value, the argument and the new value \
+are all in memory |
 | MSET, MSETNX | values of at most 16 MiB, and 16 MiB + 128 KiB together for one hash slot; an error names the \
 limit. Over several hash slots, other keys may be set by then |
 | EXPIRE and its kin, SET EX … | times after the year 10889 are invalid (48 bits of milliseconds) |

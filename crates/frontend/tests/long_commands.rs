@@ -7,7 +7,12 @@ use paritas_wire::peer::kind;
 
 /// `2+1` and a spare, with so much memory a node. Node 0 owns the lower half of the slots.
 fn start(memory_bytes: u64) -> (Cluster, Vec<String>) {
-    let cluster = Cluster::coded_in(memory_bytes, 2, 1, 1, 1, Parameters::default());
+    // Arguments come with their commands.
+    let parameters = Parameters {
+        streamed_bytes_min: 16 << 20,
+        ..Parameters::default()
+    };
+    let cluster = Cluster::coded_in(memory_bytes, 2, 1, 1, 1, parameters);
     let keys = (0..).map(|i| format!("k{i}"));
     let keys = keys
         .filter(|key| command::slot(key.as_bytes()) < 8192)

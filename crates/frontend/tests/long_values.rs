@@ -106,6 +106,109 @@ fn a_condition_that_fails_leaves_the_old_value_and_nothing_of_the_new_one() {
     }
 }
 
+/// Feeds a request in pieces, so that its argument goes ahead of it. Returns the reply.
+fn ask_in_pieces(cluster: &mut Cluster, client: Client, words: &[&str]) -> String {
+    for some in request(words).chunks(70_001) {
+        cluster.feed(client, some);
+        cluster.advance(1);
+    }
+    cluster.advance(500);
+    String::from_utf8(cluster.take(client)).unwrap()
+}
+
+#[test]
+fn append_and_setrange_with_a_long_argument_change_the_value_as_with_a_short_one() {
+    for node in [0, 3] {
+        let (mut cluster, key) = start();
+        let client = cluster.connect(node, Port::Any);
+        let mut expected = String::new();
+        for (step, offset) in [None, None, Some(3), Some(2 * BYTES - 100), None, Some(9 * BYTES)]
+            .into_iter()
+            .enumerate()
+        {
+            let part = value_of(BYTES - step, step);
+            let at: usize = offset.unwrap_or(expected.len());
+            expected.extend(core::iter::repeat_n('\0', at.saturating_sub(expected.len())));
+            let replaced = at..(at + part.len()).min(expected.len());
+            expected.replace_range(replaced, &part);
+            let text = at.to_string();
+            let words = match offset {
+                None => vec!["APPEND", &key, &part],
+                Some(_) => vec!["SETRANGE", &key, &text, &part],
+            };
+            let reply = ask_in_pieces(&mut cluster, client, &words);
+            assert_eq!(reply, format!(":{}\r\n", expected.len()), "at node {node}, step {step}");
+            let stored = ask(&mut cluster, client, &["GET", &key]);
+            assert!(is(&stored, &expected), "at node {node}, after step {step}");
+        }
+        // A short value becomes a long one.
+        assert_eq!(
+            ask(&mut cluster, client, &["SET", &key, "short", "EX", "1000"]),
+            "+OK\r\n"
+        );
+        let part = value(7);
+        let reply = ask_in_pieces(&mut cluster, client, &["APPEND", &key, &part]);
+        assert_eq!(reply, format!(":{}\r\n", 5 + BYTES));
+        assert!(is(&ask(&mut cluster, client, &["GET", &key]), &format!("short{part}")));
+        let left = ask(&mut cluster, client, &["TTL", &key]);
+        assert!(left.starts_with(":99"), "{left}");
+        // The offset alone makes zeros of a value that was not there.
+        assert_eq!(ask(&mut cluster, client, &["DEL", &key]), ":1\r\n");
+        let reply = ask_in_pieces(&mut cluster, client, &["SETRANGE", &key, "2", &part]);
+        assert_eq!(reply, format!(":{}\r\n", 2 + BYTES));
+        assert!(is(&ask(&mut cluster, client, &["GET", &key]), &format!("\0\0{part}")));
+        assert_eq!(ask(&mut cluster, client, &["DEL", &key]), ":1\r\n");
+        cluster.advance(8_000);
+        assert_eq!(groups(&cluster), 0, "at node {node}");
+    }
+}
+
+#[test]
+fn a_long_argument_of_append_is_added_to_the_value_that_the_key_has_when_the_command_ends() {
+    let (mut cluster, key) = start();
+    let [client, other] = [0, 1].map(|node| cluster.connect(node, Port::Any));
+    assert_eq!(ask(&mut cluster, client, &["SET", &key, &value(1)]), "+OK\r\n");
+    let part = value(2);
+    // The argument is there, and no unit of the changed value is taken any more.
+    cluster.feed(client, &request(&["APPEND", &key, &part]));
+    let mut opened = 0;
+    cluster.tamper = Some(Box::new(move |_, _, _, message| {
+        opened += usize::from(message.kind() == kind::OPEN_PART);
+        (message.kind() == kind::PUT_UNIT && opened > 3).then(Vec::new)
+    }));
+    cluster.advance(300);
+    assert_eq!(
+        cluster.take(client),
+        b"",
+        "the changed value was stored without its units"
+    );
+    cluster.tamper = None;
+    assert_eq!(ask(&mut cluster, other, &["SET", &key, "new"]), "+OK\r\n");
+    cluster.advance(2_000);
+    let reply = String::from_utf8(cluster.take(client)).unwrap();
+    assert_eq!(reply, format!(":{}\r\n", 3 + BYTES));
+    assert!(is(&ask(&mut cluster, client, &["GET", &key]), &format!("new{part}")));
+}
+
+#[test]
+fn a_long_argument_of_a_refused_command_leaves_nothing() {
+    for node in [0, 3] {
+        let (mut cluster, key) = start();
+        let client = cluster.connect(node, Port::Any);
+        for (offset, error) in [
+            ("-1", "-ERR offset is out of range"),
+            ("x", "-ERR value is not an integer"),
+            ("536870912", "-ERR string exceeds maximum allowed size"),
+        ] {
+            let reply = ask_in_pieces(&mut cluster, client, &["SETRANGE", &key, offset, &value(1)]);
+            assert!(reply.starts_with(error), "at node {node}: {reply}");
+        }
+        assert_eq!(ask(&mut cluster, client, &["GET", &key]), "$-1\r\n");
+        cluster.advance(8_000);
+        assert_eq!(groups(&cluster), 0, "at node {node}");
+    }
+}
+
 #[test]
 fn a_client_that_goes_within_a_value_leaves_nothing() {
     for node in [0, 3] {

@@ -39,6 +39,8 @@ struct Entry {
     record: Arc<Record>,
     /// A writer stages it.
     is_staging: bool,
+    /// The record has its checks: an object has had it.
+    is_sealed: bool,
     /// Objects whose record names it.
     objects: u32,
     /// The delta that removed the last of them.
@@ -52,6 +54,7 @@ impl Entry {
         Self {
             record: record.clone(),
             is_staging: false,
+            is_sealed: true,
             objects: 0,
             removed_at: None,
             pins: 0,
@@ -70,7 +73,8 @@ pub struct Alive {
     pub group: GroupId,
     /// The record that names it. While it is staged, the record has no checks yet (all are 0).
     pub record: Arc<Record>,
-    /// A writer stages it: holders that lack its parts are told separately to make them.
+    /// No object has named it: holders that lack its parts are told separately to make them, or it was given up and is
+    /// still read.
     pub is_staging: bool,
 }
 
@@ -138,7 +142,7 @@ impl Ledger {
         });
         for group in record.groups() {
             let entry = self.groups.entry(group).or_insert_with(|| Entry::new(&record));
-            entry.is_staging = true;
+            (entry.is_staging, entry.is_sealed) = (true, false);
         }
         Some(record)
     }
@@ -161,7 +165,7 @@ impl Ledger {
             ..old.clone()
         });
         let entry = self.groups.entry(other_group).or_insert_with(|| Entry::new(&record));
-        entry.is_staging = true;
+        (entry.is_staging, entry.is_sealed) = (true, false);
         Some(record)
     }
 
@@ -206,6 +210,7 @@ impl Ledger {
                     entry.objects += 1;
                     entry.removed_at = None;
                     entry.record = record.clone();
+                    entry.is_sealed = true;
                 }
                 // A group of an earlier owner. Of its own groups, the owner knows all that are alive.
                 None if group.term() < self.term && (self.learnt_at.is_none() || self.only_lost_are_unseen) => {
@@ -333,7 +338,7 @@ impl Ledger {
             .map(|(group, entry)| Alive {
                 group: *group,
                 record: entry.record.clone(),
-                is_staging: entry.is_staging,
+                is_staging: !entry.is_sealed,
             })
             .collect();
         let is_end = alive.len() <= groups_max.max(1);
@@ -398,5 +403,24 @@ impl Ledger {
         for group in over {
             self.bury(group);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_that_was_given_up_while_it_is_read_is_listed_as_one_that_nobody_must_make() {
+        let mut ledger = Ledger::new(1, true);
+        let staged = ledger.stage(Class::Ec { data: 4, parity: 2 }, 0, 0, 1 << 20).unwrap();
+        assert!(ledger.pin(&staged));
+        ledger.end_staging(&staged);
+        let page = ledger.page(None, 10).unwrap();
+        assert_eq!(page.alive.len(), 2);
+        assert!(page.alive.iter().all(|alive| alive.is_staging));
+        ledger.unpin(&staged);
+        assert!(ledger.page(None, 10).unwrap().alive.is_empty());
+        assert_eq!(ledger.take_dead().len(), 2);
     }
 }

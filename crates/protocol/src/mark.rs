@@ -45,6 +45,8 @@ pub enum Mark {
     BodySentFrozen,
     /// A long value was stored that came ahead of its command.
     ValueStaged,
+    /// A value was stored that a command made of one that came ahead of it.
+    MadeOfStaged,
     /// A command was refused whose value came ahead of it, and not whole.
     ValueNotStaged,
     /// A large value was stored by a command of several pairs.
@@ -77,7 +79,7 @@ pub enum Mark {
 
 impl Mark {
     /// All marks, in the order of the enumeration, each with its description.
-    pub const ALL: [(Self, &'static str); 61] = [
+    pub const ALL: [(Self, &'static str); 62] = [
         (Self::MembersDiffer, "5.3 cut where the members' logs differ"),
         (Self::OneSurvivor, "5.3 cut from the only member left"),
         (Self::FillingMemberNewest, "5.3 cut from a Filling member's log"),
@@ -132,6 +134,10 @@ impl Mark {
         (
             Self::ValueStaged,
             "14.13 a long value stored that came ahead of its command",
+        ),
+        (
+            Self::MadeOfStaged,
+            "14.13 a value stored that was made of one that came ahead of its command",
         ),
         (
             Self::ValueNotStaged,

@@ -1,6 +1,6 @@
 //! A simulated client. It sends commands as bytes, reads replies as bytes, and records what it saw.
 
-use crate::linear::{Action, Outcome};
+use crate::linear::{Action, Outcome, appended};
 use paritas_base::{ConnId, Incarnation, NodeId, Time};
 use paritas_protocol::Port;
 use std::collections::VecDeque;
@@ -17,7 +17,8 @@ pub(crate) const ALL: &str = "*";
 /// Names of keys that are written once begin so. Their values are padded with leading zeros to a given length.
 pub(crate) const FILLER: &str = "filler:";
 
-/// Names of keys with large values begin so. Such a value repeats its number up to a length that the number gives.
+/// Names of keys with large values begin so. Such a value repeats its number up to a length that the number gives. What
+/// is appended begins with `|`.
 pub(crate) const LARGE: &str = "large:";
 
 /// Names of groups begin so of which some values are large: those of the keys `a` and `b`.
@@ -61,8 +62,22 @@ fn large(n: i64, bytes: usize) -> String {
     text
 }
 
-/// The number that a value says. An error if a large value is not whole.
+/// The number that a value says. `None` if a large value, or a part that was appended to it, is not whole.
 fn number_of(text: &str) -> Option<i64> {
+    let mut parts = text.split('|');
+    let first = parts.next()?;
+    // A key that did not exist has only what was appended.
+    let mut value = match first.is_empty() && text.len() > 1 {
+        true => None,
+        false => Some(number_of_part(first)?),
+    };
+    for part in parts {
+        value = Some(appended(value, number_of_part(part)?));
+    }
+    value
+}
+
+fn number_of_part(text: &str) -> Option<i64> {
     let Some((number, _)) = text.split_once(';') else {
         return text.parse().ok();
     };
@@ -195,12 +210,18 @@ pub(crate) fn encode(crowds: &Crowds, keys: &[String], action: Action, lengths: 
         };
         format!("{n:0width$}")
     };
+    // Short ones too, which come with their command.
+    let more = |name: &str, n: i64| match n / 1000 % 3 {
+        0 => format!("|{n};"),
+        _ => format!("|{}", text(name, n)),
+    };
     let pairs = |n: i64| names.iter().flat_map(move |name| [name.clone(), text(name, n)]);
     match action {
         Action::GetEach => args.push("MGET".into()),
         Action::Get => args.push(if several { "MGET" } else { "GET" }.into()),
         Action::Set(_) => args.push(if several { "MSET" } else { "SET" }.into()),
         Action::SetFor(..) => args.push("SET".into()),
+        Action::Append(_) => args.push("APPEND".into()),
         Action::Delete => args.push("DEL".into()),
         Action::Increment => args.push("INCR".into()),
         Action::Flush => args.push("FLUSHALL".into()),
@@ -210,6 +231,7 @@ pub(crate) fn encode(crowds: &Crowds, keys: &[String], action: Action, lengths: 
     match action {
         Action::Set(n) => args.extend(pairs(n)),
         Action::SetFor(n, lasts) => args.extend(pairs(n).chain(["PX".into(), lasts.as_ms().to_string()])),
+        Action::Append(n) => args.extend(names.iter().flat_map(|name| [name.clone(), more(name, n)])),
         Action::Class(n) => args.extend(names.into_iter().chain([lengths.class(n)])),
         _ => args.extend(names),
     }

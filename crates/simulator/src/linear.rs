@@ -20,6 +20,8 @@ pub(crate) enum Action {
     Set(i64),
     /// SET with PX.
     SetFor(i64, Span),
+    /// APPEND: the value is then [`appended`].
+    Append(i64),
     /// DEL.
     Delete,
     /// INCR.
@@ -34,12 +36,17 @@ pub(crate) enum Action {
     Class(u8),
 }
 
+/// What a key counts as once this number was appended to its value.
+pub(crate) fn appended(value: Option<i64>, n: i64) -> i64 {
+    value.unwrap_or(-1).wrapping_mul(31).wrapping_add(n)
+}
+
 /// The result that the client received.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Outcome {
     /// None: the operation may or may not have been done.
     Unknown,
-    /// GET: the value. SET: done. DEL: the number of keys removed, 1 or 0. INCR: the new value. KEYS: 1 if the key
+    /// GET: the value. SET: done. APPEND: any number. DEL: the number of keys removed, 1 or 0. INCR: the new value. KEYS: 1 if the key
     /// exists.
     Done(Option<i64>),
 }
@@ -239,6 +246,10 @@ fn apply(at: usize, operation: &Operation, state: State) -> Option<State> {
         Action::SetFor(value, _) => Some(State {
             value: Some(value),
             ends_by: Some(at as u8),
+        }),
+        Action::Append(n) => Some(State {
+            value: Some(appended(state.value, n)),
+            ..state
         }),
         Action::Delete => expected(Some(i64::from(state.value.is_some()))).then_some(with(None)),
         Action::Increment => {

@@ -38,7 +38,7 @@ use digest::Digest;
 use forks::{Fork, Instant};
 use marks::Marks;
 use paritas_base::{Prng, Time};
-use report::{Counts, say};
+use report::{Counts, Excuse, say};
 use std::io::Write;
 use std::process::ExitCode;
 use swarm::{Shape, Swarm};
@@ -205,6 +205,12 @@ impl Totals {
             say(&format!(
                 "  line for crates/simulator/regressions.txt: {}",
                 regressions::line(run, what)
+            ));
+        } else if world.oracle.excused == Some(Excuse::Lost) {
+            // A loss, which the rules allow. It may be worth a look.
+            say(&format!(
+                "seed {}: excused, a list was lost after a false suspicion",
+                run.seed
             ));
         }
     }

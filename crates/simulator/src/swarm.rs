@@ -62,6 +62,8 @@ pub(crate) struct Swarm {
     pub(crate) large_groups: bool,
     /// Clients read several large values by one MGET. Some of these replies are longer than one reply may be.
     pub(crate) reads_each: bool,
+    /// Clients append to large values.
+    pub(crate) appends: bool,
     /// Large values may have classes that survive fewer losses than the scheme.
     pub(crate) weak: bool,
     /// The longest of these values in bytes.
@@ -264,6 +266,7 @@ impl Swarm {
             larges: 0,
             large_groups: false,
             reads_each: false,
+            appends: false,
             weak: false,
             large_bytes: 0,
             pairs: some(random, 300_000),
@@ -395,6 +398,7 @@ impl Swarm {
                 swarm.parameters.streamed_bytes_min = own.between(shortest, shortest.max(swarm.large_bytes as u64));
                 swarm.parameters.piece_bytes = own.between(64, 8192);
             }
+            swarm.appends = Prng::new(own.clone().next_u64()).chance(150_000);
             // If nodes evict, one key of a group may go without the others.
             swarm.large_groups = !evicts && own.chance(500_000);
             // A long reply is not atomic, as reads of groups must be.

@@ -161,6 +161,13 @@ impl Workload {
         oracle: &Oracle,
         key: String,
     ) -> Option<(Vec<String>, Action)> {
+        if swarm.appends && random.chance(300_000) {
+            let more = match self.set() {
+                Action::Set(n) => Action::Append(n),
+                set => set,
+            };
+            return oracle.has_room(&key).then(|| (vec![key], more));
+        }
         let action = match random.below(10) {
             0..4 => Action::Get,
             4..6 if swarm.parity > 0 => Action::Class(random.below(if swarm.weak { 6 } else { 3 }) as u8),
@@ -400,8 +407,11 @@ impl World {
                 }
                 let too_large = text.starts_with("-ERR command larger than")
                     || pending.action == Action::GetEach && text.starts_with("-ERR the reply is larger than");
-                let is_gone = matches!(pending.action, Action::Class(_)) && text.starts_with("-ERR no such key");
-                if is_gone {
+                let has_class = |error: &str| {
+                    let is_short = self.swarm.appends && error.starts_with("-ERR the value is stored in stripes");
+                    !is_short && !error.starts_with("-ERR no such key")
+                };
+                if matches!(pending.action, Action::Class(_)) && !has_class(&text) {
                     return;
                 }
                 if !known.iter().any(|k| text.starts_with(k)) && !too_large {

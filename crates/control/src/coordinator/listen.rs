@@ -114,6 +114,10 @@ impl<S: Store> Coordinator<S> {
         if self.records.nodes.contains_key(&registration.node) {
             self.registry.note_contact(now, registration.node);
         }
+        if self.present(registration.node) == Some(registration.incarnation) {
+            self.registry
+                .note_asked(now, registration.node, registration.incarnation);
+        }
         if let Some(refusal) = self.refusal(now, &registration) {
             let mut installed = registration.installed.iter();
             let is_heard_only = self.unknown_heard(&registration).next().is_some()
@@ -213,6 +217,12 @@ impl<S: Store> Coordinator<S> {
         lists.any(|c| c.held_by(node, incarnation).next().is_some())
     }
 
+    /// The incarnation of a node that counts.
+    fn present(&self, node: NodeId) -> Option<Incarnation> {
+        let claimed = self.registry.claims().get(&node).map(|c| c.incarnation);
+        claimed.or_else(|| self.records.nodes.get(&node).map(|n| n.record.incarnation))
+    }
+
     /// P10.13: whether another incarnation of the node may still run. It counts as ended if that is certified. It also
     /// does if it is silent, no peer hears it, and the coordinator has run long enough to hear it.
     fn is_running(&self, now: Time, node: NodeId, incarnation: Incarnation) -> bool {
@@ -220,22 +230,19 @@ impl<S: Store> Coordinator<S> {
             return false;
         }
         let stored = self.records.nodes.get(&node);
-        let claimed = self.registry.claims().get(&node).map(|c| c.incarnation);
-        let Some(present) = claimed
-            .or_else(|| stored.map(|n| n.record.incarnation))
-            .filter(|present| *present != incarnation)
-        else {
+        let Some(present) = self.present(node).filter(|present| *present != incarnation) else {
             return false;
         };
         let ended = stored.is_some_and(|n| n.record.incarnation == present && n.has_ended());
         if ended || self.registry.ended().contains(&(node, present)) {
             return false;
         }
-        let presence = self.registry.presence_of(node, present);
+        let heard = self.registry.presence_of(node, present).map(|p| p.heard_at());
+        let heard = heard.max(self.registry.asked_at(node, present));
         // From `settled_from` on, every running holder has registered and is heard.
         let is_early = now < self.suspicion.settled_from() && !self.records.lists.is_empty();
         is_early
-            || presence.is_some_and(|p| now - p.heard_at() < self.records.plan.suspicion())
+            || heard.is_some_and(|at| now - at < self.records.plan.suspicion())
             || self.judge_silence(now).isolated.contains(&node)
     }
 

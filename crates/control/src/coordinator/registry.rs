@@ -40,6 +40,9 @@ pub(super) struct Registry {
     ended: BTreeSet<(NodeId, Incarnation)>,
     /// When each node last asked to register, in any incarnation. It can reach the coordinator.
     contacts: BTreeMap<NodeId, Time>,
+    /// The incarnation of each node that last asked to register while it was the present one, and when: it may run,
+    /// although it is not registered.
+    asked: BTreeMap<NodeId, (Incarnation, Time)>,
     /// The latest incarnation of each node that any registered node knows, and its ordinal.
     incarnations: BTreeMap<NodeId, (Incarnation, u32)>,
     /// The largest number of coordinator addresses that any agent knows. An agent dials them one after the other.
@@ -55,6 +58,7 @@ impl Registry {
             claims: BTreeMap::new(),
             ended: BTreeSet::new(),
             contacts: BTreeMap::new(),
+            asked: BTreeMap::new(),
             incarnations: BTreeMap::new(),
             addresses: 1,
             nonces: Prng::new(seed),
@@ -102,6 +106,17 @@ impl Registry {
     /// A node asks to register.
     pub(super) fn note_contact(&mut self, now: Time, node: NodeId) {
         self.contacts.insert(node, now);
+    }
+
+    /// The present incarnation of a node asks to register.
+    pub(super) fn note_asked(&mut self, now: Time, node: NodeId, incarnation: Incarnation) {
+        self.asked.insert(node, (incarnation, now));
+    }
+
+    /// When an incarnation of a node last asked to register.
+    pub(super) fn asked_at(&self, node: NodeId, incarnation: Incarnation) -> Option<Time> {
+        let asked = self.asked.get(&node);
+        asked.filter(|(of, _)| *of == incarnation).map(|(_, at)| *at)
     }
 
     /// Keeps a registration until a heartbeat repeats the returned nonce. `None`: the link has ended.

@@ -24,8 +24,8 @@ const SLOW_BYTES: u64 = 640 << 10;
 /// The argument that may be that long.
 fn value_at(id: Command) -> Option<usize> {
     match id {
-        Command::Set | Command::Setnx | Command::Getset => Some(2),
-        Command::Setex | Command::Psetex => Some(3),
+        Command::Set | Command::Setnx | Command::Getset | Command::Append => Some(2),
+        Command::Setex | Command::Psetex | Command::Setrange => Some(3),
         _ => None,
     }
 }

@@ -346,23 +346,21 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
     /// has no memory for its part, and the errors of `change`.
     pub fn put_large(&mut self, ticket: Ticket, hash: u64, key: &[u8], value: Value<'_>) -> Result<(), Stop> {
         let pieces = [Piece::Bytes(value.bytes)];
-        self.put_pieces(ticket, &[], hash, key, &[], &pieces, value)
+        self.put_pieces(ticket, &[], hash, key, &pieces, value)
     }
 
-    /// The same for a value that is made of the body of another one and of other bytes. `record`: that of the object
-    /// with the body; empty if no piece is of a body. `basis`: what the command has made the value from. If that is
-    /// another one than before, the value is sent from its beginning. The bytes of `like` do not count.
+    /// The same for a value that is made of bodies of other ones and of other bytes. `basis`: what the command has made
+    /// the value from. If that is another one than before, the value is sent from its beginning. The bytes of `like` do
+    /// not count.
     ///
     /// # Errors
     /// Those of [`Self::put_large`].
-    #[allow(clippy::too_many_arguments)] // What a value is made of.
     pub fn put_pieces(
         &mut self,
         ticket: Ticket,
         basis: &[u8],
         hash: u64,
         key: &[u8],
-        record: &[u8],
         pieces: &[Piece<'_>],
         like: Value<'_>,
     ) -> Result<(), Stop> {
@@ -377,9 +375,18 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
         };
         let sealed = self
             .owner
-            .upload_pieces(self.cx, self.configuration, ticket, &made, record, pieces);
-        let (sealed, tail) = self.sealed(ticket, record, value_bytes, sealed)?;
-        self.put_sealed(ticket, hash, key, &sealed, Value { bytes: &tail, ..like })
+            .upload_pieces(self.cx, self.configuration, ticket, &made, pieces);
+        for piece in pieces {
+            if let Piece::Body(record, _) = piece {
+                self.note_move(self.owner.body_moved_at(record));
+            }
+        }
+        let (sealed, tail) = self.sealed(ticket, value_bytes, sealed)?;
+        self.put_sealed(ticket, hash, key, &sealed, Value { bytes: &tail, ..like })?;
+        if self.owner.is_staged(ticket) {
+            self.cx.out.mark(Mark::MadeOfStaged);
+        }
+        Ok(())
     }
 
     /// Sends one of several large values of a command, that in argument `at`, to its holders. No object names it yet.
@@ -402,7 +409,7 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
         let record = self
             .owner
             .upload_argument(self.cx, self.configuration, (ticket, at), class, bytes);
-        let record = self.sealed(ticket, &[], total_bytes, record)?;
+        let record = self.sealed(ticket, total_bytes, record)?;
         Ok(Uploaded { ticket, at, record })
     }
 
@@ -430,16 +437,34 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
     /// Those of [`Self::put_large`]. A refusal if the value has not come whole.
     pub fn put_staged(&mut self, ticket: Ticket, hash: u64, key: &[u8], like: Value<'_>) -> Result<(), Stop> {
         self.check_limits(key.len(), 0)?;
+        let (sealed, tail) = self.sealed_staged(ticket)?;
+        self.put_object(hash, key, &sealed, Value { bytes: &tail, ..like })?;
+        self.owner.end_staged(ticket, true);
+        self.cx.out.mark(Mark::ValueStaged);
+        Ok(())
+    }
+
+    /// A value that was sent ahead of its command, for a command that makes another one of it: the record of its body,
+    /// and its tail.
+    ///
+    /// # Errors
+    /// Those of [`Self::put_staged`].
+    pub fn staged(&mut self, ticket: Ticket) -> Result<(Vec<u8>, Vec<u8>), Stop> {
+        let (sealed, tail) = self.sealed_staged(ticket)?;
+        let mut record = Vec::new();
+        sealed.encode(&mut record);
+        record.remove(0);
+        Ok((record, tail))
+    }
+
+    fn sealed_staged(&mut self, ticket: Ticket) -> Result<(Arc<Record>, Vec<u8>), Stop> {
         self.note_move(self.owner.upload_moved_at(ticket));
         self.admit()?;
         let sealed = self.owner.sealed_staged(self.cx, self.configuration, ticket);
         if sealed == Err(Stop::Refused(WriteRefusal::NotStaged)) {
             self.cx.out.mark(Mark::ValueNotStaged);
         }
-        let (sealed, tail) = sealed?;
-        self.put_sealed(ticket, hash, key, &sealed, Value { bytes: &tail, ..like })?;
-        self.cx.out.mark(Mark::ValueStaged);
-        Ok(())
+        sealed
     }
 
     /// The command of a staged value has ended: what no object names is given up.
@@ -495,7 +520,8 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
         let changed = self
             .owner
             .upload_again(self.cx, self.configuration, ticket, class, record, tail.bytes);
-        let (sealed, bytes) = self.sealed(ticket, record, value_bytes, changed)?;
+        self.note_move(self.owner.body_moved_at(record));
+        let (sealed, bytes) = self.sealed(ticket, value_bytes, changed)?;
         self.put_sealed(ticket, hash, key, &sealed, Value { bytes: &bytes, ..tail })
     }
 
@@ -516,17 +542,9 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
         placement.map(|_| ()).map_err(|error| error.to_string())
     }
 
-    /// The result of an upload, once the command knows when it moved last and keys were evicted for it. `record`: that
-    /// of the object whose body is read for it, or empty.
-    fn sealed<T>(
-        &mut self,
-        ticket: Ticket,
-        record: &[u8],
-        value_bytes: usize,
-        result: Result<T, Stop>,
-    ) -> Result<T, Stop> {
+    /// The result of an upload, once the command knows when it moved last and keys were evicted for it.
+    fn sealed<T>(&mut self, ticket: Ticket, value_bytes: usize, result: Result<T, Stop>) -> Result<T, Stop> {
         self.note_move(self.owner.upload_moved_at(ticket));
-        self.note_move(self.owner.body_moved_at(record));
         result.map_err(|stop| self.evict_for_parts(ticket, value_bytes, stop))
     }
 

@@ -55,6 +55,8 @@ pub struct Ticket {
 enum Origin {
     /// A client's command.
     Command(Ticket),
+    /// A client, ahead of its command (P14.13).
+    Staged(Ticket),
     /// One of several values of a client's command: that in the argument with this number.
     Argument(Ticket, u32),
     /// The owner itself, which changes the class of a value by how often it is read (P14.15).

@@ -155,8 +155,12 @@ impl World {
         }
         let incarnation = self.fleet.records[node].incarnation;
         let holds = |c: &Configuration| c.held_by(NodeId(node as u16), incarnation).next().is_some();
-        // One that has just begun and holds nothing may come too late.
-        let counts = self.fleet.processes[node].is_some() && self.committed.configurations.iter().any(holds);
+        // One that has just begun and holds nothing may come too late. An old store may not know the first process.
+        let is_known = self
+            .store_reader()
+            .is_some_and(|reader| reader.configurations().any(holds));
+        let is_holder = self.committed.configurations.iter().any(holds);
+        let counts = self.fleet.processes[node].is_some() && is_known && is_holder;
         if counts && self.may_be_heard(node, host) {
             self.violate(format!(
                 "D1: a second process of n{node} is taken in, and the first one lives and may be heard"

@@ -303,8 +303,10 @@ impl World {
         let Some(governed) = self.governed.as_mut() else {
             return false;
         };
-        if self.committed.ids[at].get(epoch as usize - 2) != new.trail.first() {
-            // It goes on from what was given up: two stores of the past, one after the other.
+        let before = (epoch as usize).checked_sub(2);
+        if before.is_none_or(|before| self.committed.ids[at].get(before) != new.trail.first()) {
+            // It begins again, with a store of the time before the list. Or it goes on from what was given up: two
+            // stores of the past, one after the other.
             self.oracle.excused = Some(Excuse::OtherHistory);
             return false;
         }

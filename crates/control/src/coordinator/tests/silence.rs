@@ -358,3 +358,22 @@ fn a_second_process_is_not_accepted_while_a_peer_hears_the_first() {
     let second = world.offer(link, 3, Incarnation(99_000));
     assert!(second.is_ok(), "{second:?}");
 }
+
+#[test]
+fn a_second_process_is_not_accepted_while_the_first_asks_to_register() {
+    let mut world = World::started(plan(4, 2, 6, 0));
+    world.pass(5000);
+    let first = world.incarnation(3);
+    // No peer hears it, and it is not registered.
+    world.kill(3);
+    world.pass(5000);
+    let link = world.connect();
+    assert!(world.offer(link, 3, first).is_ok());
+    let link = world.connect();
+    let second = world.offer(link, 3, Incarnation(99_000));
+    assert!(matches!(second, Err(Refusal::Running)), "{second:?}");
+    // It asks no more.
+    world.pass(5000);
+    let second = world.offer(link, 3, Incarnation(99_000));
+    assert!(second.is_ok(), "{second:?}");
+}

@@ -5,9 +5,10 @@ use super::{LargeValue, Operation, Seen, Stop, length_of};
 use crate::dialect::Refusal;
 use crate::redis::pairs::{LARGE_PAIRS_BYTES_MAX, Load};
 use core::ops::Range;
-use paritas_protocol::{Fault, LARGE_VALUE_BYTES_MAX, Out, Piece, Uploaded, WriteRefusal};
+use paritas_protocol::{Fault, LARGE_VALUE_BYTES_MAX, Out, Piece, Uploaded, WriteRefusal, body_bytes};
 use paritas_store::{Object, Value};
 use paritas_wire::resp::{Proto, encode, errors};
+use std::borrow::Cow;
 
 /// The options of SET and GETEX.
 #[derive(Clone, Copy, Default, Debug)]
@@ -24,19 +25,19 @@ struct Options {
 /// Large values of one MSET or MSETNX that are on their way to their holders at a time.
 const UPLOADS_AT_ONCE: usize = 4;
 
-/// A string that a command changes.
+/// A string without its body: one that a command changes, or an argument.
 #[derive(Default, Debug)]
-struct Old {
-    /// `None`: the key does not exist.
+struct Text<'a> {
+    /// `None`: it is an argument, or the key does not exist.
     seen: Option<Seen>,
     /// Empty unless it is large.
     record: Vec<u8>,
     body_bytes: usize,
-    /// What lies in the object: all of it, or the tail of a large one.
-    rest: Vec<u8>,
+    /// All of it, or the tail of a large one.
+    rest: Cow<'a, [u8]>,
 }
 
-impl Old {
+impl Text<'_> {
     fn length(&self) -> usize {
         self.body_bytes + self.rest.len()
     }
@@ -47,7 +48,7 @@ impl Old {
         let rest = range.start.saturating_sub(body)..range.end.saturating_sub(body);
         let rest = self.rest.get(rest).unwrap_or_default();
         [
-            Piece::Body(range.start.min(body) as u64..range.end.min(body) as u64),
+            Piece::Body(&self.record, range.start.min(body) as u64..range.end.min(body) as u64),
             Piece::Bytes(rest),
         ]
     }
@@ -82,7 +83,7 @@ fn range_of(start: i64, end: i64, length: usize) -> Range<usize> {
     range.start as usize..range.end as usize
 }
 
-impl<O: Out> Operation<'_, '_, O> {
+impl<'a, O: Out> Operation<'a, '_, O> {
     /// Appends the value of the key in argument `at` to the reply.
     fn answer_value(&mut self, at: usize) -> Result<Option<Seen>, Stop> {
         let proto = self.proto();
@@ -438,31 +439,50 @@ impl<O: Out> Operation<'_, '_, O> {
     }
 
     /// A string that the command changes, without its body.
-    fn old_string(&mut self, at: usize) -> Result<Old, Stop> {
+    fn old_string(&mut self, at: usize) -> Result<Text<'static>, Stop> {
         self.look_string(at, |object, _| {
             let Some(object) = object else {
-                return Ok(Old::default());
+                return Ok(Text::default());
             };
             let mut rest = Vec::with_capacity(object.len());
             object.copy_to(&mut rest);
-            Ok(Old {
+            Ok(Text {
                 seen: Some(Seen::of(object)),
                 record: object.record().unwrap_or_default().to_vec(),
                 body_bytes: length_of(object) - object.len(),
-                rest,
+                rest: rest.into(),
             })
         })
     }
 
+    /// The argument that may be a long value.
+    fn long_argument(&mut self, at: usize) -> Result<Text<'a>, Stop> {
+        let args = self.job.args;
+        if !self.job.is_staged {
+            return Ok(Text {
+                rest: args.arg(at).into(),
+                ..Text::default()
+            });
+        }
+        let (record, tail) = self.access.staged(self.job.ticket)?;
+        Ok(Text {
+            seen: None,
+            body_bytes: body_bytes(&record) as usize,
+            record,
+            rest: tail.into(),
+        })
+    }
+
     /// Stores a string of `length` bytes that is made of these pieces of the old one and others.
-    fn put_changed(&mut self, at: usize, old: &Old, pieces: &[Piece<'_>], length: usize) -> Result<(), Stop> {
-        if old.record.is_empty() && length <= self.access.limits().value_bytes {
+    fn put_changed(&mut self, at: usize, old: &Text<'_>, pieces: &[Piece<'_>], length: usize) -> Result<(), Stop> {
+        let is_in_parts = |piece: &Piece<'_>| matches!(piece, Piece::Body(_, range) if !range.is_empty());
+        if length <= self.access.limits().value_bytes && !pieces.iter().any(is_in_parts) {
             let mut bytes = Vec::with_capacity(length);
             for piece in pieces {
                 match piece {
                     Piece::Bytes(some) => bytes.extend_from_slice(some),
                     Piece::Zeros(count) => bytes.resize(bytes.len() + *count as usize, 0),
-                    Piece::Body(_) => {}
+                    Piece::Body(..) => {}
                 }
             }
             return self.put(at, Seen::with(old.seen.as_ref(), &bytes));
@@ -471,20 +491,23 @@ impl<O: Out> Operation<'_, '_, O> {
         let like = Seen::with(old.seen.as_ref(), &[]);
         // The key may change before all parts of the new value are at their holders.
         let basis = [old.record.as_slice(), &old.rest].concat();
-        let put = self
+        Ok(self
             .access
-            .put_pieces(self.job.ticket, &basis, hash, key, &old.record, pieces, like);
-        Ok(put?)
+            .put_pieces(self.job.ticket, &basis, hash, key, pieces, like)?)
     }
 
     pub(crate) fn append(&mut self) -> Result<(), Stop> {
         let old = self.old_string(1)?;
-        let more = self.job.args.arg(2);
-        let length = old.length() + more.len();
+        let more = self.long_argument(2)?;
+        let length = old.length() + more.length();
         self.check_length(length)?;
-        if old.seen.is_none() || !more.is_empty() {
+        if old.seen.is_none() && self.job.is_staged {
+            // Its parts are those of the argument.
+            self.put(1, Value::default())?;
+        } else if old.seen.is_none() || more.length() > 0 {
             let [body, rest] = old.pieces(0..old.length());
-            self.put_changed(1, &old, &[body, rest, Piece::Bytes(more)], length)?;
+            let [more_body, more_rest] = more.pieces(0..more.length());
+            self.put_changed(1, &old, &[body, rest, more_body, more_rest], length)?;
         }
         encode::integer(self.reply, length as i64);
         Ok(())
@@ -493,17 +516,18 @@ impl<O: Out> Operation<'_, '_, O> {
     pub(crate) fn setrange(&mut self) -> Result<(), Stop> {
         let offset = usize::try_from(self.integer(2)?).map_err(|_| Stop::Error(errors::OFFSET_OUT_OF_RANGE))?;
         let old = self.old_string(1)?;
-        let part = self.job.args.arg(3);
+        let part = self.long_argument(3)?;
         let mut length = old.length();
-        if !part.is_empty() {
-            let end = offset.saturating_add(part.len());
+        if part.length() > 0 {
+            let end = offset.saturating_add(part.length());
             self.check_length(end)?;
             let gap = Piece::Zeros(offset.saturating_sub(length) as u64);
             let [body, rest] = old.pieces(0..offset.min(length));
             let [body_after, rest_after] = old.pieces(end.min(length)..length);
             length = length.max(end);
-            let part = Piece::Bytes(part);
-            self.put_changed(1, &old, &[body, rest, gap, part, body_after, rest_after], length)?;
+            let [part_body, part_rest] = part.pieces(0..part.length());
+            let pieces = [body, rest, gap, part_body, part_rest, body_after, rest_after];
+            self.put_changed(1, &old, &pieces, length)?;
         }
         encode::integer(self.reply, length as i64);
         Ok(())

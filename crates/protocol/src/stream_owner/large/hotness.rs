@@ -272,8 +272,8 @@ impl StreamOwner {
             same_as: Some(&old),
             is_all_body: false,
         };
-        let pieces = [Piece::Body(0..old.body_bytes), Piece::Bytes(&tail)];
-        let (sealed, tail) = match self.upload(cx, configuration, Origin::Change, &made, &record, &pieces) {
+        let pieces = [Piece::Body(&record, 0..old.body_bytes), Piece::Bytes(&tail)];
+        let (sealed, tail) = match self.upload(cx, configuration, Origin::Change, &made, &pieces) {
             Ok(sealed) => sealed,
             Err(Stop::Wait) => return Step::Waits,
             Err(Stop::Refused(_)) => return Step::Refused,

@@ -149,8 +149,15 @@ impl StreamOwner {
     /// The value is not wanted any more, or its command has ended.
     pub fn unstage(&mut self, ticket: Ticket) {
         if self.large.staged.remove(&ticket).is_some() {
+            self.end_staged(ticket, false);
+            // The value that the command has made of it.
             self.end_upload(ticket, false);
         }
+    }
+
+    /// Whether a value came ahead of this command.
+    pub(in crate::stream_owner) fn is_staged(&self, ticket: Ticket) -> bool {
+        self.large.staged.contains_key(&ticket)
     }
 
     /// Sends on what has come, and then some of `fresh`. Returns how much of that.
@@ -185,7 +192,7 @@ impl StreamOwner {
         ticket: Ticket,
         bytes: &[u8],
     ) -> usize {
-        let of = Origin::Command(ticket);
+        let of = Origin::Staged(ticket);
         let Some(staged) = self.large.staged.get(&ticket).filter(|staged| staged.failed.is_none()) else {
             return 0;
         };
@@ -257,7 +264,7 @@ impl StreamOwner {
         };
         let record = self.stage_groups(cx, configuration, &made, value_bytes);
         let record = record.ok_or(WriteRefusal::TooLarge)?;
-        let begun = self.begin_upload(cx, configuration, Origin::Command(ticket), &[], record);
+        let begun = self.begin_upload(cx, configuration, Origin::Staged(ticket), &[], record);
         match begun {
             Err(Stop::Refused(refusal)) => Err(refusal),
             Ok(()) | Err(Stop::Wait) => Ok(()),
@@ -283,8 +290,13 @@ impl StreamOwner {
             && evict(cx, configuration, self, chunk_bytes)
     }
 
+    /// The object of a staged value was put into the store (`is_named`), or the value is given up.
+    pub(in crate::stream_owner) fn end_staged(&mut self, ticket: Ticket, is_named: bool) {
+        self.end_upload_of(Origin::Staged(ticket), is_named);
+    }
+
     fn fail_staged(&mut self, ticket: Ticket, refusal: WriteRefusal) {
-        self.end_upload(ticket, false);
+        self.end_staged(ticket, false);
         if let Some(staged) = self.large.staged.get_mut(&ticket) {
             staged.failed = Some(refusal);
             (staged.queue, staged.tail) = (Vec::new(), Vec::new());
@@ -313,9 +325,9 @@ impl StreamOwner {
             return Err(Stop::Refused(WriteRefusal::NotStaged));
         }
         let (taken, tail) = (staged.taken, staged.tail.clone());
-        match self.send_value(cx, configuration, Origin::Command(ticket), taken, &[]) {
+        match self.send_value(cx, configuration, Origin::Staged(ticket), taken, &[]) {
             Ok(sealed) => Ok((sealed, tail)),
-            Err(Stop::Wait) if !self.large.uploads.contains_key(&Origin::Command(ticket)) => {
+            Err(Stop::Wait) if !self.large.uploads.contains_key(&Origin::Staged(ticket)) => {
                 Err(Stop::Refused(WriteRefusal::NotStaged))
             }
             Err(stop) => Err(stop),

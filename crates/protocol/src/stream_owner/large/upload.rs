@@ -40,8 +40,8 @@ pub(crate) struct Made<'a> {
 pub enum Piece<'v> {
     /// Bytes that the caller gives.
     Bytes(&'v [u8]),
-    /// A range of the body of another value.
-    Body(Range<u64>),
+    /// A range of the body of another value, that with this record.
+    Body(&'v [u8], Range<u64>),
     /// This number of zeros.
     Zeros(u64),
 }
@@ -51,7 +51,7 @@ impl Piece<'_> {
     pub fn length(&self) -> u64 {
         match self {
             Self::Bytes(bytes) => bytes.len() as u64,
-            Self::Body(range) => range.end - range.start,
+            Self::Body(_, range) => range.end - range.start,
             Self::Zeros(count) => *count,
         }
     }
@@ -248,8 +248,8 @@ impl StreamOwner {
             same_as: Some(&old),
             is_all_body: false,
         };
-        let pieces = [Piece::Body(0..old.body_bytes), Piece::Bytes(tail)];
-        self.upload_pieces(cx, configuration, ticket, &made, record, &pieces)
+        let pieces = [Piece::Body(record, 0..old.body_bytes), Piece::Bytes(tail)];
+        self.upload_pieces(cx, configuration, ticket, &made, &pieces)
     }
 
     /// Sends what may be sent of one of several values of a command. Returns the record when an object may name it.
@@ -272,7 +272,7 @@ impl StreamOwner {
             is_all_body: true,
         };
         let of = Origin::Argument(ticket, at);
-        let sealed = self.upload(cx, configuration, of, &made, &[], &[Piece::Bytes(bytes)]);
+        let sealed = self.upload(cx, configuration, of, &made, &[Piece::Bytes(bytes)]);
         sealed.map(|(record, _)| record)
     }
 
@@ -293,9 +293,8 @@ impl StreamOwner {
         self.large.uploads.range(all).map(|(of, _)| *of).collect()
     }
 
-    /// Sends what may be sent of a value that is made of the body of another one, and of other bytes. `record` is that
-    /// of the other value, or empty if no piece is of a body. The body is read in windows. Returns the record when an
-    /// object may name it, and the tail of the value.
+    /// Sends what may be sent of a value that is made of bodies of other ones, and of other bytes. The bodies are read
+    /// in windows. Returns the record when an object may name it, and the tail of the value.
     ///
     /// # Errors
     /// [`Stop::Wait`] until every holder has its part. A refusal if a holder has no memory for it.
@@ -305,10 +304,9 @@ impl StreamOwner {
         configuration: &Configuration,
         ticket: Ticket,
         made: &Made<'_>,
-        record: &[u8],
         pieces: &[Piece<'_>],
     ) -> Result<(Arc<Record>, Vec<u8>), Stop> {
-        self.upload(cx, configuration, Origin::Command(ticket), made, record, pieces)
+        self.upload(cx, configuration, Origin::Command(ticket), made, pieces)
     }
 
     pub(super) fn upload<O: Out>(
@@ -317,13 +315,8 @@ impl StreamOwner {
         configuration: &Configuration,
         of: Origin,
         made: &Made<'_>,
-        record: &[u8],
         pieces: &[Piece<'_>],
     ) -> Result<(Arc<Record>, Vec<u8>), Stop> {
-        let old = match record {
-            [] => None,
-            record => Some(super::decode(record).ok_or(Stop::Wait)?),
-        };
         // A key that the value is made from has changed since.
         let uploading = self.large.uploads.get(&of);
         let is_of_another = uploading.is_some_and(|uploading| *uploading.basis != *made.basis);
@@ -344,7 +337,7 @@ impl StreamOwner {
             let piece = piece_at(pieces, at).filter(|_| at < body_bytes);
             let sent = match piece {
                 None => self.send_value(cx, configuration, of, at, &[]),
-                Some(piece) => self.with_piece(cx, configuration, old.as_ref(), piece, |owner, cx, bytes| {
+                Some(piece) => self.with_piece(cx, configuration, piece, |owner, cx, bytes| {
                     owner.send_value(cx, configuration, of, at, bytes)
                 })?,
             };
@@ -361,7 +354,7 @@ impl StreamOwner {
         let mut tail = Vec::new();
         let mut at = sealed.body_bytes;
         while let Some(piece) = piece_at(pieces, at) {
-            at += self.with_piece(cx, configuration, old.as_ref(), piece, |_, _, bytes| {
+            at += self.with_piece(cx, configuration, piece, |_, _, bytes| {
                 tail.extend_from_slice(bytes);
                 bytes.len() as u64
             })?;
@@ -377,36 +370,36 @@ impl StreamOwner {
         &mut self,
         cx: &mut Context<'_, O>,
         configuration: &Configuration,
-        old: Option<&Arc<Record>>,
         (piece, offset): (&Piece<'_>, u64),
         then: impl FnOnce(&mut Self, &mut Context<'_, O>, &[u8]) -> T,
     ) -> Result<T, Stop> {
         let rest_bytes = piece.length() - offset;
-        let (at, old) = match (piece, old) {
-            (Piece::Body(range), Some(old)) => (range.start + offset, old),
-            (Piece::Bytes(bytes), _) => {
+        let (at, of) = match piece {
+            Piece::Body(record, range) => (range.start + offset, super::decode(record).ok_or(Stop::Wait)?),
+            Piece::Bytes(bytes) => {
                 let rest = bytes.get(offset as usize..).unwrap_or_default();
                 return Ok(then(self, cx, rest));
             }
-            _ => {
+            Piece::Zeros(_) => {
                 let zeros = ZEROS.get(..rest_bytes.min(ZEROS.len() as u64) as usize);
                 return Ok(then(self, cx, zeros.unwrap_or_default()));
             }
         };
-        self.window(cx, configuration, old, at)?;
-        let window = Self::window_of(cx, old, at);
+        self.window(cx, configuration, &of, at)?;
+        let window = Self::window_of(cx, &of, at);
         // Taken for the time of the call: it is part of the owner, which the upload changes.
-        let bytes = self.take_body(old, &window).ok_or(Stop::Wait)?;
+        let bytes = self.take_body(&of, &window).ok_or(Stop::Wait)?;
         let rest = bytes.get((at - window.start) as usize..).unwrap_or_default();
         let some = rest.get(..rest_bytes.min(rest.len() as u64) as usize);
         let result = then(self, cx, some.unwrap_or_default());
-        self.give_body(old, &window, bytes);
+        self.give_body(&of, &window, bytes);
         Ok(result)
     }
 
     /// When something of a value was sent or answered last.
     pub(crate) fn upload_moved_at(&self, ticket: Ticket) -> Option<Time> {
-        let all = core::iter::once(Origin::Command(ticket)).chain(self.arguments_of(ticket));
+        let whole = [Origin::Command(ticket), Origin::Staged(ticket)];
+        let all = whole.into_iter().chain(self.arguments_of(ticket));
         all.filter_map(|of| self.large.uploads.get(&of)?.moved_at).max()
     }
 
@@ -474,13 +467,13 @@ impl StreamOwner {
         // The command need not run for each unit.
         let must_run = !matches!(state, peer::PartState::Taken(units) if units % TAKEN_PER_RUN != 0);
         match *of {
-            Origin::Command(ticket) => {
+            Origin::Staged(ticket) => {
                 self.wake.progress |= must_run;
                 if must_run {
                     self.go_on_staged(cx, configuration, ticket, false);
                 }
             }
-            Origin::Argument(..) => self.wake.progress |= must_run,
+            Origin::Command(_) | Origin::Argument(..) => self.wake.progress |= must_run,
             Origin::Change => self.hurry_change(cx.now.mono),
             Origin::Import(_) if must_run => self.hand_offs.hurry(cx.now.mono),
             Origin::Import(_) => {}
