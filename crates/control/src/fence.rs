@@ -7,7 +7,7 @@
 mod silence;
 
 use crate::check::{is_decodable, survives};
-use crate::rules::Facts;
+use crate::rules::{Facts, Removal};
 use paritas_base::configuration::{Assignment, Configuration, PositionState, Tenure};
 use paritas_base::{NodeId, Position};
 use std::collections::BTreeSet;
@@ -94,14 +94,21 @@ impl<'a> Fence<'a> {
         self.tenure(i).is_some_and(|t| self.facts.suspects.contains(&t.node))
     }
 
-    /// Whether the holder is known to have run when the latest of those that leave became suspect. One that died just
+    /// Whether the holder is known to have run since the removal of those that leave is wanted. One that died just
     /// before is not silent yet, and protects nothing. The next heartbeat of one that runs proves that it does.
     fn is_proven(&self, i: usize) -> bool {
-        // Some positions may have their successors already.
+        let Some(proof) = self.tenure(i).and_then(|t| self.facts.proof(t.node)) else {
+            return false;
+        };
+        let since = |removal: Removal| self.facts.wanted.get(&removal).copied();
+        self.removals()
+            .all(|removal| since(removal).is_some_and(|since| proof > since))
+    }
+
+    /// The removals of those that leave. Some positions may have their successors already.
+    fn removals(&self) -> impl Iterator<Item = Removal> {
         let leaving = self.leaving.iter().filter_map(|o| self.old.positions[*o]);
-        let since = leaving.filter_map(|a| self.facts.suspected.get(&a.tenure.node)).max();
-        let proof = self.tenure(i).and_then(|t| self.facts.proof(t.node));
-        since.is_none_or(|since| proof.is_some_and(|proof| proof > *since))
+        leaving.map(|held| (self.old.list, self.old.epoch, held.tenure.node))
     }
 
     /// Whether the holder is silent, and no peer hears it. A lost list may have no peer left to vote, and it has
@@ -143,11 +150,19 @@ impl<'a> Fence<'a> {
         self.leaving = leaving;
     }
 
+    /// Notes their removal as wanted if the list could be rebuilt without them from the holders that may run.
+    pub(crate) fn want_leaving(&mut self) {
+        if self.decodable_without(|o| self.leaving.contains(&o) || self.is_ended(o)) {
+            let wants: Vec<Removal> = self.removals().collect();
+            self.facts.wants.extend(wants);
+        }
+    }
+
     /// Asks for the right to give a position another holder. `None`: the present one stays.
     ///
     /// P10.3 holds for every holder that has not ended: the list can be rebuilt without it, without all others that
-    /// leave in the same commit, and without those that have ended. If it leaves because of silence, also without those
-    /// that may have died before it became suspect.
+    /// leave in the same commit, and without those that have ended. If it leaves because of silence or a broken link,
+    /// also without those that may have died before that was wanted.
     pub(crate) fn remove(&self, i: usize, cause: Cause) -> Option<Permit> {
         let may = match cause {
             Cause::Vacant => self.new.positions[i].is_none(),

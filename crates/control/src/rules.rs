@@ -59,7 +59,10 @@ pub(crate) struct BrokenLink {
     pub(crate) lasting: bool,
 }
 
-/// The input of the rules, and two results.
+/// The removal of a node that has not ended from a list with this epoch.
+pub(crate) type Removal = (ListId, Epoch, NodeId);
+
+/// The input of the rules, and some results.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Facts {
     pub(crate) nodes: BTreeMap<NodeId, NodeFacts>,
@@ -77,8 +80,10 @@ pub(crate) struct Facts {
     pub(crate) broken: Vec<BrokenLink>,
     /// Silent nodes whose peers do not hear them either (P10.10).
     pub(crate) suspects: BTreeSet<NodeId>,
-    /// Since when each of them is that without a break.
-    pub(crate) suspected: BTreeMap<NodeId, Time>,
+    /// Removals that would be done if all other holders were known to run, and since when without a break (P10.10).
+    pub(crate) wanted: BTreeMap<Removal, Time>,
+    /// Those of them that are wanted now.
+    pub(crate) wants: BTreeSet<Removal>,
     /// Silent nodes that a peer hears.
     pub(crate) isolated: BTreeSet<NodeId>,
     /// Why no node is removed for silence now (P10.11).
@@ -385,7 +390,7 @@ impl Change<'_> {
     ///
     /// All that leave count as missing together. If the list could not be rebuilt without them, no Live one is removed:
     /// fencing some of them would restore nothing, and all of them may run behind a network partition. Holders that
-    /// have not been heard since a suspect became one count as missing too: they may have died just before it did.
+    /// have not been heard since the removal was first wanted count as missing too: they may have died just before.
     ///
     /// A removal must also improve the list. A data position goes only to a successor, since its owner may still serve.
     /// A parity position goes to a successor, or becomes vacant if enough parities remain for writes. If no data is
@@ -398,6 +403,7 @@ impl Change<'_> {
         let data_whole = (0..usize::from(self.next().data)).all(|i| self.fence.is_live(i) && !gone(i));
         let suspects: Vec<usize> = leaving.iter().copied().collect();
         self.fence.set_leaving(leaving);
+        self.fence.want_leaving();
         for i in suspects.iter().copied() {
             let (Some(suspect), Some(permit)) = (self.fence.tenure(i), self.fence.remove(i, Cause::Suspect)) else {
                 continue;

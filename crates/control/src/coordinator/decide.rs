@@ -38,12 +38,13 @@ impl<S: Store> Coordinator<S> {
         if matches!(silence.hold, Some(Hold::Many { .. })) {
             self.suspicion.wait_for_others(now + self.records.plan.suspicion());
         }
-        self.suspicion.note_suspects(now, &self.records, &silence);
         let mut nodes = self.next_nodes(now, &silence);
         self.judge_slow(now, &mut nodes);
         let mut facts = self.facts(now, &nodes, silence);
         let mut cut = Vec::new();
         let mut lists = self.next_lists(&mut facts, &mut cut);
+        self.suspicion
+            .note_wants(now, &facts.wants, self.records.plan.suspicion());
         let slots = self.next_slots(&mut lists);
         for list in &mut lists {
             list.seal(self.records.lists.get(&list.list));
@@ -230,11 +231,7 @@ impl<S: Store> Coordinator<S> {
                 .iter()
                 .flat_map(|(id, p)| p.halted().map(|role| (role.list, role.position, *id, p.incarnation)))
                 .collect(),
-            suspected: silence
-                .suspects
-                .iter()
-                .map(|id| (*id, self.suspicion.suspected_since(*id).unwrap_or(now)))
-                .collect(),
+            wanted: self.suspicion.wanted().clone(),
             suspects: silence.suspects,
             isolated: silence.isolated,
             hold: silence.hold,

@@ -314,7 +314,7 @@ impl<S: Store> Coordinator<S> {
             .get(&node)
             .is_some_and(|n| n.record.state == NodeState::Down);
         // A removal may wait for this heartbeat (P10.10).
-        decide || down || self.suspicion.is_any_suspected(now, self.records.plan.suspicion())
+        decide || down || self.suspicion.is_any_wanted(now, self.records.plan.suspicion())
     }
 
     /// The process runs, and its registration takes effect.

@@ -5,8 +5,8 @@ use super::Coordinator;
 use super::presence::Presence;
 use crate::fence::{self, Holder, Opinion, Silence};
 use crate::mutant::Mutant;
-use crate::record::{Records, StoredNode};
-use crate::rules::{BrokenLink, Facts};
+use crate::record::StoredNode;
+use crate::rules::{BrokenLink, Facts, Removal};
 use crate::store::Store;
 use paritas_base::configuration::{NodeRecord, NodeState};
 use paritas_base::{Incarnation, ListId, NodeId, Span, Time};
@@ -16,6 +16,8 @@ use std::collections::{BTreeMap, BTreeSet};
 const FAILURES_FORGOTTEN: Span = Span::from_secs(60);
 /// A link that has been broken for this number of suspicion times counts as permanently broken.
 const LASTING_SUSPICIONS: u64 = 4;
+/// Every holder that runs is proven within this time and two suspicion times.
+const PROOFS_MAX: Span = Span::from_secs(1);
 
 /// One node's report that it does not hear a peer.
 #[derive(Clone, Copy, Debug)]
@@ -52,8 +54,8 @@ impl Failures {
 pub(super) struct Suspicion {
     /// Reports of silent peers, by reporter and peer.
     reports: BTreeMap<(NodeId, NodeId), Report>,
-    /// Suspects, and since when each is one without a break.
-    suspected: BTreeMap<NodeId, (Incarnation, Time)>,
+    /// Removals that wait for proofs that the other holders run, and since when (P10.10).
+    wanted: BTreeMap<Removal, Time>,
     failures: BTreeMap<NodeId, Failures>,
     /// Nodes that ended, and the time until which their positions wait for the next incarnation.
     waits: BTreeMap<NodeId, Time>,
@@ -138,27 +140,28 @@ impl Suspicion {
         self.failures.retain(|_, failures| !failures.is_forgotten(now));
     }
 
-    // --- suspects ------------------------------------------------------------------------------------------------
+    // --- removals ------------------------------------------------------------------------------------------------
 
-    pub(super) fn note_suspects(&mut self, now: Time, records: &Records, silence: &Silence) {
-        let incarnation = |id: &NodeId| records.nodes.get(id).map(|n| n.record.incarnation);
-        let suspects = silence.suspects.iter().filter_map(|id| Some((*id, incarnation(id)?)));
-        self.suspected = suspects
-            .map(|(id, incarnation)| {
-                let before = self.suspected.get(&id).filter(|(of, _)| *of == incarnation);
-                (id, (incarnation, before.map_or(now, |(_, since)| *since)))
-            })
+    /// A decision wants these removals. One that has waited for very long waits from now on: the other holders may have
+    /// died meanwhile.
+    pub(super) fn note_wants(&mut self, now: Time, wants: &BTreeSet<Removal>, suspicion: Span) {
+        let proofs_max = Span(2 * suspicion.0) + PROOFS_MAX;
+        let before = core::mem::take(&mut self.wanted);
+        let since = |removal: &Removal| before.get(removal).filter(|since| now - **since < proofs_max);
+        self.wanted = wants
+            .iter()
+            .map(|removal| (*removal, since(removal).map_or(now, |since| *since)))
             .collect();
     }
 
-    /// Since when the node is a suspect without a break.
-    pub(super) fn suspected_since(&self, node: NodeId) -> Option<Time> {
-        self.suspected.get(&node).map(|(_, since)| *since)
+    /// Removals that wait, and since when.
+    pub(super) fn wanted(&self) -> &BTreeMap<Removal, Time> {
+        &self.wanted
     }
 
-    /// Whether a node has become a suspect within this time.
-    pub(super) fn is_any_suspected(&self, now: Time, within: Span) -> bool {
-        self.suspected.values().any(|(_, since)| now - *since < within)
+    /// Whether a removal waits since this time or less.
+    pub(super) fn is_any_wanted(&self, now: Time, within: Span) -> bool {
+        self.wanted.values().any(|since| now - *since < within)
     }
 
     // --- ended nodes ---------------------------------------------------------------------------------------------

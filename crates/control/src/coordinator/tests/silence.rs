@@ -330,6 +330,32 @@ fn a_broken_link_waits_while_another_position_is_missing() {
 }
 
 #[test]
+fn a_holder_that_died_just_before_does_not_protect_a_removal_for_a_broken_link() {
+    let mut deaths = 0;
+    for step in 0..20 {
+        let mut world = World::started(plan(4, 1, 8, 1));
+        world.start(8);
+        let list = list_where(&world, 2, 4);
+        let (owner, other) = (world.holder(list, 0).unwrap(), world.holder(list, 1).unwrap());
+        for at in 0..20 {
+            if at == step && world.holder(list, 4) == Some(2) {
+                deaths += 1;
+                world.kill(other);
+            }
+            world.pass(100);
+            world.report(owner, 2);
+            world.report(2, owner);
+        }
+        if world.has_died(other) {
+            world.certify(other);
+            world.pass(100);
+            assert!(!world.list(list).lost, "it died in step {step}");
+        }
+    }
+    assert!((5..20).contains(&deaths), "{deaths} died before the removal");
+}
+
+#[test]
 fn a_short_link_failure_changes_nothing() {
     let mut world = World::started(plan(4, 2, 6, 1));
     let before: Vec<_> = world.coordinator.configurations().cloned().collect();

@@ -320,6 +320,10 @@ impl World {
         self.start(node);
     }
 
+    pub(super) fn has_died(&self, node: u16) -> bool {
+        self.nodes.get(&node).is_some_and(|n| !n.alive)
+    }
+
     /// Kills the process. Its end is not certified.
     pub(super) fn kill(&mut self, node: u16) {
         if let Some(node) = self.nodes.get_mut(&node) {
