@@ -57,7 +57,7 @@ A SET or APPEND that sends less than 640 KiB in 10 s is refused; `-TRYAGAIN … 
 if their nodes change meanwhile. A client that reads nothing for 60 s, or whose reply cannot be completed, is \
 disconnected |
 | APPEND, SETRANGE | while an argument of 1 MiB or more is added, the old value, the argument and the new value \
-are all in memory |
+are all in memory; `-TRYAGAIN` if other commands change the key more than 16 times meanwhile |
 | MSET, MSETNX | values of at most 16 MiB, and 16 MiB + 128 KiB together for one hash slot; an error names the \
 limit. Over several hash slots, other keys may be set by then |
 | EXPIRE and its kin, SET EX … | times after the year 10889 are invalid (48 bits of milliseconds) |

@@ -3,7 +3,7 @@
 use crate::support::{Client, Cluster};
 use paritas_protocol::{Parameters, Port};
 use paritas_wire::command;
-use paritas_wire::peer::kind;
+use paritas_wire::peer::{Message, kind};
 
 /// Long enough to be staged here: a few pieces, and not a whole number of rows.
 const BYTES: usize = 1_300_007;
@@ -116,6 +116,25 @@ fn ask_in_pieces(cluster: &mut Cluster, client: Client, words: &[&str]) -> Strin
     String::from_utf8(cluster.take(client)).unwrap()
 }
 
+/// Loses the units of values that begin after the next one, except each `kept`-th of them.
+fn lose_later_units(cluster: &mut Cluster, kept: usize) {
+    let (mut groups, mut count) = (Vec::new(), 0);
+    cluster.tamper = Some(Box::new(move |_, _, _, message| match message {
+        Message::OpenPart { name, .. } => {
+            if !groups.contains(&name.group) {
+                groups.push(name.group);
+            }
+            None
+        }
+        // The first two are those of the argument.
+        Message::PutUnit { name, .. } if groups.iter().skip(2).any(|group| *group == name.group) => {
+            count += 1;
+            (count % kept != 0).then(Vec::new)
+        }
+        _ => None,
+    }));
+}
+
 #[test]
 fn append_and_setrange_with_a_long_argument_change_the_value_as_with_a_short_one() {
     for node in [0, 3] {
@@ -170,12 +189,8 @@ fn a_long_argument_of_append_is_added_to_the_value_that_the_key_has_when_the_com
     assert_eq!(ask(&mut cluster, client, &["SET", &key, &value(1)]), "+OK\r\n");
     let part = value(2);
     // The argument is there, and no unit of the changed value is taken any more.
+    lose_later_units(&mut cluster, usize::MAX);
     cluster.feed(client, &request(&["APPEND", &key, &part]));
-    let mut opened = 0;
-    cluster.tamper = Some(Box::new(move |_, _, _, message| {
-        opened += usize::from(message.kind() == kind::OPEN_PART);
-        (message.kind() == kind::PUT_UNIT && opened > 3).then(Vec::new)
-    }));
     cluster.advance(300);
     assert_eq!(
         cluster.take(client),
@@ -188,6 +203,57 @@ fn a_long_argument_of_append_is_added_to_the_value_that_the_key_has_when_the_com
     let reply = String::from_utf8(cluster.take(client)).unwrap();
     assert_eq!(reply, format!(":{}\r\n", 3 + BYTES));
     assert!(is(&ask(&mut cluster, client, &["GET", &key]), &format!("new{part}")));
+}
+
+#[test]
+fn a_value_that_is_made_slowly_of_a_long_argument_has_no_timeout() {
+    for node in [0, 3] {
+        let (mut cluster, key) = start();
+        let client = cluster.connect(node, Port::Any);
+        assert_eq!(ask(&mut cluster, client, &["SET", &key, &value(1)]), "+OK\r\n");
+        let part = value(2);
+        let mut words = request(&["APPEND", &key, &part]);
+        words.extend(request(&["STRLEN", &key]));
+        // Most units of the changed value are lost at first: each costs the time until it is sent again.
+        lose_later_units(&mut cluster, 25);
+        cluster.feed(client, &words);
+        cluster.advance(9_000);
+        let early = String::from_utf8(cluster.take(client)).unwrap();
+        assert_eq!(early, "", "at node {node}: it was not slow, or not waited for");
+        cluster.tamper = None;
+        cluster.advance(3_000);
+        let reply = String::from_utf8(cluster.take(client)).unwrap();
+        let length = 2 * BYTES;
+        assert_eq!(reply, format!(":{length}\r\n:{length}\r\n"), "at node {node}");
+    }
+}
+
+#[test]
+fn a_command_whose_key_changes_again_and_again_is_refused() {
+    let (mut cluster, key) = start();
+    let [client, other] = [0, 1].map(|node| cluster.connect(node, Port::Any));
+    assert_eq!(ask(&mut cluster, client, &["SET", &key, "0"]), "+OK\r\n");
+    lose_later_units(&mut cluster, 25);
+    cluster.feed(client, &request(&["APPEND", &key, &value(2)]));
+    cluster.advance(300);
+    let mut reply = String::new();
+    for n in 0..60 {
+        assert_eq!(ask(&mut cluster, other, &["SET", &key, &n.to_string()]), "+OK\r\n");
+        // The command runs again at least once a lease.
+        cluster.advance(2_000);
+        reply = String::from_utf8(cluster.take(client)).unwrap();
+        if !reply.is_empty() {
+            break;
+        }
+    }
+    assert!(
+        reply.starts_with("-TRYAGAIN the value was not stored: other commands"),
+        "{reply}"
+    );
+    cluster.tamper = None;
+    assert!(ask(&mut cluster, client, &["STRLEN", &key]).starts_with(':'));
+    cluster.advance(8_000);
+    assert_eq!(groups(&cluster), 0);
 }
 
 #[test]

@@ -231,7 +231,7 @@ impl<S: Store> Coordinator<S> {
                 .iter()
                 .flat_map(|(id, p)| p.halted().map(|role| (role.list, role.position, *id, p.incarnation)))
                 .collect(),
-            wanted: self.suspicion.wanted().clone(),
+            wanted: self.suspicion.wanted(now, self.records.plan.suspicion()),
             suspects: silence.suspects,
             isolated: silence.isolated,
             hold: silence.hold,

@@ -12,7 +12,7 @@ use crate::plan::NODES_MAX;
 use crate::status::{HaltedRole, ShardProgress};
 use crate::store::Store;
 use paritas_base::configuration::{Configuration, NodeState, PositionState};
-use paritas_base::{Epoch, Incarnation, ListId, NodeId, Time};
+use paritas_base::{Epoch, Incarnation, ListId, NodeId, Span, Time};
 use paritas_protocol::LinkId;
 
 impl<S: Store> Coordinator<S> {
@@ -217,6 +217,12 @@ impl<S: Store> Coordinator<S> {
         lists.any(|c| c.held_by(node, incarnation).next().is_some())
     }
 
+    /// The time since an incarnation last asked to register, if it may ask again. It goes round all coordinators.
+    pub(super) fn asked_ago(&self, now: Time, node: NodeId, incarnation: Incarnation) -> Option<Span> {
+        let ago = now - self.registry.asked_at(node, incarnation)?;
+        (ago + self.records.plan.suspicion() < self.grace()).then_some(ago)
+    }
+
     /// The incarnation of a node that counts.
     fn present(&self, node: NodeId) -> Option<Incarnation> {
         let claimed = self.registry.claims().get(&node).map(|c| c.incarnation);
@@ -237,12 +243,12 @@ impl<S: Store> Coordinator<S> {
         if ended || self.registry.ended().contains(&(node, present)) {
             return false;
         }
-        let heard = self.registry.presence_of(node, present).map(|p| p.heard_at());
-        let heard = heard.max(self.registry.asked_at(node, present));
+        let presence = self.registry.presence_of(node, present);
         // From `settled_from` on, every running holder has registered and is heard.
         let is_early = now < self.suspicion.settled_from() && !self.records.lists.is_empty();
         is_early
-            || heard.is_some_and(|at| now - at < self.records.plan.suspicion())
+            || presence.is_some_and(|p| now - p.heard_at() < self.records.plan.suspicion())
+            || self.asked_ago(now, node, present).is_some()
             || self.judge_silence(now).isolated.contains(&node)
     }
 

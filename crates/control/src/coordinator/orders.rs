@@ -317,17 +317,17 @@ impl<S: Store> Coordinator<S> {
 
     /// The time since an incarnation was last heard, if that is less than the suspicion time.
     pub(super) fn heard_ago(&self, now: Time, node: NodeId, incarnation: Incarnation) -> Option<Span> {
-        let presence = self.registry.presence_of(node, incarnation)?;
-        Some(now - presence.heard_at()).filter(|ago| *ago < self.records.plan.suspicion())
+        let presence = self.registry.presence_of(node, incarnation);
+        let heard = presence.map(|p| now - p.heard_at());
+        heard
+            .filter(|ago| *ago < self.records.plan.suspicion())
+            .or_else(|| self.asked_ago(now, node, incarnation))
     }
 
     /// Why an incarnation may still run: the coordinator or a peer hears it, or it has not had time to register.
     fn may_run(&self, now: Time, node: NodeId, incarnation: Incarnation) -> Option<String> {
         let presence = self.registry.presence_of(node, incarnation);
-        if let Some(ago) = presence
-            .map(|p| now - p.heard_at())
-            .filter(|ago| *ago < self.records.plan.suspicion())
-        {
+        if let Some(ago) = self.heard_ago(now, node, incarnation) {
             return Some(format!("runs: it was heard {} ms ago", ago.as_ms()));
         }
         let silence = self.judge_silence(now);

@@ -49,13 +49,22 @@ impl Failures {
     }
 }
 
+/// A removal that waits for proofs that the other holders run.
+#[derive(Clone, Copy, Debug)]
+struct Wanted {
+    /// Since when it is wanted without a break.
+    first: Time,
+    /// Proofs must be newer than this.
+    since: Time,
+}
+
 /// What this coordinator heard and did not hear. Not durable.
 #[derive(Debug, Default)]
 pub(super) struct Suspicion {
     /// Reports of silent peers, by reporter and peer.
     reports: BTreeMap<(NodeId, NodeId), Report>,
     /// Removals that wait for proofs that the other holders run, and since when (P10.10).
-    wanted: BTreeMap<Removal, Time>,
+    wanted: BTreeMap<Removal, Wanted>,
     failures: BTreeMap<NodeId, Failures>,
     /// Nodes that ended, and the time until which their positions wait for the next incarnation.
     waits: BTreeMap<NodeId, Time>,
@@ -142,26 +151,28 @@ impl Suspicion {
 
     // --- removals ------------------------------------------------------------------------------------------------
 
-    /// A decision wants these removals. One that has waited for very long waits from now on: the other holders may have
-    /// died meanwhile.
+    /// A decision wants these removals.
     pub(super) fn note_wants(&mut self, now: Time, wants: &BTreeSet<Removal>, suspicion: Span) {
-        let proofs_max = Span(2 * suspicion.0) + PROOFS_MAX;
+        let fresh = self.wanted(now, suspicion);
         let before = core::mem::take(&mut self.wanted);
-        let since = |removal: &Removal| before.get(removal).filter(|since| now - **since < proofs_max);
-        self.wanted = wants
-            .iter()
-            .map(|removal| (*removal, since(removal).map_or(now, |since| *since)))
-            .collect();
+        let noted = |removal: &Removal| Wanted {
+            first: before.get(removal).map_or(now, |wanted| wanted.first),
+            since: fresh.get(removal).copied().unwrap_or(now),
+        };
+        self.wanted = wants.iter().map(|removal| (*removal, noted(removal))).collect();
     }
 
-    /// Removals that wait, and since when.
-    pub(super) fn wanted(&self) -> &BTreeMap<Removal, Time> {
-        &self.wanted
+    /// Removals that wait, and the time that proofs must be newer than. One that has waited for very long is left out:
+    /// it waits from now on, since the other holders may have died meanwhile.
+    pub(super) fn wanted(&self, now: Time, suspicion: Span) -> BTreeMap<Removal, Time> {
+        let proofs_max = Span(2 * suspicion.0) + PROOFS_MAX;
+        let fresh = self.wanted.iter().filter(|(_, wanted)| now - wanted.since < proofs_max);
+        fresh.map(|(removal, wanted)| (*removal, wanted.since)).collect()
     }
 
-    /// Whether a removal waits since this time or less.
+    /// Whether a removal is wanted since this time or less.
     pub(super) fn is_any_wanted(&self, now: Time, within: Span) -> bool {
-        self.wanted.values().any(|since| now - *since < within)
+        self.wanted.values().any(|wanted| now - wanted.first < within)
     }
 
     // --- ended nodes ---------------------------------------------------------------------------------------------
@@ -253,7 +264,7 @@ impl<S: Store> Coordinator<S> {
         self.suspicion.on_event(now, plan.suspicion(), grace);
     }
 
-    fn grace(&self) -> Span {
+    pub(super) fn grace(&self) -> Span {
         fence::grace(self.records.plan.suspicion(), self.registry.addresses())
     }
 

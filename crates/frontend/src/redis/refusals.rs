@@ -46,6 +46,10 @@ fn write(out: &mut Vec<u8>, refusal: WriteRefusal) {
             out,
             "TRYAGAIN the value was not stored: the nodes that hold it changed while it was sent",
         ),
+        WriteRefusal::Overtaken => error(
+            out,
+            "TRYAGAIN the value was not stored: other commands changed the key again and again while it was made",
+        ),
         WriteRefusal::TooLarge => error(out, "ERR key or value is too long"),
         WriteRefusal::CommandTooLarge { bytes_max } => errors::command_too_large(out, bytes_max),
         WriteRefusal::TooManyKeys {

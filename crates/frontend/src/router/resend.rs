@@ -7,7 +7,7 @@ use super::stuck::{is_heard, wait_max};
 use super::{Dispatcher, Router, lists_tenure};
 use crate::dialect::Refusal;
 use paritas_base::configuration::{NodeState, Tenure};
-use paritas_base::{ConnId, Incarnation, NodeId, StreamId};
+use paritas_base::{ConnId, Incarnation, NodeId, Span, StreamId, Time};
 use paritas_protocol::{Channel, Context, Lists, Out, Parameters};
 use paritas_wire::peer::Message;
 use paritas_wire::peer::dialect::STAGED;
@@ -127,17 +127,31 @@ impl Router {
             let plain = client.dialect.to_byte();
             // A later command must not overtake one for the same stream that is still waiting to be sent.
             let mut blocked: Vec<StreamId> = Vec::new();
+            // Owners that may still make a value of a long argument, and then run what the client has sent behind it.
+            let mut working: Vec<Tenure> = Vec::new();
             for forwarded in client.forwards() {
                 let uncertain = forwarded.write && forwarded.target.is_some();
                 // A live owner may itself refuse the command after `wait_max`. Its refusal must come first: it can say
                 // of a write that nothing has happened, which this node cannot know.
                 let own_end = forwarded.since + wait_max + lease;
+                if let Some(target) = forwarded.target.filter(|_| forwarded.staged)
+                    && lists_tenure(lists, forwarded.stream) == Some(target)
+                {
+                    working.push(target);
+                }
+                let may_work = forwarded.target.is_some_and(|target| working.contains(&target));
+                let before = |span: Span| Time(now.0.saturating_sub(span.0));
+                let is_working = may_work
+                    && forwarded
+                        .target
+                        .is_some_and(|target| is_heard(cx, &target, before(wait_max)));
                 let end = match self.dispatcher.stuck.waited_since(forwarded.stream) {
                     Some(since) if uncertain => own_end.min(since + wait_max + lease),
                     Some(since) => own_end.min(since + wait_max),
                     None => own_end,
                 };
-                if now >= end {
+                // A value that moves has no timeout: its owner refuses it if it does not.
+                if now >= end && !is_working {
                     let refusal = if uncertain {
                         Refusal::Uncertain
                     } else {
@@ -147,7 +161,11 @@ impl Router {
                     continue;
                 }
                 if let Some(target) = forwarded.target {
-                    let (stream, since) = (forwarded.stream, forwarded.since);
+                    let (stream, mut since) = (forwarded.stream, forwarded.since);
+                    if may_work {
+                        // Such an owner is asked again and again whether it still answers.
+                        since = since.max(before(Span(wait_max.0 / 2)));
+                    }
                     if lists_tenure(lists, stream) != Some(target) {
                         blocked.push(stream);
                     } else if now - since >= lease_renewal

@@ -47,6 +47,8 @@ pub enum WriteRefusal {
     /// The value was sent ahead of its command, and has not arrived whole: the owner has changed, or too many nodes
     /// were lost.
     NotStaged,
+    /// The key changed again and again while a large value was made from what it had.
+    Overtaken,
     /// The object is longer than the store allows.
     TooLarge,
     /// The keys and values of a command with several changes are longer than one delta may be.

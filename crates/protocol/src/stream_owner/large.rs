@@ -30,8 +30,8 @@ pub use staged::StagedSoFar;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 pub(super) use upload::Made;
-use upload::Uploading;
 pub use upload::{LARGE_VALUE_BYTES_MAX, Piece};
+use upload::{Overtaken, Uploading};
 
 /// Time that a value or a body is kept although no command asks for it, in leases. A command that waits is run at least
 /// once a lease.
@@ -70,6 +70,8 @@ enum Origin {
 pub(super) struct Large {
     ledger: Ledger,
     uploads: BTreeMap<Origin, Uploading>,
+    /// Commands that make values from others.
+    overtaken: BTreeMap<Ticket, Overtaken>,
     /// Values that come ahead of their commands.
     staged: BTreeMap<Ticket, Staged>,
     /// Replies that are read in pieces.
@@ -92,6 +94,7 @@ impl Large {
         Self {
             ledger: Ledger::new(term, is_born),
             uploads: BTreeMap::new(),
+            overtaken: BTreeMap::new(),
             staged: BTreeMap::new(),
             long_replies: BTreeMap::new(),
             import: 0,
@@ -105,7 +108,7 @@ impl Large {
     }
 
     fn is_busy(&self) -> bool {
-        let any_value = !self.uploads.is_empty() || !self.staged.is_empty();
+        let any_value = !self.uploads.is_empty() || !self.staged.is_empty() || !self.overtaken.is_empty();
         any_value || !self.bodies.is_empty() || !self.long_replies.is_empty()
     }
 

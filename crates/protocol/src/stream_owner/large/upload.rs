@@ -13,6 +13,7 @@ use paritas_base::{Incarnation, NodeId, Position, Span, StreamId, Term, Time};
 use paritas_code::Scheme;
 use paritas_large::{Answer, Class, Holder, Layout, PartName, Record, Tell, Transition, Upload, UploadFailed};
 use paritas_wire::peer::{self, Message};
+use std::hash::{DefaultHasher, Hasher};
 use std::sync::Arc;
 
 /// The longest value in bytes.
@@ -20,6 +21,9 @@ pub const LARGE_VALUE_BYTES_MAX: usize = 512 << 20;
 
 /// Units of a part that are taken before the command that sends them runs again: half of those that may be under way.
 const TAKEN_PER_RUN: u32 = paritas_large::UNTAKEN_MAX / 2;
+
+/// How often a value is begun again if the key that it is made from changes meanwhile. Then it is refused.
+const OVERTAKEN_MAX: u32 = 16;
 
 /// How a large value is made.
 #[derive(Clone, Copy, Debug)]
@@ -86,6 +90,14 @@ pub(in crate::stream_owner) struct Uploading {
     wanted_at: Time,
     moved_at: Option<Time>,
     failed: Option<UploadFailed>,
+}
+
+/// What a command makes a value from, and how often that has changed.
+#[derive(Debug)]
+pub(in crate::stream_owner) struct Overtaken {
+    basis_hash: u64,
+    count: u32,
+    wanted_at: Time,
 }
 
 impl StreamOwner {
@@ -323,6 +335,12 @@ impl StreamOwner {
         if is_of_another && !cx.rules().fault(Fault::SwapWithoutCompare) {
             self.end_upload_of(of, false);
         }
+        if let Origin::Command(ticket) = of
+            && self.is_overtaken(cx.mono(), ticket, made.basis)
+        {
+            self.end_upload_of(of, false);
+            return Err(Stop::Refused(WriteRefusal::Overtaken));
+        }
         let value_bytes = pieces.iter().map(Piece::length).sum();
         if !self.large.uploads.contains_key(&of) {
             let staged = self.stage_groups(cx, configuration, made, value_bytes);
@@ -360,6 +378,27 @@ impl StreamOwner {
             })?;
         }
         Ok((sealed, tail))
+    }
+
+    /// Whether what a command makes its value from has changed so often that the command is refused.
+    fn is_overtaken(&mut self, now: Time, ticket: Ticket, basis: &[u8]) -> bool {
+        if basis.is_empty() {
+            return false;
+        }
+        let mut hasher = DefaultHasher::new();
+        hasher.write(basis);
+        let basis_hash = hasher.finish();
+        let overtaken = self.large.overtaken.entry(ticket).or_insert(Overtaken {
+            basis_hash,
+            count: 0,
+            wanted_at: now,
+        });
+        if overtaken.basis_hash != basis_hash {
+            overtaken.basis_hash = basis_hash;
+            overtaken.count += 1;
+        }
+        overtaken.wanted_at = now;
+        overtaken.count > OVERTAKEN_MAX
     }
 
     /// Calls `then` with bytes of a piece from an offset on: with all, or with some. At least one is there.
@@ -405,6 +444,7 @@ impl StreamOwner {
 
     /// The object of a value was put into the store (`is_named`), or the value is given up.
     pub(crate) fn end_upload(&mut self, ticket: Ticket, is_named: bool) {
+        self.large.overtaken.remove(&ticket);
         self.end_upload_of(Origin::Command(ticket), is_named);
     }
 
@@ -488,6 +528,9 @@ impl StreamOwner {
         forgotten: Span,
     ) {
         let now = cx.mono();
+        self.large
+            .overtaken
+            .retain(|_, overtaken| now <= overtaken.wanted_at + forgotten);
         let uploads = self.large.uploads.iter();
         // Values of a hand-off end with it.
         let is_over = |of: &Origin, uploading: &Uploading| {
