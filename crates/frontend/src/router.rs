@@ -5,6 +5,7 @@
 //! waits for has come (an ack, a lease, another node's answer), in command order. A command that cannot start stalls
 //! its caller: nothing of it has happened, and it is tried again when something has changed.
 
+mod ahead;
 pub(crate) mod client;
 mod forward;
 pub(crate) mod gather;

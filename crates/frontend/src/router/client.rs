@@ -338,7 +338,7 @@ pub(crate) struct Forwarded {
     /// See [`Client::detours`].
     pub(crate) detour: bool,
     /// Its value was sent ahead of it.
-    pub(crate) staged: bool,
+    pub(crate) ahead: Option<super::ahead::Ahead>,
 }
 
 /// Bytes charged for the reply of a forwarded read, and for each key of an MGET: half of the longest value. It bounds

@@ -5,6 +5,7 @@
 //! Every forwarded command carries the epoch at which its sender knew the owner. An owner of a later term refuses it.
 //! So of two commands on their way, the second never overtakes the first.
 
+use super::ahead::Ahead;
 use super::client::{Caller, Client, Forwarded, LongValue, Segment, Wait};
 use super::one_by_one::OneByOne;
 use super::replies::earliest;
@@ -133,7 +134,11 @@ impl Dispatcher {
             reply_bytes: Forwarded::reply_charge(spec, args.len()),
             since: cx.mono(),
             detour: false,
-            staged: client.staging.is_some(),
+            ahead: client.staging.as_ref().map(|staging| Ahead {
+                value_bytes: staging.value_bytes(),
+                running_at: Some(cx.mono()),
+                asked_at: cx.mono(),
+            }),
         };
         client.charge(&forwarded);
         let start = turn.bytes.len();
@@ -174,7 +179,7 @@ impl Dispatcher {
             reply_bytes,
             since: cx.mono(),
             detour: false,
-            staged: false,
+            ahead: None,
         };
         client.charge(&forwarded);
         if forwarded.target.is_none() {

@@ -202,7 +202,7 @@ impl Dispatcher {
                 command,
                 since: cx.mono(),
                 detour: true,
-                staged: false,
+                ahead: None,
             };
             client.detours += 1;
             client.charge(&forwarded);

@@ -7,7 +7,7 @@ use super::stuck::{is_heard, wait_max};
 use super::{Dispatcher, Router, lists_tenure};
 use crate::dialect::Refusal;
 use paritas_base::configuration::{NodeState, Tenure};
-use paritas_base::{ConnId, Incarnation, NodeId, Span, StreamId, Time};
+use paritas_base::{ConnId, Incarnation, NodeId, StreamId};
 use paritas_protocol::{Channel, Context, Lists, Out, Parameters};
 use paritas_wire::peer::Message;
 use paritas_wire::peer::dialect::STAGED;
@@ -127,24 +127,20 @@ impl Router {
             let plain = client.dialect.to_byte();
             // A later command must not overtake one for the same stream that is still waiting to be sent.
             let mut blocked: Vec<StreamId> = Vec::new();
-            // Owners that may still make a value of a long argument, and then run what the client has sent behind it.
+            // Owners that still make a value of a long argument, and then run what the client has sent behind it.
             let mut working: Vec<Tenure> = Vec::new();
             for forwarded in client.forwards() {
                 let uncertain = forwarded.write && forwarded.target.is_some();
                 // A live owner may itself refuse the command after `wait_max`. Its refusal must come first: it can say
                 // of a write that nothing has happened, which this node cannot know.
                 let own_end = forwarded.since + wait_max + lease;
-                if let Some(target) = forwarded.target.filter(|_| forwarded.staged)
-                    && lists_tenure(lists, forwarded.stream) == Some(target)
+                if let Some((owner, epoch)) = owner_at(lists, forwarded.stream)
+                    && forwarded.target == Some(owner)
+                    && self.dispatcher.may_work_on(cx, conn, epoch, forwarded)
                 {
-                    working.push(target);
+                    working.push(owner);
                 }
-                let may_work = forwarded.target.is_some_and(|target| working.contains(&target));
-                let before = |span: Span| Time(now.0.saturating_sub(span.0));
-                let is_working = may_work
-                    && forwarded
-                        .target
-                        .is_some_and(|target| is_heard(cx, &target, before(wait_max)));
+                let is_working = forwarded.target.is_some_and(|target| working.contains(&target));
                 let end = match self.dispatcher.stuck.waited_since(forwarded.stream) {
                     Some(since) if uncertain => own_end.min(since + wait_max + lease),
                     Some(since) => own_end.min(since + wait_max),
@@ -161,11 +157,7 @@ impl Router {
                     continue;
                 }
                 if let Some(target) = forwarded.target {
-                    let (stream, mut since) = (forwarded.stream, forwarded.since);
-                    if may_work {
-                        // Such an owner is asked again and again whether it still answers.
-                        since = since.max(before(Span(wait_max.0 / 2)));
-                    }
+                    let (stream, since) = (forwarded.stream, forwarded.since);
                     if lists_tenure(lists, stream) != Some(target) {
                         blocked.push(stream);
                     } else if now - since >= lease_renewal
@@ -194,7 +186,11 @@ impl Router {
                     continue;
                 }
                 let (n, command) = (forwarded.n, &forwarded.command);
-                let dialect = if forwarded.staged { plain | STAGED } else { plain };
+                let dialect = if forwarded.ahead.is_some() {
+                    plain | STAGED
+                } else {
+                    plain
+                };
                 let Some((owner, epoch)) = owner_at(lists, stream) else {
                     self.dispatcher.wait_for(cx, lists, stream, now);
                     blocked.push(stream);

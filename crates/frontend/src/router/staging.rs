@@ -1,6 +1,7 @@
 //! A command whose value is too long to be held: the value goes to its owner as it comes (P14.13). When all of it has
 //! gone there, the command runs without it.
 
+use super::ahead::note_ahead;
 use super::client::{Caller, Client, Wait};
 use super::stuck::{is_heard, wait_max};
 use super::{Dispatcher, Ran, Router, Turn, forward, lists_tenure};
@@ -86,6 +87,10 @@ impl Staging {
 
     fn taken(&self) -> u64 {
         self.at - self.untaken.len() as u64
+    }
+
+    pub(crate) fn value_bytes(&self) -> u64 {
+        self.value_bytes
     }
 }
 
@@ -461,9 +466,11 @@ impl Router {
         taken: u64,
         state: StageState,
     ) {
-        let client = self.clients.get_mut(&conn);
-        let staging = client.and_then(|client| client.staging.as_mut());
-        let Some(staging) = staging.filter(|staging| staging.n == n) else {
+        let Some(client) = self.clients.get_mut(&conn) else {
+            return;
+        };
+        let Some(staging) = client.staging.as_mut().filter(|staging| staging.n == n) else {
+            note_ahead(cx.mono(), client, from, n, state);
             return;
         };
         let (target, epoch) = match staging.destination {
@@ -490,7 +497,7 @@ impl Router {
                 staging.untaken = Vec::new();
                 return;
             }
-            StageState::Open => {
+            StageState::Open | StageState::Running => {
                 self.dispatcher.stuck.serves(staging.stream);
                 staging.destination = Destination::Remote(target, epoch);
             }

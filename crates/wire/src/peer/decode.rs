@@ -213,6 +213,7 @@ impl<'a> Message<'a> {
                     1 => StageState::Over,
                     2 => StageState::NotOwner,
                     3 => StageState::NoMemory,
+                    4 => StageState::Running,
                     _ => return None,
                 },
             },

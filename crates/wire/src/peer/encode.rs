@@ -241,6 +241,7 @@ impl Message<'_> {
                     StageState::Over => 1,
                     StageState::NotOwner => 2,
                     StageState::NoMemory => 3,
+                    StageState::Running => 4,
                 });
             }
             Self::LongReply { conn, n, bytes } => {

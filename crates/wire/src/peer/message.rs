@@ -51,6 +51,8 @@ pub enum StageState {
     NotOwner,
     /// No more bytes are wanted: a holder has no memory for its part.
     NoMemory,
+    /// The whole value is here, and so is its command.
+    Running,
 }
 
 /// The result of an import (P10.8).

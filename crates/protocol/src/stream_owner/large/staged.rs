@@ -30,6 +30,8 @@ pub(super) struct Staged {
     evicted_bytes: u64,
     /// Why the command will be refused.
     failed: Option<WriteRefusal>,
+    /// Its command has run, and will run again.
+    is_running: bool,
     /// The node that sends it; `None`: a client of this node.
     from: Option<(NodeId, Incarnation)>,
     /// What that node was told last.
@@ -47,6 +49,7 @@ impl Staged {
         match self.failed {
             Some(WriteRefusal::NoMemory) => StageState::NoMemory,
             Some(_) => StageState::Over,
+            None if self.is_running => StageState::Running,
             None => StageState::Open,
         }
     }
@@ -92,6 +95,7 @@ impl StreamOwner {
                 tail: Vec::new(),
                 evicted_bytes: 0,
                 failed,
+                is_running: false,
                 from,
                 told: (0, StageState::Open),
                 wanted_at: now,
@@ -318,6 +322,7 @@ impl StreamOwner {
         let staged = self.large.staged.get_mut(&ticket);
         let staged = staged.ok_or(Stop::Refused(WriteRefusal::NotStaged))?;
         staged.wanted_at = cx.now.mono;
+        staged.is_running = true;
         if let Some(refusal) = staged.failed {
             return Err(Stop::Refused(refusal));
         }

@@ -338,6 +338,12 @@ pub(super) fn with_each(mut check: impl FnMut(&Message<'_>)) {
             taken: n(3),
             state: StageState::NoMemory,
         },
+        Message::Staged {
+            conn: ConnId(n(1)),
+            n: n(2),
+            taken: n(3),
+            state: StageState::Running,
+        },
         Message::LongReply {
             conn: ConnId(n(1)),
             n: n(2),
