@@ -65,6 +65,8 @@ pub struct Check {
     pub better: Better,
     /// Whether the order that the figure stands for is as in the paper. It counts only outside the band.
     pub trend: bool,
+    /// Whether the figure is told from noise. If not, the claim is not reproduced.
+    pub is_resolved: bool,
     /// How the figures are written.
     pub form: Form,
     /// The known reason for a miss, if any. Such a miss is reported and is not a failure.
@@ -81,6 +83,7 @@ impl Check {
             band: (0.995, 1.005),
             better: Better::Neither,
             trend: false,
+            is_resolved: true,
             form: Form::Figure,
             miss: None,
         }
@@ -160,7 +163,9 @@ impl Check {
             Better::More => ratio > self.band.1,
             Better::Neither => false,
         };
-        if (self.band.0..=self.band.1).contains(&ratio) {
+        if !self.is_resolved {
+            Verdict::NotReproduced
+        } else if (self.band.0..=self.band.1).contains(&ratio) {
             Verdict::Reproduced
         } else if is_better && self.trend {
             Verdict::Beaten
@@ -376,6 +381,11 @@ mod tests {
         ] {
             assert_eq!(Check::within("", (8.0, 35.0), ours).verdict(), verdict, "{ours}");
         }
+        let noise = Check {
+            is_resolved: false,
+            ..Check::within("", (8.0, 35.0), 20.0)
+        };
+        assert_eq!(noise.verdict(), NotReproduced);
         assert_eq!(Check::equal("", 16_777_216, 16_777_216).verdict(), Reproduced);
         assert_eq!(Check::equal("", 16_777_216, 16_777_217).verdict(), NotReproduced);
         assert_eq!(Check::at_most("", 5.0, 20.0).verdict(), NotReproduced);

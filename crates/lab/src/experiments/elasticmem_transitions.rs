@@ -57,7 +57,7 @@ pub(crate) const SERVERS: usize = 6;
 /// The paper's network of 10 Gbit/s, in bytes a second.
 pub(crate) const LINK: f64 = 1.25e9;
 /// Rounds of each measurement; the median counts.
-const ROUNDS: u32 = 31;
+const ROUNDS: u32 = 61;
 const SIZES_KB: [usize; 7] = [1, 4, 16, 64, 256, 1024, 4096];
 
 /// Six memcached servers behind the client's link.
@@ -97,6 +97,20 @@ pub(crate) fn saved(ours: &[Duration], theirs: &[Duration]) -> [f64; 3] {
     [median, high, low]
 }
 
+/// The percent that a change saves, beside the paper's range. It counts if two thirds of the pairs save time: of 31 pairs
+/// that differ by noise alone, so many do once in thirty.
+pub(crate) fn check_saved(what: String, range: (f64, f64), ours: &[Duration], theirs: &[Duration]) -> Check {
+    let check = Check::within(what, range, saved(ours, theirs)[0]);
+    let saving = ours.iter().zip(theirs).filter(|(our, their)| our < their).count();
+    match 3 * saving >= 2 * ours.len() {
+        true => check,
+        false => Check {
+            is_resolved: false,
+            ..check.missed_because("fewer than two thirds of the pairs save time")
+        },
+    }
+}
+
 /// The paper's least and most percent of the time, at any length and in any setting (§6.2).
 pub(crate) const FORWARD: (f64, f64) = (8.0, 35.0);
 /// The same of the way back.
@@ -124,15 +138,16 @@ fn change(store: &mut ElasticMem, object: u32, from: Class, to: Class, value: &[
 }
 
 /// Bytes that a change reads and writes by Table 1: `rep_to_ec`, `eor_to_ec`, `ec_to_rep`, `ec_to_eor`. Blocks are made
-/// of whole units of 64 B, which only (5;1;2) has to fill up.
+/// of whole units of 64 B, which only (5;1;2) has to fill up; there a block of 1 KiB may be empty, and is not read.
 fn table_1(setting: Setting, bytes: u64) -> [u64; 4] {
     let [k, m, r] = [setting.k, setting.m, setting.r].map(u64::from);
     let block = bytes.div_ceil(k).next_multiple_of(64);
+    let read = bytes.next_multiple_of(block);
     [
         bytes + (k + m) * block,
         (k + m) * block,
-        k * block + r * bytes,
-        r * k * block,
+        read + r * bytes,
+        read + (r - 1) * k * block,
     ]
 }
 
@@ -222,6 +237,18 @@ fn run(stage: &Stage) -> io::Result<Report> {
             for (direction, pair) in all.chunks(2).enumerate() {
                 let part = saved(&pair[1], &pair[0]);
                 all_saved[2 * n + direction].push(part[0]);
+                if stage.is_full() {
+                    let what = format!(
+                        "{} {} {kb} KiB: percent of the time saved",
+                        names[direction],
+                        setting.name()
+                    );
+                    let check = check_saved(what, [FORWARD, BACK][direction], &pair[1], &pair[0]);
+                    report.checks.push(match (*kb, check.is_resolved) {
+                        (..64, true) => check.missed_because(SMALL),
+                        _ => check,
+                    });
+                }
                 row.push(figure(part[0]));
                 quarters.push([part[1], part[2]]);
                 spread.rows.push(
@@ -248,23 +275,15 @@ fn run(stage: &Stage) -> io::Result<Report> {
     Ok(report)
 }
 
+const SMALL: &str = "a change of a few KiB is some waits of 0.2 ms whatever it moves; the bytes that it saves take 1 to \
+                     30 us of the link";
+
+/// How the savings of the sizes and settings compare.
 fn judge(report: &mut Report, saved: &[Vec<f64>]) {
-    const SMALL: &str = "at a few KiB a change is two or three waits of 0.2 ms whatever it moves, and the bytes saved \
-                         take 1 to 30 us of the link";
     let last = SIZES_KB.len() - 1;
     let at_64 = SIZES_KB.iter().position(|kb| *kb == 64).unwrap_or(last);
-    for (direction, (name, range)) in [("forward", FORWARD), ("back", BACK)].into_iter().enumerate() {
+    for (direction, name) in ["forward", "back"].into_iter().enumerate() {
         let of = |n: usize| &saved[2 * n + direction];
-        for (n, setting) in SETTINGS.iter().enumerate() {
-            for (kb, ours) in SIZES_KB.iter().zip(of(n)) {
-                let what = format!("{name} {} {kb} KiB: percent of the time saved", setting.name());
-                let check = Check::within(what, range, *ours);
-                report.checks.push(match *kb {
-                    ..64 => check.missed_because(SMALL),
-                    _ => check,
-                });
-            }
-        }
         for (n, setting) in SETTINGS.iter().enumerate() {
             let steps = of(n).windows(2).filter(|pair| pair[1] > pair[0]).count();
             let what = format!(
@@ -279,10 +298,10 @@ fn judge(report: &mut Report, saved: &[Vec<f64>]) {
         }
         let less = of(1).iter().zip(of(0)).filter(|(greater, smaller)| greater < smaller);
         let what = format!("{name}: (4;2;3) saves less than (4;1;2) at each of the seven sizes");
-        let check = Check::equal(what, SIZES_KB.len() as u64, less.count() as u64)
-            .judged(Better::Neither, of(1)[last] < of(0)[last]);
-        report.checks.push(check);
         let mean = |n: usize| of(n).iter().sum::<f64>() / of(n).len() as f64;
+        let check =
+            Check::equal(what, SIZES_KB.len() as u64, less.count() as u64).judged(Better::Neither, mean(1) < mean(0));
+        report.checks.push(check);
         report.checks.push(Check::claim(
             format!(
                 "{name}: a larger k hardly changes it: (5;1;2) saves within 5 points of (4;1;2) in the mean of the \
