@@ -20,6 +20,7 @@ def lab(*arguments):
     return subprocess.run(command, capture_output=True, text=True, timeout=240, env=ENVIRONMENT, check=False)
 
 
+VERDICTS = {"reproduced", "beaten", "trend only", "not reproduced"}
 EXPERIMENTS = [
     "mttdl",
     "redundancy",
@@ -75,6 +76,9 @@ def test_each_experiment_works_and_is_drawn(name, tmp_path):
     for found in tmp_path.glob("*.csv"):
         head, *rows = csv.reader(found.read_text().splitlines())
         assert rows and all(len(row) == len(head) for row in rows), found
+    with open(tmp_path / f"{name}-verdicts.csv", encoding="utf-8") as file:
+        told = {row["verdict"] for row in csv.DictReader(file)}
+    assert told and told <= VERDICTS, told
     assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
     assert not memcached_of(running.pid), "memcached processes are left over"
 

@@ -11,7 +11,7 @@ pub mod servers;
 pub mod stage;
 pub mod workload;
 
-pub use report::{Check, Report, Table};
+pub use report::{Better, Check, Form, Report, Table, Verdict};
 use stage::Stage;
 
 /// An experiment: one figure or table.
@@ -29,8 +29,8 @@ pub struct Experiment {
     pub run: fn(&Stage) -> std::io::Result<Report>,
 }
 
-/// A script for python3 with matplotlib that plots a report's rows. Arguments: title, file, and whether x and y are
-/// logarithmic. Input: the rows as CSV.
+/// A script for python3 with matplotlib that plots a report's rows. Arguments: title, file, whether x and y are
+/// logarithmic, what y has, and levels as NAME=FIGURE. Input: [`Report::plotted`].
 pub const PLOT: &str = include_str!("plot.py");
 
 /// All experiments.

@@ -1,6 +1,54 @@
 //! The result of an experiment: rows for a plot, and comparisons with the paper.
 
-use std::fmt::Write;
+use std::fmt::{self, Write};
+
+/// What became of a claim of the paper.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// The figure is within the band.
+    Reproduced,
+    /// It is outside, on the better side.
+    Beaten,
+    /// It is outside, and goes the paper's way.
+    TrendOnly,
+    /// None of these.
+    NotReproduced,
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Reproduced => "reproduced",
+            Self::Beaten => "beaten",
+            Self::TrendOnly => "trend only",
+            Self::NotReproduced => "not reproduced",
+        })
+    }
+}
+
+/// Which figures are better than the paper's.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Better {
+    /// Smaller ones.
+    Less,
+    /// Greater ones.
+    More,
+    /// None: with the figure of a baseline, or one that must be the same.
+    Neither,
+}
+
+/// How figures are written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Form {
+    /// With three digits.
+    Figure,
+    /// With all digits of a whole number.
+    Count,
+    /// The paper's as least and most.
+    Range,
+    /// 1 and 0 as "holds" and "does not hold".
+    Claim,
+}
 
 /// A figure of the paper, the measured figure, and the band within which they agree.
 #[derive(Clone, Debug)]
@@ -13,6 +61,14 @@ pub struct Check {
     pub ours: f64,
     /// Lowest and highest factor of the paper's figure that count as reproduced.
     pub band: (f64, f64),
+    /// Which side of the band is better than the paper.
+    pub better: Better,
+    /// Whether the order that the figure stands for is as in the paper. It counts only outside the band.
+    pub trend: bool,
+    /// Whether the figure is told from noise. If not, the claim is not reproduced.
+    pub is_resolved: bool,
+    /// How the figures are written.
+    pub form: Form,
     /// The known reason for a miss, if any. Such a miss is reported and is not a failure.
     pub miss: Option<&'static str>,
 }
@@ -25,7 +81,20 @@ impl Check {
             paper,
             ours,
             band: (0.995, 1.005),
+            better: Better::Neither,
+            trend: false,
+            is_resolved: true,
+            form: Form::Figure,
             miss: None,
+        }
+    }
+
+    /// The count must equal the paper's.
+    pub fn equal(what: impl Into<String>, paper: u64, ours: u64) -> Self {
+        Self {
+            band: (1.0, 1.0),
+            form: Form::Count,
+            ..Self::same(what, paper as f64, ours as f64)
         }
     }
 
@@ -45,9 +114,38 @@ impl Check {
         }
     }
 
+    /// The figure must be at most the paper's.
+    pub fn at_most(what: impl Into<String>, paper: f64, ours: f64) -> Self {
+        Self {
+            band: (0.0, 1.0),
+            ..Self::same(what, paper, ours)
+        }
+    }
+
+    /// The figure must be within the paper's range. More is better, and what is above 0 goes the paper's way.
+    pub fn within(what: impl Into<String>, (least, most): (f64, f64), ours: f64) -> Self {
+        Self {
+            band: (1.0, most / least),
+            better: Better::More,
+            trend: ours > 0.0,
+            form: Form::Range,
+            ..Self::same(what, least, ours)
+        }
+    }
+
     /// The paper's claim holds (1) or does not hold (0).
     pub fn claim(what: impl Into<String>, holds: bool) -> Self {
-        Self::same(what, 1.0, f64::from(u8::from(holds)))
+        Self {
+            band: (1.0, 1.0),
+            form: Form::Claim,
+            ..Self::same(what, 1.0, f64::from(u8::from(holds)))
+        }
+    }
+
+    /// Says which side of the band is better, and whether the order is as in the paper.
+    #[must_use]
+    pub fn judged(self, better: Better, trend: bool) -> Self {
+        Self { better, trend, ..self }
     }
 
     /// Sets the reason for a possible miss.
@@ -57,14 +155,50 @@ impl Check {
         Self { miss, ..self }
     }
 
-    /// Whether the figure is reproduced.
-    pub fn holds(&self) -> bool {
-        (self.band.0..=self.band.1).contains(&(self.ours / self.paper))
+    /// What became of the claim.
+    pub fn verdict(&self) -> Verdict {
+        let ratio = self.ours / self.paper;
+        let is_better = match self.better {
+            Better::Less => ratio < self.band.0,
+            Better::More => ratio > self.band.1,
+            Better::Neither => false,
+        };
+        if !self.is_resolved {
+            Verdict::NotReproduced
+        } else if (self.band.0..=self.band.1).contains(&ratio) {
+            Verdict::Reproduced
+        } else if is_better && self.trend {
+            Verdict::Beaten
+        } else if self.trend {
+            Verdict::TrendOnly
+        } else {
+            Verdict::NotReproduced
+        }
     }
 
-    /// Whether the figure is neither reproduced nor explained.
+    /// Whether the claim is neither reproduced nor explained, and not even the order is the paper's.
     pub fn fails(&self) -> bool {
-        !self.holds() && self.miss.is_none()
+        self.verdict() == Verdict::NotReproduced && self.miss.is_none()
+    }
+
+    /// The known reason, if the claim is missed.
+    fn reason(&self) -> Option<&'static str> {
+        let is_missed = matches!(self.verdict(), Verdict::TrendOnly | Verdict::NotReproduced);
+        self.miss.filter(|_| is_missed)
+    }
+
+    /// The paper's figure and the measured one, as texts.
+    fn figures(&self) -> [String; 2] {
+        let said = |holds: f64| if holds == 1.0 { "holds" } else { "does not hold" }.to_owned();
+        match self.form {
+            Form::Figure => [figure(self.paper), figure(self.ours)],
+            Form::Count => [self.paper.to_string(), self.ours.to_string()],
+            Form::Range => {
+                let most = self.paper * self.band.1;
+                [format!("{} to {}", figure(self.paper), figure(most)), figure(self.ours)]
+            }
+            Form::Claim => [said(self.paper), said(self.ours)],
+        }
     }
 }
 
@@ -119,6 +253,12 @@ pub struct Report {
     pub rows: Vec<Vec<String>>,
     /// Whether the x axis and the y axis of the plot are logarithmic.
     pub logarithmic: (bool, bool),
+    /// What the y axis has, with its unit.
+    pub y: &'static str,
+    /// Lowest and highest quarter of each plotted figure, by row and line. Empty if the figures have no spread.
+    pub spread: Vec<Vec<[f64; 2]>>,
+    /// Figures of the paper that are drawn as level lines.
+    pub levels: Vec<(&'static str, f64)>,
     /// Further tables.
     pub tables: Vec<Table>,
     /// Comparisons with the paper.
@@ -133,6 +273,26 @@ impl Report {
         csv(&self.columns, &self.rows)
     }
 
+    /// What the plot is made of: the rows and, after an empty line, their spread.
+    pub fn plotted(&self) -> String {
+        let spread = self.spread.iter().map(|row| {
+            let ends = row.iter().flatten().map(f64::to_string).collect::<Vec<_>>();
+            ends.join(",") + "\n"
+        });
+        self.csv() + "\n" + &spread.collect::<String>()
+    }
+
+    /// The verdicts, to lie beside the rows. None if nothing is compared.
+    pub fn verdicts(&self) -> Option<Table> {
+        let rows: Vec<Vec<String>> = self.checks.iter().map(verdict_row).collect();
+        let columns = ["claim", "paper", "ours", "verdict", "reason"];
+        (!rows.is_empty()).then(|| Table {
+            name: "verdicts",
+            columns: columns.map(str::to_owned).to_vec(),
+            rows,
+        })
+    }
+
     /// The report for a terminal: the rows, and the checks with their verdicts.
     pub fn text(&self) -> String {
         let mut text = aligned(&self.columns, &self.rows) + "\n";
@@ -140,25 +300,28 @@ impl Report {
             text += &(table.name.to_owned() + "\n" + &aligned(&table.columns, &table.rows) + "\n");
         }
         for check in &self.checks {
-            let verdict = match check.miss {
-                _ if check.holds() => "reproduced".to_owned(),
-                Some(why) => format!("missed: {why}"),
-                None => "NOT reproduced".to_owned(),
+            let verdict = match check.reason() {
+                Some(why) => format!("{}: {why}", check.verdict()),
+                None if check.fails() => "NOT reproduced".to_owned(),
+                None => check.verdict().to_string(),
             };
+            let [paper, ours] = check.figures();
             // Writing to a string cannot fail.
-            let _ = writeln!(
-                text,
-                "{}: paper {}, ours {}: {verdict}",
-                check.what,
-                figure(check.paper),
-                figure(check.ours)
-            );
+            let _ = writeln!(text, "{}: paper {paper}, ours {ours}: {verdict}", check.what);
         }
         for remark in &self.remarks {
             text += &(remark.clone() + "\n");
         }
         text
     }
+}
+
+/// A row of the table of verdicts. Its texts are read by people, so a comma may become a semicolon.
+fn verdict_row(check: &Check) -> Vec<String> {
+    let [paper, ours] = check.figures();
+    let reason = check.reason().unwrap_or_default().to_owned();
+    let row = [check.what.clone(), paper, ours, check.verdict().to_string(), reason];
+    row.map(|cell| cell.replace(',', ";")).to_vec()
 }
 
 /// A number with three digits.
@@ -185,6 +348,65 @@ mod tests {
         ] {
             assert_eq!(figure(value), text);
         }
+    }
+
+    #[test]
+    fn verdicts_tell_four_outcomes_apart() {
+        use Verdict::{Beaten, NotReproduced, Reproduced, TrendOnly};
+        let of = |ours, better, trend| Check::near("", 10.0, ours, 0.2).judged(better, trend).verdict();
+        for (ours, trend, verdict) in [
+            (11.0, false, Reproduced),
+            (5.0, true, Beaten),
+            (15.0, true, TrendOnly),
+            (5.0, false, NotReproduced),
+            (15.0, false, NotReproduced),
+        ] {
+            assert_eq!(of(ours, Better::Less, trend), verdict, "{ours}");
+            assert_eq!(of(20.0 - ours, Better::More, trend), verdict, "{ours} below 20");
+        }
+        assert_eq!(of(5.0, Better::Neither, true), TrendOnly);
+        assert_eq!(Check::claim("", true).verdict(), Reproduced);
+        assert_eq!(Check::claim("", false).verdict(), NotReproduced);
+    }
+
+    #[test]
+    fn a_range_of_the_paper_and_a_count_are_judged_at_their_ends() {
+        use Verdict::{Beaten, NotReproduced, Reproduced, TrendOnly};
+        for (ours, verdict) in [
+            (-1.0, NotReproduced),
+            (7.9, TrendOnly),
+            (8.0, Reproduced),
+            (35.0, Reproduced),
+            (36.0, Beaten),
+        ] {
+            assert_eq!(Check::within("", (8.0, 35.0), ours).verdict(), verdict, "{ours}");
+        }
+        let noise = Check {
+            is_resolved: false,
+            ..Check::within("", (8.0, 35.0), 20.0)
+        };
+        assert_eq!(noise.verdict(), NotReproduced);
+        assert_eq!(Check::equal("", 16_777_216, 16_777_216).verdict(), Reproduced);
+        assert_eq!(Check::equal("", 16_777_216, 16_777_217).verdict(), NotReproduced);
+        assert_eq!(Check::at_most("", 5.0, 20.0).verdict(), NotReproduced);
+        assert_eq!(Check::at_most("", 5.0, 4.0).verdict(), Reproduced);
+    }
+
+    #[test]
+    fn verdicts_have_the_reason_of_a_miss_and_no_commas() {
+        let checks = vec![
+            Check::claim("one, two", true).missed_because("unused"),
+            Check::within("range", (8.0, 35.0), 5.0).missed_because("slow, old"),
+        ];
+        let report = Report {
+            checks,
+            ..Report::default()
+        };
+        let csv = report.verdicts().unwrap().csv();
+        let wanted = "claim,paper,ours,verdict,reason\none; two,holds,holds,reproduced,\n\
+                      range,8.00 to 35.0,5.00,trend only,slow; old\n";
+        assert_eq!(csv, wanted);
+        assert!(Report::default().verdicts().is_none());
     }
 
     #[test]

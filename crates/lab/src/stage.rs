@@ -77,7 +77,7 @@ impl Drop for Directory {
 /// Nodes as processes, and log nodes on threads. All end when this is dropped.
 #[derive(Debug)]
 pub struct Nodes {
-    _memcached: Memcached,
+    memcached: Memcached,
     directory: Directory,
 }
 
@@ -98,16 +98,18 @@ impl Nodes {
             peers.push(Box::new(LogThread::start(node)?));
         }
         let network = Network::new(peers, memory, Way::OneByOne);
-        let nodes = Self {
-            _memcached: memcached,
-            directory,
-        };
+        let nodes = Self { memcached, directory };
         Ok((nodes, network))
     }
 
     /// Their directory.
     pub fn directory(&self) -> &Path {
         self.directory.path()
+    }
+
+    /// Ends the process of a node of memory. What it has is lost.
+    pub fn end(&mut self, node: usize) -> io::Result<()> {
+        self.memcached.end(node)
     }
 }
 

@@ -30,7 +30,7 @@ enum What {
 struct Run {
     /// Name of an experiment, as in `paritas lab list`, or all
     name: String,
-    /// Directory for NAME.csv and NAME.png
+    /// Directory for NAME.csv, NAME-verdicts.csv, further tables, and NAME.png
     #[arg(long)]
     out: Option<PathBuf>,
     /// Run for seconds instead of minutes, to check that everything works. The measured times mean nothing then
@@ -125,7 +125,7 @@ fn write(experiment: &Experiment, report: &Report, directory: &Path) -> Result<(
     );
     std::fs::write(&csv, report.csv()).map_err(|error| failed(&csv, error))?;
     print(csv.display())?;
-    for table in &report.tables {
+    for table in report.tables.iter().chain(&report.verdicts()) {
         let path = directory.join(format!("{}-{}.csv", experiment.name, table.name));
         std::fs::write(&path, table.csv()).map_err(|error| failed(&path, error))?;
         print(path.display())?;
@@ -136,10 +136,13 @@ fn write(experiment: &Experiment, report: &Report, directory: &Path) -> Result<(
         png.display().to_string(),
         x.to_string(),
         y.to_string(),
+        report.y.to_owned(),
     ];
+    let levels = report.levels.iter().map(|(name, figure)| format!("{name}={figure}"));
     let mut python = Command::new("python3")
         .args(["-c", PLOT])
         .args(arguments)
+        .args(levels)
         .stdin(Stdio::piped())
         .spawn()
         .map_err(|error| {
@@ -150,7 +153,7 @@ fn write(experiment: &Experiment, report: &Report, directory: &Path) -> Result<(
         })?;
     if let Some(mut input) = python.stdin.take() {
         // If the process has already ended, its exit code reports the failure.
-        let _ = input.write_all(report.csv().as_bytes());
+        let _ = input.write_all(report.plotted().as_bytes());
     }
     match python.wait() {
         Ok(status) if status.success() => print(png.display()),

@@ -253,3 +253,89 @@ fn a_part_that_is_opened_after_its_group_has_died_is_freed_also_under_an_older_e
     cluster.advance(60_000);
     assert_eq!(parts(&cluster), before, "the part of a dead group stays");
 }
+
+fn feed_words(cluster: &mut Cluster, client: Client, words: &[&str]) {
+    let mut request = Vec::new();
+    paritas_wire::resp::encode::request(&mut request, words);
+    cluster.feed(client, &request);
+}
+
+fn taken(cluster: &mut Cluster, client: Client) -> String {
+    String::from_utf8_lossy(&cluster.take(client)).into_owned()
+}
+
+fn bulk(value: &str) -> String {
+    format!("${}\r\n{value}\r\n", value.len())
+}
+
+/// What ElasticMem's work table is for with reads beside reads (§4.3.2): one fetch serves them all. Here it does so for
+/// clients of all nodes.
+#[test]
+fn eight_readers_of_a_value_at_once_ask_for_as_many_units_as_one() {
+    let (mut cluster, client) = start();
+    set_all(&mut cluster, client, 1);
+    let asked = Rc::new(RefCell::new(0));
+    let count = asked.clone();
+    cluster.tamper = Some(Box::new(move |_, _, _, message| {
+        *count.borrow_mut() += u32::from(message.kind() == kind::READ_UNIT);
+        None
+    }));
+    let readers: Vec<Client> = (2..10).map(|at| cluster.connect(at, Port::Any)).collect();
+    let mut counts = Vec::new();
+    for readers in [&readers[..1], &readers] {
+        // The owner keeps the body of a read before for a while.
+        cluster.advance(5_000);
+        asked.replace(0);
+        for reader in readers {
+            feed_words(&mut cluster, *reader, &["GET", "key0"]);
+        }
+        cluster.pump();
+        counts.push(asked.take());
+        for reader in readers {
+            assert!(taken(&mut cluster, *reader) == bulk(&value(0, 1)));
+        }
+    }
+    assert!(counts[0] > 1 && counts[0] == counts[1], "{counts:?}");
+}
+
+/// What it is for with writes beside reads and writes. No read has a part of each value, no write fails, and a read and
+/// a write do not wait for each other.
+#[test]
+fn reads_and_writes_of_a_value_at_once_are_all_done_and_see_whole_values() {
+    let (mut cluster, client) = start();
+    let [reader, writer, other] = [6, 7, 8].map(|at| cluster.connect(at, Port::Any));
+    let [old, new, last] = [1, 2, 3].map(|round| value(0, round));
+    assert_eq!(cluster.ask_words(client, &["SET", "key0", &old]), "+OK\r\n");
+    cluster.advance(5_000);
+    // A write after a read: the read has not got a unit yet.
+    cluster.tamper = Some(Box::new(|_, _, _, message| {
+        (message.kind() == kind::READ_UNIT).then(Vec::new)
+    }));
+    feed_words(&mut cluster, reader, &["GET", "key0"]);
+    cluster.pump();
+    assert_eq!(cluster.ask_words(writer, &["SET", "key0", &new]), "+OK\r\n");
+    assert_eq!(taken(&mut cluster, reader), "", "the read was not under way");
+    cluster.tamper = None;
+    cluster.advance(5_000);
+    let read = taken(&mut cluster, reader);
+    assert!(read == bulk(&old) || read == bulk(&new), "{} bytes", read.len());
+    // A read after a write: the write lacks a unit at one holder.
+    cluster.advance(5_000);
+    cluster.tamper = Some(Box::new(|_, to, _, message| {
+        (to == 3 && message.kind() == kind::PUT_UNIT).then(Vec::new)
+    }));
+    feed_words(&mut cluster, writer, &["SET", "key0", &last]);
+    cluster.pump();
+    assert!(cluster.ask_words(reader, &["GET", "key0"]) == bulk(&new));
+    assert_eq!(taken(&mut cluster, writer), "", "the write was not under way");
+    // A write after a write: both are done, and one of them is the last.
+    feed_words(&mut cluster, other, &["SET", "key0", &old]);
+    cluster.pump();
+    cluster.tamper = None;
+    cluster.advance(5_000);
+    for client in [writer, other] {
+        assert_eq!(taken(&mut cluster, client), "+OK\r\n");
+    }
+    let read = cluster.ask_words(reader, &["GET", "key0"]);
+    assert!(read == bulk(&last) || read == bulk(&old), "{} bytes", read.len());
+}

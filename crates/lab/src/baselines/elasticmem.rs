@@ -34,8 +34,7 @@ impl ElasticMem {
     /// Writes an object with this redundancy.
     pub fn set(&mut self, object: u32, class: Class, value: &[u8]) -> io::Result<()> {
         let nodes = self.network.memory_nodes();
-        let first = jump_hash(u64::from(object), nodes) as u8;
-        let placement = Placement::at(class, first, nodes as u8, 0).map_err(io::Error::other)?;
+        let placement = Placement::at(class, first_node(object, nodes), nodes as u8, 0).map_err(io::Error::other)?;
         self.write(object, placement, value, |_| true)?;
         self.objects.insert(object, (placement, value.len() as u64));
         Ok(())
@@ -116,9 +115,20 @@ impl ElasticMem {
         self.network.ask(&old).map(drop)
     }
 
-    /// Bytes of memory for each object at the client: key, placement and length.
-    pub fn object_bytes() -> usize {
-        size_of::<(u32, (Placement, u64))>()
+    /// Bytes of memory for each object at the client beside its key: placement, length, and what aligns them. The table's
+    /// own bytes come on top of that.
+    pub fn metadata_bytes() -> usize {
+        size_of::<(u32, (Placement, u64))>() - size_of::<u32>()
+    }
+
+    /// The most bytes that a key of this class has at a server beyond the object's own.
+    pub fn suffix_bytes(class: Class, nodes: u8) -> io::Result<usize> {
+        let placement = Placement::at(class, 0, nodes, 0).map_err(io::Error::other)?;
+        let own = Name::Object(0, 0).to_string().len();
+        let longest = placement
+            .parts()
+            .map(|part| name(0, placement, &part).to_string().len());
+        Ok(longest.max().unwrap_or(own) - own)
     }
 
     /// The network that it runs on.
@@ -161,6 +171,11 @@ impl ElasticMem {
 
 fn node(part: &Part) -> usize {
     usize::from(part.position)
+}
+
+/// The node that an object's parts begin at, unless a change has moved them.
+pub fn first_node(object: u32, nodes: usize) -> u8 {
+    jump_hash(u64::from(object), nodes) as u8
 }
 
 /// One row, whatever the length.

@@ -56,6 +56,12 @@ impl Memcached {
         Ok(started)
     }
 
+    /// Ends a process. What it has is lost, and every later message to it is an error.
+    pub fn end(&mut self, node: usize) -> io::Result<()> {
+        self.children[node].kill()?;
+        self.children[node].wait().map(drop)
+    }
+
     /// Opens a connection to each process.
     pub fn connect(&mut self) -> io::Result<Vec<Connection>> {
         let deadline = Instant::now() + START_TIME_MAX;

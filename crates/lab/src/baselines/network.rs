@@ -24,7 +24,11 @@ impl fmt::Display for Name {
         match self {
             Self::Object(object, 0) => write!(f, "user{object:016}"),
             Self::Object(object, version) => write!(f, "user{object:09}-{version:06}"),
-            Self::Part(object, part, scheme) => write!(f, "user{object:016}-{part}{scheme}"),
+            // As in ElasticMem's scheme 2: one byte for the block, one for the scheme.
+            Self::Part(object, part, scheme) => match char::from_digit(u32::from(*part), 36) {
+                Some(digit) => write!(f, "user{object:016}{digit}{scheme}"),
+                None => write!(f, "user{object:016}{part}{scheme}"),
+            },
             Self::Parity(stripe, index) => write!(f, "parity{stripe:010}-{index:03}"),
         }
     }

@@ -20,14 +20,14 @@ pub const EXPERIMENT: Experiment = Experiment {
 const VALUE_BYTES: u64 = 840 * 64;
 const NODES: u8 = 32;
 
-/// Bytes read and written, in values.
-fn io_of(from: Class, to: Class) -> io::Result<f64> {
+/// Bytes read and written.
+fn io_of(from: Class, to: Class) -> io::Result<u64> {
     let placement = Placement::new(from, 0, NODES, 0).map_err(io::Error::other)?;
     let layout = |class: Class| Layout::of_body(VALUE_BYTES, class.data(), 64).ok_or(io::ErrorKind::InvalidInput);
     let (old, new) = (layout(from)?, layout(to)?);
     let x = placement.x_of(to);
     let change = Transition::new(placement, to, x, (NODES, 0), (&old, &new), false).map_err(io::Error::other)?;
-    Ok(change.io_bytes() as f64 / VALUE_BYTES as f64)
+    Ok(change.io_bytes())
 }
 
 fn run(_: &Stage) -> io::Result<Report> {
@@ -42,21 +42,26 @@ fn run(_: &Stage) -> io::Result<Report> {
     ];
     let mut report = Report {
         columns: columns.map(str::to_owned).to_vec(),
+        y: "lengths of the value; part saved",
         ..Report::default()
     };
     for (n, setting) in SETTINGS.iter().enumerate() {
         let Setting { k, m, r } = *setting;
         let (rep, ec, eor) = setting.classes();
-        let (k, m, r) = (f64::from(k), f64::from(m), f64::from(r));
+        let [k, m, r] = [k, m, r].map(u64::from);
         let counted = [io_of(rep, ec)?, io_of(eor, ec)?, io_of(ec, rep)?, io_of(ec, eor)?];
-        let paper = [(2.0 * k + m) / k, (k + m) / k, r + 1.0, r];
+        let paper = [
+            (2 * k + m) * VALUE_BYTES / k,
+            (k + m) * VALUE_BYTES / k,
+            (r + 1) * VALUE_BYTES,
+            r * VALUE_BYTES,
+        ];
         for (name, (paper, ours)) in columns[1..].iter().zip(paper.into_iter().zip(counted)) {
-            report.checks.push(Check::same(
-                format!("{}: {name}, in values", setting.name()),
-                paper,
-                ours,
-            ));
+            let what = format!("{}: {name}, bytes", setting.name());
+            report.checks.push(Check::equal(what, paper, ours));
         }
+        let (k, m, r) = (k as f64, m as f64, r as f64);
+        let counted = counted.map(|bytes| bytes as f64 / VALUE_BYTES as f64);
         let saved = [1.0 - counted[1] / counted[0], 1.0 - counted[3] / counted[2]];
         report.checks.push(Check::same(
             format!("{}: saved forward", setting.name()),

@@ -1,7 +1,7 @@
 //! What the simulated experiments of POCache have in common (§5.3): files on data nodes of which one is slow, and reads
 //! by Zipf's law. The caches are the real machine of crate `files`.
 
-use crate::report::{Report, Table, figure};
+use crate::report::{Report, Table};
 use paritas_base::Prng;
 use paritas_files::{Csac, CsacSettings, Decision, Eviction, File, Node, Update};
 
@@ -146,8 +146,21 @@ impl Ratios {
         Report {
             columns: ["cache size (blocks)".to_owned()].into_iter().chain(names).collect(),
             rows: rows.collect(),
+            y: "straggler hit ratio, percent",
+            spread: self.quarters(),
             ..Report::default()
         }
+    }
+
+    /// Lowest and highest quarter, by size and system.
+    fn quarters(&self) -> Vec<Vec<[f64; 2]>> {
+        let of = |spread: &Spread| [0.25, 0.75].map(|part| spread.quantile(part));
+        let at = |size| {
+            (0..self.systems.len())
+                .map(|system| of(self.at(system, size)))
+                .collect()
+        };
+        SIZES.iter().map(|size| at(*size)).collect()
     }
 
     /// Median and spread of every point.
@@ -186,71 +199,6 @@ fn number(percent: f64) -> String {
     format!("{percent:.2}")
 }
 
-/// What became of a claim of the paper.
-#[derive(Clone, Debug)]
-pub(super) struct Claim {
-    pub(super) what: String,
-    pub(super) paper: f64,
-    pub(super) ours: f64,
-    /// Lowest and highest factor of the paper's figure that count as reproduced.
-    pub(super) band: (f64, f64),
-    /// Whether less is better: it is not with the figure of a baseline, or a ratio of two systems.
-    pub(super) less_is_better: bool,
-    /// Whether the order of systems that the figure stands for is as in the paper.
-    pub(super) trend: bool,
-}
-
-impl Claim {
-    /// A claim about an order, without a figure.
-    pub(super) fn order(what: impl Into<String>, holds: bool) -> Self {
-        Self {
-            what: what.into(),
-            paper: 1.0,
-            ours: f64::from(u8::from(holds)),
-            band: (1.0, 1.0),
-            less_is_better: false,
-            trend: false,
-        }
-    }
-
-    fn is_order(&self) -> bool {
-        self.band.0 >= self.band.1
-    }
-
-    pub(super) fn verdict(&self) -> &'static str {
-        let (low, high) = (self.paper * self.band.0, self.paper * self.band.1);
-        if (low..=high).contains(&self.ours) {
-            "reproduced"
-        } else if self.ours < low && self.less_is_better && self.trend {
-            "beaten"
-        } else if self.trend {
-            "trend only"
-        } else {
-            "not reproduced"
-        }
-    }
-}
-
-/// The verdicts as a table, to lie beside the rows.
-pub(super) fn verdicts(claims: &[Claim]) -> Table {
-    let rows = claims.iter().map(|claim| {
-        let figures = match claim.is_order() {
-            true => [
-                "holds".to_owned(),
-                if claim.ours == 1.0 { "holds" } else { "does not hold" }.to_owned(),
-            ],
-            false => [figure(claim.paper), figure(claim.ours)],
-        };
-        let [paper, ours] = figures;
-        vec![claim.what.clone(), paper, ours, claim.verdict().to_owned()]
-    });
-    Table {
-        name: "verdicts",
-        columns: ["claim", "paper", "ours", "verdict"].map(str::to_owned).to_vec(),
-        rows: rows.collect(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -279,34 +227,6 @@ mod tests {
             nodes.dedup();
             assert_eq!(nodes.len(), DATA_BLOCKS);
         }
-    }
-
-    #[test]
-    fn verdicts_tell_four_outcomes_apart() {
-        let claim = |ours, trend| Claim {
-            what: String::new(),
-            paper: 10.0,
-            ours,
-            band: (0.8, 1.2),
-            less_is_better: true,
-            trend,
-        };
-        let baseline = Claim {
-            less_is_better: false,
-            ..claim(5.0, true)
-        };
-        assert_eq!(baseline.verdict(), "trend only");
-        for (ours, trend, verdict) in [
-            (11.0, false, "reproduced"),
-            (5.0, true, "beaten"),
-            (15.0, true, "trend only"),
-            (5.0, false, "not reproduced"),
-            (15.0, false, "not reproduced"),
-        ] {
-            assert_eq!(claim(ours, trend).verdict(), verdict);
-        }
-        assert_eq!(Claim::order("", true).verdict(), "reproduced");
-        assert_eq!(Claim::order("", false).verdict(), "not reproduced");
     }
 
     #[test]
