@@ -5,6 +5,11 @@ import java.util.BitSet;
 /**
  * Reads one stripe: all data lanes and the parity lane at once; of each substripe the first k arrivals win (POCache, §4.2).
  *
+ * <p>A substripe that lacks one data lane and has its parity is *covered*. It is decoded when its reader waits for it, when the
+ * lane has failed, or when the lane is {@link #LAG} subblocks behind. A lane that is only a little later than the others is
+ * left to bring its bytes: decoding in its place costs the cores more than it saves, and so does a lane that skips, which
+ * needs a new connection.
+ *
  * <p>Pure: time arrives with each event, and what is to be done leaves through {@link Out}. It holds no bytes. A lane has one
  * request at a time, always for its next subblock that nobody has yet. A lane that was overtaken thus skips ahead.
  *
@@ -25,6 +30,8 @@ public final class StripeRead {
         ABSENT_ALL,
         /** The store failed this lane, after all that the store's own client does about failures. */
         FAILED,
+        /** The reader waits for this subblock of this data lane, and for no other. */
+        WANTED,
         /** The reader has gone. */
         STOP
     }
@@ -52,6 +59,9 @@ public final class StripeRead {
     /** Subblocks that the parity lane may be ahead of the first one that is not ready. Bounds its memory and waste. */
     public static final int PARITY_LEAD = 4;
 
+    /** A lane whose request is so many subblocks behind a substripe that lacks only it is not waited for. */
+    public static final int LAG = 3;
+
     private static final int IDLE = -1;
 
     private final int k;
@@ -69,6 +79,8 @@ public final class StripeRead {
     private final long[] startNs;
     private final long[] busyNs;
     private final long[] bytes;
+    private int wantedLane = IDLE;
+    private int wantedSub;
     private boolean over;
 
     /** `laneBytes` has the length of each data block of the stripe; `subBytes` is the length of a subblock. */
@@ -132,6 +144,16 @@ public final class StripeRead {
         return ready.cardinality() == subs;
     }
 
+    /** Whether all data is there or can be decoded at once: no byte more is needed of any lane. */
+    public boolean isCovered() {
+        for (int sub = ready.nextClearBit(0); sub < subs; sub = ready.nextClearBit(sub + 1)) {
+            if (!decoding.get(sub) && !isDecodable(sub)) {
+                return false;
+            }
+        }
+        return true;
+    }
+
     /** One event. `lane`, `sub` and `count` (bytes) mean what the kind says, and are ignored otherwise. */
     public void on(long nowNs, Kind kind, int lane, int sub, long count, Out out) {
         switch (kind) {
@@ -163,6 +185,11 @@ public final class StripeRead {
             case FAILED:
                 onFailed(nowNs, lane, out);
                 break;
+            case WANTED:
+                wantedLane = lane;
+                wantedSub = sub;
+                settle(nowNs, sub, out);
+                break;
             case STOP:
                 end(nowNs, out);
                 break;
@@ -187,18 +214,40 @@ public final class StripeRead {
         }
     }
 
-    /** Whether a subblock is whole now, or has become so but for one that the parity gives. */
+    /** Whether a subblock is whole now, or is to become so by the parity. */
     private void settle(long nowNs, int sub, Out out) {
-        if (ready.get(sub) || decoding.get(sub)) {
+        if (over || ready.get(sub) || decoding.get(sub)) {
             return;
         }
-        int missing = missing(sub);
-        if (missing == 0) {
+        if (missing(sub) == 0) {
             onReady(nowNs, sub, out);
-        } else if (missing == 1 && parityHave.get(sub)) {
-            decoding.set(sub);
-            out.decode(sub, missingLane(sub));
+        } else if (isDecodable(sub)) {
+            int lane = missingLane(sub);
+            boolean isBehind = dead[lane] || fetching[lane] == IDLE || sub - fetching[lane] >= LAG;
+            if (isBehind) {
+                decodeAll(lane, out);
+            } else if (lane == wantedLane && sub == wantedSub) {
+                decode(sub, lane, out);
+            }
         }
+    }
+
+    /** All that the parity can give instead of this lane. */
+    private void decodeAll(int lane, Out out) {
+        for (int sub = have[lane].nextClearBit(0); sub < subs; sub = have[lane].nextClearBit(sub + 1)) {
+            if (!decoding.get(sub) && isDecodable(sub)) {
+                decode(sub, lane, out);
+            }
+        }
+    }
+
+    private void decode(int sub, int lane, Out out) {
+        decoding.set(sub);
+        out.decode(sub, lane);
+    }
+
+    private boolean isDecodable(int sub) {
+        return parityHave.get(sub) && missing(sub) == 1;
     }
 
     private void onReady(long nowNs, int sub, Out out) {
@@ -219,6 +268,9 @@ public final class StripeRead {
         endRequest(nowNs, lane, 0);
         dead[lane] = true;
         onLessRedundancy(nowNs, out);
+        if (!over && dead[lane]) {
+            decodeAll(lane, out);
+        }
     }
 
     /** A dead lane is asked once more if the parity can't stand for it; then its data is lost to this read. */

@@ -65,6 +65,9 @@ public final class StripeReader implements StripeRead.Out {
     private final boolean[] cancelled;
     private final Thread[] reading;
     private final String[] nodes;
+    /** Lanes whose thread waits for a request, and readers that wait for a lane: others need not be woken. */
+    private final boolean[] idle;
+    private final int[] waiting;
     private final Deque<Runnable> later = new ArrayDeque<>();
     private final long reservedBytes;
     private int users;
@@ -84,6 +87,8 @@ public final class StripeReader implements StripeRead.Out {
         cancelled = new boolean[k + 1];
         reading = new Thread[k + 1];
         nodes = new String[k + 1];
+        idle = new boolean[k + 1];
+        waiting = new int[k];
         reservedBytes = bytesNeeded(laneBytes, subBytes);
         users = 1;
     }
@@ -124,16 +129,23 @@ public final class StripeReader implements StripeRead.Out {
         int sub = (int) (offset / subBytes);
         int from = (int) (offset % subBytes);
         byte[] piece;
+        if (!isThere(lane, offset)) {
+            // If the parity can stand for a lane that is late, this thread decodes.
+            on(StripeRead.Kind.WANTED, lane, sub, 0);
+        }
         synchronized (this) {
             while (data[lane][sub] == null) {
                 if (machine.isLost(lane) || machine.isOver()) {
                     return LOST;
                 }
+                waiting[lane]++;
                 try {
                     wait();
                 } catch (InterruptedException e) {
                     Thread.currentThread().interrupt();
                     throw new InterruptedIOException("interrupted while it waited for a stripe");
+                } finally {
+                    waiting[lane]--;
                 }
             }
             piece = data[lane][sub];
@@ -150,6 +162,11 @@ public final class StripeReader implements StripeRead.Out {
 
     public synchronized boolean isWhole() {
         return machine.isWhole();
+    }
+
+    /** Whether no more bytes are needed of any lane. */
+    public synchronized boolean isCovered() {
+        return machine.isCovered();
     }
 
     public int subs() {
@@ -257,7 +274,9 @@ public final class StripeReader implements StripeRead.Out {
     @Override
     public void fetch(int lane, int sub) {
         asked[lane] = sub;
-        notifyAll();
+        if (idle[lane]) {
+            notifyAll();
+        }
     }
 
     @Override
@@ -281,8 +300,12 @@ public final class StripeReader implements StripeRead.Out {
 
     @Override
     public void ready(int sub) {
+        if (parity[sub] != null) {
+            // All lanes were in time.
+            pieces.give(parity[sub]);
+            parity[sub] = null;
+        }
         later.addLast(() -> source.onReady(sub));
-        notifyAll();
     }
 
     @Override
@@ -301,13 +324,42 @@ public final class StripeReader implements StripeRead.Out {
     private void decodeNow(int sub, int lane) {
         byte[] sum;
         byte[][] others = new byte[k][];
+        boolean isThere;
         synchronized (this) {
             sum = parity[sub];
             parity[sub] = null;
+            // It may have arrived since.
+            isThere = data[lane][sub] != null;
             for (int other = 0; other < k; other++) {
                 others[other] = other == lane ? null : data[other][sub];
             }
         }
+        if (!isThere) {
+            sum(lane, sub, sum, others);
+        }
+        // At once, as with `arrived`.
+        synchronized (this) {
+            if (data[lane][sub] == null) {
+                data[lane][sub] = sum;
+                sum = null;
+                wake(lane);
+            }
+            machine.on(System.nanoTime(), StripeRead.Kind.DECODED, lane, sub, 0, this);
+        }
+        if (sum != null) {
+            pieces.give(sum);
+        }
+        workOff();
+    }
+
+    /** Readers of this lane look again. The lock is held. */
+    private void wake(int lane) {
+        if (waiting[lane] > 0) {
+            notifyAll();
+        }
+    }
+
+    private void sum(int lane, int sub, byte[] sum, byte[][] others) {
         int length = length(lane, sub);
         for (int other = 0; other < k; other++) {
             if (others[other] != null) {
@@ -316,18 +368,6 @@ public final class StripeReader implements StripeRead.Out {
             }
         }
         source.onDecoded(length);
-        // At once, as with `arrived`.
-        synchronized (this) {
-            if (data[lane][sub] == null) {
-                data[lane][sub] = sum;
-                sum = null;
-            }
-            machine.on(System.nanoTime(), StripeRead.Kind.DECODED, lane, sub, 0, this);
-        }
-        if (sum != null) {
-            pieces.give(sum);
-        }
-        workOff();
     }
 
     // Lanes.
@@ -418,7 +458,9 @@ public final class StripeReader implements StripeRead.Out {
             }
             asked[lane] = NOTHING;
             machine.on(System.nanoTime(), StripeRead.Kind.ARRIVED, lane, sub, length, this);
-            notifyAll();
+            if (lane < k) {
+                wake(lane);
+            }
         }
         if (spare != null) {
             pieces.give(spare);
@@ -437,11 +479,14 @@ public final class StripeReader implements StripeRead.Out {
 
     private synchronized int await(int lane) {
         while (asked[lane] == NOTHING && !cancelled[lane]) {
+            idle[lane] = true;
             try {
                 wait();
             } catch (InterruptedException e) {
                 // Only `cancel` interrupts, and it has left its mark.
                 continue;
+            } finally {
+                idle[lane] = false;
             }
         }
         return cancelled[lane] ? NOTHING : asked[lane];

@@ -67,9 +67,14 @@ public class StripeReadTest {
         long now;
         long order;
         int arrivals;
+        int decodes;
+        /** A reader takes one subblock after the other, block by block or cell by cell. */
+        final boolean isStriped;
+        int place;
 
         World(long seed) {
             random = new Random(seed);
+            isStriped = seed % 2 == 1;
             k = 1 + random.nextInt(6);
             laneBytes = new long[k];
             int most = 1 + random.nextInt(200);
@@ -150,6 +155,7 @@ public class StripeReadTest {
                 }
             }
             assertTrue("the parity has arrived", machine.hasParity(sub));
+            decodes++;
             System.arraycopy(sum, 0, got[lane], sub * subBytes, length(lane, sub));
             at(random.nextInt(5), StripeRead.Kind.DECODED, lane, sub);
         }
@@ -169,9 +175,26 @@ public class StripeReadTest {
             assertTrue("no lane is faster than its requests", bytes >= 0 && ns > 0);
         }
 
+        /** The reader takes what is there, and says what it waits for. */
+        void read() {
+            for (; place < k * machine.subs(); place++) {
+                int lane = isStriped ? place % k : place / machine.subs();
+                int sub = isStriped ? place / k : place % machine.subs();
+                if (!machine.has(lane, sub) && !machine.isLost(lane)) {
+                    machine.on(now, StripeRead.Kind.WANTED, lane, sub, 0, this);
+                    return;
+                }
+            }
+        }
+
+        void start() {
+            machine.on(now, StripeRead.Kind.START, 0, 0, 0, this);
+            read();
+        }
+
         /** Runs until nothing is due. */
         void run() {
-            machine.on(now, StripeRead.Kind.START, 0, 0, 0, this);
+            start();
             while (!due.isEmpty()) {
                 step();
             }
@@ -193,6 +216,7 @@ public class StripeReadTest {
             }
             long count = next.lane < k ? length(next.lane, next.sub) : subBytes;
             machine.on(now, next.kind, next.lane, next.sub, count, this);
+            read();
         }
 
         void assertWhole(long seed) {
@@ -278,7 +302,7 @@ public class StripeReadTest {
     public void aReaderThatGoesCancelsEverything() {
         for (long seed = 0; seed < SEEDS; seed++) {
             World world = new World(seed);
-            world.machine.on(0, StripeRead.Kind.START, 0, 0, 0, world);
+            world.start();
             for (int steps = world.random.nextInt(20); steps > 0 && !world.due.isEmpty(); steps--) {
                 world.step();
             }
@@ -311,7 +335,7 @@ public class StripeReadTest {
     private static long overAt(long seed) {
         World slow = new World(seed);
         slow.health[slow.k - 1] = Health.SLOW;
-        slow.machine.on(0, StripeRead.Kind.START, 0, 0, 0, slow);
+        slow.start();
         while (!slow.machine.isOver()) {
             slow.step();
         }
@@ -330,5 +354,113 @@ public class StripeReadTest {
             }
             assertTrue("seed " + seed + ": " + world.arrivals + " of " + wanted, world.arrivals <= wanted);
         }
+    }
+
+    /** Two data lanes of five subblocks, and what the machine asks for. */
+    private static final class Pair implements StripeRead.Out {
+        final StripeRead machine = new StripeRead(new long[] {80, 80}, 16);
+        final List<String> decoded = new ArrayList<>();
+        final int[] fetched = new int[3];
+
+        Pair() {
+            machine.on(0, StripeRead.Kind.START, 0, 0, 0, this);
+        }
+
+        void arrive(int lane, int sub) {
+            machine.on(1, StripeRead.Kind.ARRIVED, lane, sub, 16, this);
+        }
+
+        void want(int lane, int sub) {
+            machine.on(1, StripeRead.Kind.WANTED, lane, sub, 0, this);
+        }
+
+        @Override
+        public void fetch(int lane, int sub) {
+            fetched[lane] = sub;
+        }
+
+        @Override
+        public void cancel(int lane) {}
+
+        @Override
+        public void decode(int sub, int lane) {
+            decoded.add(lane + ":" + sub);
+        }
+
+        @Override
+        public void ready(int sub) {}
+
+        @Override
+        public void lost(int lane) {}
+
+        @Override
+        public void sample(int lane, long bytes, long ns, boolean cancelled) {}
+    }
+
+    @Test
+    public void aLaneThatIsALittleLaterBringsItsBytes() {
+        Pair pair = new Pair();
+        for (int sub = 0; sub < 5; sub++) {
+            pair.arrive(2, sub);
+            pair.arrive(0, sub);
+            assertEquals("the later lane goes on in order", sub, pair.fetched[1]);
+            pair.arrive(1, sub);
+        }
+        assertTrue(pair.machine.isWhole());
+        assertEquals(new ArrayList<String>(), pair.decoded);
+    }
+
+    @Test
+    public void aLaneThatFallsBehindIsDecodedAndSkips() {
+        Pair pair = new Pair();
+        for (int sub = 0; sub < StripeRead.LAG; sub++) {
+            pair.arrive(2, sub);
+            pair.arrive(0, sub);
+        }
+        assertTrue("it is not yet behind: " + pair.decoded, pair.decoded.isEmpty());
+        pair.arrive(2, 3);
+        pair.arrive(0, 3);
+        assertEquals(Arrays.asList("1:0", "1:1", "1:2", "1:3"), pair.decoded);
+        pair.arrive(1, 0);
+        assertEquals("what is decoded is not fetched", 4, pair.fetched[1]);
+    }
+
+    @Test
+    public void whatAReaderWaitsForIsDecodedAtOnce() {
+        Pair before = new Pair();
+        before.want(1, 0);
+        before.arrive(0, 0);
+        before.arrive(2, 0);
+        assertEquals(Arrays.asList("1:0"), before.decoded);
+        Pair after = new Pair();
+        after.arrive(0, 0);
+        after.arrive(2, 0);
+        after.want(1, 0);
+        assertEquals(Arrays.asList("1:0"), after.decoded);
+    }
+
+    @Test
+    public void aLaneThatFailsIsDecodedAtOnce() {
+        Pair pair = new Pair();
+        pair.arrive(0, 0);
+        pair.arrive(2, 0);
+        pair.machine.on(1, StripeRead.Kind.FAILED, 1, 0, 0, pair);
+        pair.arrive(2, 1);
+        pair.arrive(0, 1);
+        assertEquals(Arrays.asList("1:0", "1:1"), pair.decoded);
+    }
+
+    @Test
+    public void aReadIsCoveredWhenNoLaneIsNeeded() {
+        Pair pair = new Pair();
+        for (int sub = 0; sub < 5; sub++) {
+            assertTrue(!pair.machine.isCovered());
+            pair.arrive(2, sub);
+            pair.arrive(0, sub);
+            if (sub < 4) {
+                pair.arrive(1, sub);
+            }
+        }
+        assertTrue(pair.machine.isCovered() && !pair.machine.isWhole());
     }
 }
