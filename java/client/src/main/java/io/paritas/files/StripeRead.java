@@ -24,6 +24,8 @@ public final class StripeRead {
         ARRIVED,
         /** The subblock that `decode` asked for is there. */
         DECODED,
+        /** It could not be decoded, and its parity is gone. */
+        NOT_DECODED,
         /** The cache does not have the parity of this subblock, or it is damaged. */
         ABSENT,
         /** The cache has no parity of this stripe. */
@@ -171,6 +173,15 @@ public final class StripeRead {
                 // Its data lane is of use again if it was slow only here.
                 onReady(nowNs, sub, out);
                 break;
+            case NOT_DECODED:
+                decoding.clear(sub);
+                parityHave.clear(sub);
+                parityAbsent.set(sub);
+                onLessRedundancy(nowNs, out);
+                for (int each = 0; each <= k; each++) {
+                    next(nowNs, each, out);
+                }
+                break;
             case ABSENT:
                 endRequest(nowNs, k, 0);
                 parityAbsent.set(sub);
@@ -196,6 +207,41 @@ public final class StripeRead {
             default:
                 throw new IllegalArgumentException(kind.toString());
         }
+        onQuiet(nowNs, out);
+    }
+
+    /**
+     * If nothing is under way, nothing will happen by itself. Then a live lane is asked for what it lacks. A dead one is asked
+     * once more, or lost, though the parity might stand for it: it is outside the parity lane's window, which moves no more.
+     */
+    private void onQuiet(long nowNs, Out out) {
+        if (!isQuiet()) {
+            return;
+        }
+        for (int lane = 0; lane < k; lane++) {
+            if (dead[lane]) {
+                decodeAll(lane, out);
+            } else {
+                next(nowNs, lane, out);
+            }
+        }
+        for (int lane = 0; lane < k && isQuiet(); lane++) {
+            if (dead[lane] && !lost[lane] && have[lane].nextClearBit(0) < subs) {
+                retryOrLose(nowNs, lane, out);
+            }
+        }
+    }
+
+    private boolean isQuiet() {
+        if (over || !decoding.isEmpty()) {
+            return false;
+        }
+        for (int lane = 0; lane <= k; lane++) {
+            if (fetching[lane] != IDLE) {
+                return false;
+            }
+        }
+        return true;
     }
 
     private void onArrived(long nowNs, int lane, int sub, long count, Out out) {
@@ -279,17 +325,20 @@ public final class StripeRead {
             return;
         }
         for (int lane = 0; lane < k; lane++) {
-            if (!dead[lane] || lost[lane] || !isNeeded(lane)) {
-                continue;
+            if (dead[lane] && !lost[lane] && isNeeded(lane)) {
+                retryOrLose(nowNs, lane, out);
             }
-            if (!retried[lane]) {
-                retried[lane] = true;
-                dead[lane] = false;
-                next(nowNs, lane, out);
-            } else {
-                lost[lane] = true;
-                out.lost(lane);
-            }
+        }
+    }
+
+    private void retryOrLose(long nowNs, int lane, Out out) {
+        if (!retried[lane]) {
+            retried[lane] = true;
+            dead[lane] = false;
+            next(nowNs, lane, out);
+        } else {
+            lost[lane] = true;
+            out.lost(lane);
         }
     }
 

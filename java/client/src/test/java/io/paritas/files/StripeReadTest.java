@@ -20,6 +20,7 @@ public class StripeReadTest {
         SLOW,
         STALLED,
         FAILS_ONCE,
+        FAILS_LATE,
         FAILS_ALWAYS
     }
 
@@ -56,6 +57,10 @@ public class StripeReadTest {
         final byte[][] got;
         final Health[] health;
         final int[] failures;
+        /** Subblocks before that one are there although the lane fails late. */
+        final int[] good;
+        /** One of so many can't be decoded. */
+        int undecodable = Integer.MAX_VALUE;
         ParityHealth parity = ParityHealth.FINE;
         final StripeRead machine;
         final PriorityQueue<Due> due =
@@ -91,6 +96,7 @@ public class StripeReadTest {
             health = new Health[k];
             Arrays.fill(health, Health.FINE);
             failures = new int[k];
+            good = new int[k];
             inFlight = new boolean[k + 1];
             cancelled = new boolean[k + 1];
             machine = new StripeRead(laneBytes, subBytes);
@@ -128,6 +134,9 @@ public class StripeReadTest {
                 case FAILS_ONCE:
                     at(delay, failures[lane]++ == 0 ? StripeRead.Kind.FAILED : StripeRead.Kind.ARRIVED, lane, sub);
                     return;
+                case FAILS_LATE:
+                    at(delay, sub < good[lane] ? StripeRead.Kind.ARRIVED : StripeRead.Kind.FAILED, lane, sub);
+                    return;
                 case FAILS_ALWAYS:
                     at(delay, StripeRead.Kind.FAILED, lane, sub);
                     return;
@@ -156,6 +165,10 @@ public class StripeReadTest {
             }
             assertTrue("the parity has arrived", machine.hasParity(sub));
             decodes++;
+            if (decodes % undecodable == 0) {
+                at(random.nextInt(5), StripeRead.Kind.NOT_DECODED, lane, sub);
+                return;
+            }
             System.arraycopy(sum, 0, got[lane], sub * subBytes, length(lane, sub));
             at(random.nextInt(5), StripeRead.Kind.DECODED, lane, sub);
         }
@@ -203,7 +216,7 @@ public class StripeReadTest {
         void step() {
             Due next = due.poll();
             now = next.ns;
-            if (next.kind != StripeRead.Kind.DECODED) {
+            if (next.kind != StripeRead.Kind.DECODED && next.kind != StripeRead.Kind.NOT_DECODED) {
                 inFlight[next.lane] = false;
                 if (cancelled[next.lane] && random.nextBoolean()) {
                     return;
@@ -354,6 +367,90 @@ public class StripeReadTest {
             }
             assertTrue("seed " + seed + ": " + world.arrivals + " of " + wanted, world.arrivals <= wanted);
         }
+    }
+
+    /** Whatever fails, early or late: a lane has all its bytes in the end, or its reader is told to ask the store. */
+    @Test
+    public void anyLanesMayFailAtAnyTimeAndNobodyWaitsForEver() {
+        Health[] all = {Health.FINE, Health.SLOW, Health.FAILS_ONCE, Health.FAILS_LATE, Health.FAILS_ALWAYS};
+        ParityHealth[] parity = {ParityHealth.FINE, ParityHealth.ABSENT, ParityHealth.HOLES};
+        for (long seed = 0; seed < 4 * SEEDS; seed++) {
+            World world = new World(seed);
+            world.parity = parity[world.random.nextInt(parity.length)];
+            world.undecodable = world.random.nextBoolean() ? 1 + world.random.nextInt(3) : Integer.MAX_VALUE;
+            for (int lane = 0; lane < world.k; lane++) {
+                world.health[lane] = all[world.random.nextInt(all.length)];
+                world.good[lane] = world.random.nextInt(world.machine.subs());
+            }
+            world.run();
+            for (int lane = 0; lane < world.k; lane++) {
+                for (int sub = 0; sub < world.machine.subs(); sub++) {
+                    String what = "seed " + seed + ", lane " + lane + ", subblock " + sub;
+                    assertTrue(what, world.machine.has(lane, sub) || world.machine.isLost(lane));
+                    int from = sub * world.subBytes;
+                    for (int i = from; world.machine.has(lane, sub) && i < from + world.length(lane, sub); i++) {
+                        assertEquals(what, world.truth[lane][i], world.got[lane][i]);
+                    }
+                }
+            }
+        }
+    }
+
+    /** A stripe's last lane is short and lost, so the parity's window stays at the beginning. Then the other one fails. */
+    @Test
+    public void aLaneThatFailsOutsideTheWindowOfTheParityIsLost() {
+        Trace trace = new Trace(8 * 16, 16);
+        trace.on(StripeRead.Kind.ARRIVED, 0, 0);
+        trace.on(StripeRead.Kind.ABSENT, 2, 0);
+        trace.on(StripeRead.Kind.FAILED, 1, 0);
+        trace.on(StripeRead.Kind.FAILED, 1, 0);
+        assertTrue(trace.machine.isLost(1));
+        for (int sub = 1; sub <= StripeRead.PARITY_LEAD; sub++) {
+            trace.on(StripeRead.Kind.ARRIVED, 0, sub);
+            if (sub < StripeRead.PARITY_LEAD) {
+                trace.on(StripeRead.Kind.ARRIVED, 2, sub);
+            }
+        }
+        trace.on(StripeRead.Kind.FAILED, 0, 5);
+        assertEquals("it is asked once more", 5, trace.fetched[0]);
+        trace.on(StripeRead.Kind.FAILED, 0, 5);
+        assertTrue("then its reader asks the store", trace.machine.isLost(0));
+    }
+
+    /** A machine of two lanes whose answers are written down in a test. */
+    private static final class Trace implements StripeRead.Out {
+        final StripeRead machine;
+        final int[] fetched = new int[3];
+
+        Trace(long... laneBytes) {
+            machine = new StripeRead(laneBytes, 16);
+            on(StripeRead.Kind.START, 0, 0);
+        }
+
+        void on(StripeRead.Kind kind, int lane, int sub) {
+            fetched[lane] = kind == StripeRead.Kind.FAILED ? -1 : fetched[lane];
+            machine.on(1, kind, lane, sub, 16, this);
+        }
+
+        @Override
+        public void fetch(int lane, int sub) {
+            fetched[lane] = sub;
+        }
+
+        @Override
+        public void cancel(int lane) {}
+
+        @Override
+        public void decode(int sub, int lane) {}
+
+        @Override
+        public void ready(int sub) {}
+
+        @Override
+        public void lost(int lane) {}
+
+        @Override
+        public void sample(int lane, long bytes, long ns, boolean cancelled) {}
     }
 
     /** Two data lanes of five subblocks, and what the machine asks for. */
