@@ -6,7 +6,7 @@ import threading
 
 from . import workload
 from .heartbeats import Heartbeats
-from .report import bars, verdict, write
+from .report import bars, percentile, verdict, write
 from .stage import SLOW_DIVISOR, until
 from .workload import World, off, plain, play, summarise, systems
 
@@ -14,13 +14,17 @@ MBIT = 200
 BLOCK_MIB = 4
 NODES = 12
 FILES = 100
-# With one straggler for all reads, those before them use links that are so much faster: they only fill the caches.
+# Reads that only fill the caches, while a node is slow, use links that are so much faster.
 HURRY = 4
 # Reads that are not timed and go before, so that popular files have copies in SR's cache.
 WARM_UPS = 200
 PASSES = 3
 # Percent that are within what seeds differ.
 NOISE = 3
+# Systems whose stewards are told the nodes' rates.
+INFORMED = ("paritas", "CSAC", "LRU", "ARC", "LFU", "DC2")
+# A verdict on a tail must stand if so many more of our reads had waited.
+MORE_WAIT = 2
 # The paper says only that it is the lowest.
 LOWEST = (NOISE, 100)
 
@@ -28,7 +32,7 @@ LOWEST = (NOISE, 100)
 class Experiment:
     """One point of a figure on real HDFS."""
 
-    def __init__(self, name, title, wanted, claims, nodes=NODES, blocks=None, size=100, moves_every=None, clients=1, fixed=False):
+    def __init__(self, name, title, wanted, claims, nodes=NODES, blocks=None, size=100, moves_every=None, clients=1, filled=False):
         self.name, self.title, self.wanted, self.claims = name, title, wanted, claims
         # The name of its tables. A simulation has taken that of `strategies`.
         self.tables = "pocache-strategies-hdfs" if name == "strategies" else f"pocache-{name}"
@@ -37,13 +41,13 @@ class Experiment:
         # Reads after which another node is slow.
         self.moves_every = moves_every
         self.clients = clients
-        # One node is slow for all seeds, as in the paper, and before them too.
-        self.fixed = fixed
+        # Before the reads of a seed the caches are filled while its node is slow, which may be another one for each seed.
+        self.filled = filled
         self.blocks = blocks or [workload.K] * FILES
 
     def straggler(self, seed):
         """The slow node of each read."""
-        draw = random.Random(1000 + (0 if self.fixed else seed))
+        draw = random.Random(1000 + seed)
         nodes = [draw.randrange(self.nodes) for _ in range(1000)]
         return lambda read: nodes[read // self.moves_every if self.moves_every else 0]
 
@@ -64,6 +68,8 @@ class Experiment:
         return found or {"lake": settings}
 
 
+# On 8 nodes half of the 100 files have a block on the slow node: more than a cache of 40 blocks holds, so that every kind of
+# cache has files that it must do without.
 EXPERIMENTS = {each.name: each for each in (
     Experiment("skewed", "POCache experiment 3: Zipf reads, one straggler, contiguous", ("vanilla", "hedged", "SR", "paritas"),
                [("p95 s", "vanilla", (83.3, 83.3))]),
@@ -78,10 +84,10 @@ EXPERIMENTS = {each.name: each for each in (
     Experiment("caches", "POCache experiment 12: caches of 40 blocks, one straggler",
                ("LRU", "ARC", "LFU", "CSAC+LRU", "CSAC+ARC", "CSAC+LFU"),
                [("p95 s", "LRU", (72.1, 75.8)), ("p95 s", "ARC", (84.2, 86.3)), ("p95 s", "LFU", (83.5, 85.7))],
-               nodes=10, size=40, fixed=True),
+               nodes=8, size=40, filled=True),
     Experiment("strategies", "POCache experiment 14: copies and parity, caches of 40 blocks, one straggler",
                ("SR", "DC1", "DC2", "OR", "paritas"), [("mean s", baseline, LOWEST) for baseline in ("SR", "DC1", "DC2", "OR")],
-               size=40, fixed=True),
+               nodes=8, size=40, filled=True),
     *(Experiment("clients" if count == 4 else f"clients-{count}",
                  f"POCache experiment 5: {count} clients at once, one straggler, contiguous", ("vanilla", "SR", "paritas"),
                  [("mean s", "vanilla", (41.1, 57.3)), ("p95 s", "vanilla", (32.6, 55.4))], clients=count)
@@ -114,13 +120,15 @@ def run(stage, experiment, seeds, reads, out, warm_ups=WARM_UPS):
     world = World(stage, experiment.blocks, BLOCK_MIB)
     played = systems(stage, reader, experiment.wanted, hedger)
     world.write(reader, sorted({system.layout for system in played}))
-    if experiment.fixed:
-        heartbeats = fill(stage, experiment, world, played, warm_ups)
+    heartbeats = None
+    if experiment.filled:
+        heartbeats = Heartbeats(stage, [system.mode for system in played if system.name.startswith(INFORMED)])
     else:
-        heartbeats = None
         warm(stage, experiment, world, played, warm_ups)
     rows = []
     for seed in seeds:
+        if heartbeats:
+            fill(stage, experiment, world, played, warm_ups, heartbeats, seed)
         if others:
             together(stage, world, played, [reader, *others], seed, reads, rows, experiment.straggler(seed)(0))
         else:
@@ -183,19 +191,17 @@ def warm(stage, experiment, world, played, warm_ups):
     stage.rates()
 
 
-def fill(stage, experiment, world, played, warm_ups):
-    """Reads that do not count, while the one straggler is slow: each system reads each file once, in an order that is drawn,
+def fill(stage, experiment, world, played, warm_ups, heartbeats, seed):
+    """Reads that do not count, while the seed's straggler is slow: each system reads each file once, in an order that is drawn,
     and then by Zipf's law. So the caches are those of a run that has lasted. Stewards of systems that look for stragglers are
     told the nodes' rates."""
-    slow = experiment.straggler(0)(0)
-    aware = [system.mode for system in played if system.name.startswith(("paritas", "CSAC", "LRU", "ARC", "LFU", "DC2"))]
-    heartbeats = Heartbeats(stage, aware)
+    slow = experiment.straggler(seed)(0)
     heartbeats.tell(stage.bits, [slow], SLOW_DIVISOR)
-    finders = [mode for mode in aware if mode not in ("LRU", "ARC", "LFU")]
-    for mode in finders:
-        until(lambda mode=mode: stage.status(mode)["stragglers"] == [stage.node(slow)], f"{mode} finds the straggler", 60)
+    for mode in heartbeats.mounts:
+        if mode not in ("LRU", "ARC", "LFU"):
+            until(lambda mode=mode: stage.status(mode)["stragglers"] == [stage.node(slow)], f"{mode} finds the straggler", 180)
     stage.rates([slow], hurry=HURRY)
-    draw = random.Random(0)
+    draw = random.Random(seed)
     order = draw.sample(range(len(world.blocks)), len(world.blocks))
     order += [world.next_file(draw) for _ in range(warm_ups)]
     for system in played:
@@ -205,17 +211,28 @@ def fill(stage, experiment, world, played, warm_ups):
             system.read(stage, number, quiet=False)
             system.reader.ok("settle", system.mode)
         print(f"{system.name} is ready", flush=True)
-    return heartbeats
+
+
+def shaken(rows, system, more=MORE_WAIT):
+    """The 95th percentile of a system's reads, if so many more had been as slow as the slowest."""
+    times = sorted(float(row["seconds"]) for row in rows if row["system"] == system)
+    return percentile(times[more:] + more * times[-1:], 95)
 
 
 def save(experiment, rows, out):
     summary = summarise(rows, experiment.wanted)
     claims = []
     for what, baseline, paper in experiment.claims:
-        percent = off(summary, ours(experiment, baseline), baseline, what)
+        mine = ours(experiment, baseline)
+        percent = off(summary, mine, baseline, what)
         said = verdict(percent, paper, NOISE)
+        if what == "p95 s" and said in ("beaten", "reproduced"):
+            # A tail that a few reads decide is no result.
+            less = 100 * (1 - shaken(rows, mine) / shaken(rows, baseline, 0))
+            if verdict(less, paper, NOISE) not in ("beaten", "reproduced"):
+                said = f"trend only: {less:.1f} % with {MORE_WAIT} more slow reads"
         text = f"{paper[0]} to {paper[1]} % off" if paper != LOWEST else "lowest latency"
-        claims.append({"what": what.removesuffix(" s"), "of": ours(experiment, baseline), "against": baseline,
+        claims.append({"what": what.removesuffix(" s"), "of": mine, "against": baseline,
                        "off %": f"{percent:.1f}", "paper": text, "verdict": said})
     for line in (*summary, *claims):
         print(line, flush=True)

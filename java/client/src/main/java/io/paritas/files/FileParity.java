@@ -214,13 +214,14 @@ public final class FileParity implements FilesClient.Pinned {
 
     private void writeNow(long stripe, int sub, StripeReader reader) {
         boolean done = false;
-        byte[] parity = client.pieces.take();
+        byte[] parity = null;
         try {
             synchronized (this) {
                 if (failed || revoked) {
                     return;
                 }
             }
+            parity = client.pieces.take();
             int length = reader.encode(sub, parity);
             byte[] header = ParityValue.header(file.version, parity, length);
             client.set(key(stripe, sub), header, parity, length, TTL_SECONDS);
@@ -229,7 +230,9 @@ public final class FileParity implements FilesClient.Pinned {
         } catch (IOException e) {
             // The cache refused it or is away: then the file has no parity this time.
         } finally {
-            client.pieces.give(parity);
+            if (parity != null) {
+                client.pieces.give(parity);
+            }
             reader.leave();
             wrote(done);
         }

@@ -182,11 +182,11 @@ public final class FilesClient {
 
     /** Gets a value in two pieces. Returns the payload's length, -1 if it is absent. */
     int get(String key, byte[] header, byte[] payload) throws IOException {
-        return cache.use(spread(key), connection -> connection.get(key, header, payload));
+        return cache.use(spread(key), payload.length, connection -> connection.get(key, header, payload));
     }
 
     void set(String key, byte[] header, byte[] payload, int length, int seconds) throws IOException {
-        cache.use(spread(key), connection -> {
+        cache.use(spread(key), length, connection -> {
             connection.set(key, header, payload, length, seconds);
             return null;
         });
@@ -201,7 +201,8 @@ public final class FilesClient {
         try {
             writers.execute(work);
             return true;
-        } catch (RejectedExecutionException e) {
+        } catch (RejectedExecutionException | OutOfMemoryError e) {
+            // The system may have no thread left, of which Java says that there is no memory.
             return false;
         }
     }

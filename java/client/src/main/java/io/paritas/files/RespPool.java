@@ -1,6 +1,7 @@
 package io.paritas.files;
 
 import java.io.IOException;
+import java.net.SocketTimeoutException;
 import java.util.ArrayDeque;
 import java.util.ArrayList;
 import java.util.Deque;
@@ -20,6 +21,7 @@ public final class RespPool {
     private static final Logger LOG = Logger.getLogger(RespPool.class.getName());
     private static final long PAUSE_NS = 2_000_000_000L;
     private static final int IDLE_MAX = 16;
+    private static final long MIB = 1 << 20;
 
     private final List<Address> addresses = new ArrayList<>();
     private final int timeoutMs;
@@ -68,8 +70,17 @@ public final class RespPool {
         return addresses.isEmpty();
     }
 
-    /** Uses a connection to the address that `spread` chooses, or to the next that is not known to be away. */
+    /** As the other, for a command and a reply that are short. */
     public <T> T use(int spread, Use<T> use) throws IOException {
+        return use(spread, 0, use);
+    }
+
+    /**
+     * Uses a connection to the address that `spread` chooses, or to the next that is not known to be away. The use ends after the
+     * timeout, and as much again for each MiB of `bytes`, whatever the other side does.
+     */
+    public <T> T use(int spread, long bytes, Use<T> use) throws IOException {
+        long deadlineMs = timeoutMs + timeoutMs * bytes / MIB;
         IOException last = new IOException("no address is configured, or none answered within the last two seconds");
         int count = addresses.size();
         int start = preferred() + spread;
@@ -80,12 +91,13 @@ public final class RespPool {
             }
             RespConnection connection = null;
             boolean kept = false;
-            try {
+            try (Deadline deadline = new Deadline(deadlineMs)) {
                 connection = take(address);
                 boolean reused = connection != null;
                 if (!reused) {
-                    connection = connect(address);
+                    connection = connect(address, deadline);
                 }
+                deadline.watch(connection);
                 T result;
                 try {
                     result = use.with(connection);
@@ -97,13 +109,14 @@ public final class RespPool {
                     kept = true;
                     throw e;
                 } catch (IOException e) {
-                    if (!reused) {
+                    if (!reused || deadline.hasPassed() || e instanceof SocketTimeoutException) {
                         throw e;
                     }
-                    // The server may have been restarted since. All commands here may be repeated.
+                    // The server may have been restarted since. Commands may be repeated, also those that it has done already: of
+                    // FILES.OPEN a pin is left, which ends after 30 s, of FILES.PREFETCH a file that nobody is told again.
                     connection.close();
                     forget(address);
-                    connection = connect(address);
+                    connection = connect(address, deadline);
                     result = use.with(connection);
                 }
                 kept = true;
@@ -136,10 +149,11 @@ public final class RespPool {
         throw last;
     }
 
-    private RespConnection connect(Address address) throws IOException {
+    private RespConnection connect(Address address, Deadline deadline) throws IOException {
         RespConnection connection = new RespConnection(address.host, address.port, timeoutMs);
         boolean isAccepted = false;
         try {
+            deadline.watch(connection);
             if (password.tell(connection, address.toString())) {
                 accepted(address);
             } else {

@@ -5,6 +5,11 @@ import java.util.BitSet;
 /**
  * Reads one stripe: all data lanes and the parity lane at once; of each substripe the first k arrivals win (POCache, §4.2).
  *
+ * <p>A substripe that lacks one data lane and has its parity is *covered*. It is decoded when its reader waits for it, when the
+ * lane has failed, or when the lane is {@link #LAG} subblocks behind. A lane that is only a little later than the others is
+ * left to bring its bytes: decoding in its place costs the cores more than it saves, and so does a lane that skips, which
+ * needs a new connection.
+ *
  * <p>Pure: time arrives with each event, and what is to be done leaves through {@link Out}. It holds no bytes. A lane has one
  * request at a time, always for its next subblock that nobody has yet. A lane that was overtaken thus skips ahead.
  *
@@ -19,12 +24,16 @@ public final class StripeRead {
         ARRIVED,
         /** The subblock that `decode` asked for is there. */
         DECODED,
+        /** It could not be decoded, and its parity is gone. */
+        NOT_DECODED,
         /** The cache does not have the parity of this subblock, or it is damaged. */
         ABSENT,
         /** The cache has no parity of this stripe. */
         ABSENT_ALL,
         /** The store failed this lane, after all that the store's own client does about failures. */
         FAILED,
+        /** The reader waits for this subblock of this data lane, and for no other. */
+        WANTED,
         /** The reader has gone. */
         STOP
     }
@@ -52,6 +61,9 @@ public final class StripeRead {
     /** Subblocks that the parity lane may be ahead of the first one that is not ready. Bounds its memory and waste. */
     public static final int PARITY_LEAD = 4;
 
+    /** A lane whose request is so many subblocks behind a substripe that lacks only it is not waited for. */
+    public static final int LAG = 3;
+
     private static final int IDLE = -1;
 
     private final int k;
@@ -69,6 +81,8 @@ public final class StripeRead {
     private final long[] startNs;
     private final long[] busyNs;
     private final long[] bytes;
+    private int wantedLane = IDLE;
+    private int wantedSub;
     private boolean over;
 
     /** `laneBytes` has the length of each data block of the stripe; `subBytes` is the length of a subblock. */
@@ -132,6 +146,16 @@ public final class StripeRead {
         return ready.cardinality() == subs;
     }
 
+    /** Whether all data is there or can be decoded at once: no byte more is needed of any lane. */
+    public boolean isCovered() {
+        for (int sub = ready.nextClearBit(0); sub < subs; sub = ready.nextClearBit(sub + 1)) {
+            if (!decoding.get(sub) && !isDecodable(sub)) {
+                return false;
+            }
+        }
+        return true;
+    }
+
     /** One event. `lane`, `sub` and `count` (bytes) mean what the kind says, and are ignored otherwise. */
     public void on(long nowNs, Kind kind, int lane, int sub, long count, Out out) {
         switch (kind) {
@@ -149,6 +173,15 @@ public final class StripeRead {
                 // Its data lane is of use again if it was slow only here.
                 onReady(nowNs, sub, out);
                 break;
+            case NOT_DECODED:
+                decoding.clear(sub);
+                parityHave.clear(sub);
+                parityAbsent.set(sub);
+                onLessRedundancy(nowNs, out);
+                for (int each = 0; each <= k; each++) {
+                    next(nowNs, each, out);
+                }
+                break;
             case ABSENT:
                 endRequest(nowNs, k, 0);
                 parityAbsent.set(sub);
@@ -163,12 +196,52 @@ public final class StripeRead {
             case FAILED:
                 onFailed(nowNs, lane, out);
                 break;
+            case WANTED:
+                wantedLane = lane;
+                wantedSub = sub;
+                settle(nowNs, sub, out);
+                break;
             case STOP:
                 end(nowNs, out);
                 break;
             default:
                 throw new IllegalArgumentException(kind.toString());
         }
+        onQuiet(nowNs, out);
+    }
+
+    /**
+     * If nothing is under way, nothing will happen by itself. Then a live lane is asked for what it lacks. A dead one is asked
+     * once more, or lost, though the parity might stand for it: it is outside the parity lane's window, which moves no more.
+     */
+    private void onQuiet(long nowNs, Out out) {
+        if (!isQuiet()) {
+            return;
+        }
+        for (int lane = 0; lane < k; lane++) {
+            if (dead[lane]) {
+                decodeAll(lane, out);
+            } else {
+                next(nowNs, lane, out);
+            }
+        }
+        for (int lane = 0; lane < k && isQuiet(); lane++) {
+            if (dead[lane] && !lost[lane] && have[lane].nextClearBit(0) < subs) {
+                retryOrLose(nowNs, lane, out);
+            }
+        }
+    }
+
+    private boolean isQuiet() {
+        if (over || !decoding.isEmpty()) {
+            return false;
+        }
+        for (int lane = 0; lane <= k; lane++) {
+            if (fetching[lane] != IDLE) {
+                return false;
+            }
+        }
+        return true;
     }
 
     private void onArrived(long nowNs, int lane, int sub, long count, Out out) {
@@ -187,18 +260,40 @@ public final class StripeRead {
         }
     }
 
-    /** Whether a subblock is whole now, or has become so but for one that the parity gives. */
+    /** Whether a subblock is whole now, or is to become so by the parity. */
     private void settle(long nowNs, int sub, Out out) {
-        if (ready.get(sub) || decoding.get(sub)) {
+        if (over || ready.get(sub) || decoding.get(sub)) {
             return;
         }
-        int missing = missing(sub);
-        if (missing == 0) {
+        if (missing(sub) == 0) {
             onReady(nowNs, sub, out);
-        } else if (missing == 1 && parityHave.get(sub)) {
-            decoding.set(sub);
-            out.decode(sub, missingLane(sub));
+        } else if (isDecodable(sub)) {
+            int lane = missingLane(sub);
+            boolean isBehind = dead[lane] || fetching[lane] == IDLE || sub - fetching[lane] >= LAG;
+            if (isBehind) {
+                decodeAll(lane, out);
+            } else if (lane == wantedLane && sub == wantedSub) {
+                decode(sub, lane, out);
+            }
         }
+    }
+
+    /** All that the parity can give instead of this lane. */
+    private void decodeAll(int lane, Out out) {
+        for (int sub = have[lane].nextClearBit(0); sub < subs; sub = have[lane].nextClearBit(sub + 1)) {
+            if (!decoding.get(sub) && isDecodable(sub)) {
+                decode(sub, lane, out);
+            }
+        }
+    }
+
+    private void decode(int sub, int lane, Out out) {
+        decoding.set(sub);
+        out.decode(sub, lane);
+    }
+
+    private boolean isDecodable(int sub) {
+        return parityHave.get(sub) && missing(sub) == 1;
     }
 
     private void onReady(long nowNs, int sub, Out out) {
@@ -219,6 +314,9 @@ public final class StripeRead {
         endRequest(nowNs, lane, 0);
         dead[lane] = true;
         onLessRedundancy(nowNs, out);
+        if (!over && dead[lane]) {
+            decodeAll(lane, out);
+        }
     }
 
     /** A dead lane is asked once more if the parity can't stand for it; then its data is lost to this read. */
@@ -227,17 +325,20 @@ public final class StripeRead {
             return;
         }
         for (int lane = 0; lane < k; lane++) {
-            if (!dead[lane] || lost[lane] || !isNeeded(lane)) {
-                continue;
+            if (dead[lane] && !lost[lane] && isNeeded(lane)) {
+                retryOrLose(nowNs, lane, out);
             }
-            if (!retried[lane]) {
-                retried[lane] = true;
-                dead[lane] = false;
-                next(nowNs, lane, out);
-            } else {
-                lost[lane] = true;
-                out.lost(lane);
-            }
+        }
+    }
+
+    private void retryOrLose(long nowNs, int lane, Out out) {
+        if (!retried[lane]) {
+            retried[lane] = true;
+            dead[lane] = false;
+            next(nowNs, lane, out);
+        } else {
+            lost[lane] = true;
+            out.lost(lane);
         }
     }
 

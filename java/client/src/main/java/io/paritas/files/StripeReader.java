@@ -20,7 +20,7 @@ public final class StripeReader implements StripeRead.Out {
         /** Reads all these bytes of the block, or fails. */
         void read(long offset, byte[] into, int length) throws IOException;
 
-        /** The node that served the last read; null if none did. */
+        /** The node that serves reads, or will be asked first; null if it is not known. */
         String node();
 
         /** Whether an interrupt ends a read and harms nobody else. */
@@ -65,6 +65,9 @@ public final class StripeReader implements StripeRead.Out {
     private final boolean[] cancelled;
     private final Thread[] reading;
     private final String[] nodes;
+    /** Lanes whose thread waits for a request, and readers that wait for a lane: others need not be woken. */
+    private final boolean[] idle;
+    private final int[] waiting;
     private final Deque<Runnable> later = new ArrayDeque<>();
     private final long reservedBytes;
     private int users;
@@ -84,6 +87,8 @@ public final class StripeReader implements StripeRead.Out {
         cancelled = new boolean[k + 1];
         reading = new Thread[k + 1];
         nodes = new String[k + 1];
+        idle = new boolean[k + 1];
+        waiting = new int[k];
         reservedBytes = bytesNeeded(laneBytes, subBytes);
         users = 1;
     }
@@ -108,7 +113,8 @@ public final class StripeReader implements StripeRead.Out {
                 }
                 threads.execute(() -> run(lane));
             }
-        } catch (RejectedExecutionException e) {
+        } catch (RejectedExecutionException | OutOfMemoryError e) {
+            // The system may have no thread left, of which Java says that there is no memory.
             leave();
             return false;
         }
@@ -124,16 +130,23 @@ public final class StripeReader implements StripeRead.Out {
         int sub = (int) (offset / subBytes);
         int from = (int) (offset % subBytes);
         byte[] piece;
+        if (!isThere(lane, offset)) {
+            // If the parity can stand for a lane that is late, this thread decodes.
+            on(StripeRead.Kind.WANTED, lane, sub, 0);
+        }
         synchronized (this) {
             while (data[lane][sub] == null) {
                 if (machine.isLost(lane) || machine.isOver()) {
                     return LOST;
                 }
+                waiting[lane]++;
                 try {
                     wait();
                 } catch (InterruptedException e) {
                     Thread.currentThread().interrupt();
                     throw new InterruptedIOException("interrupted while it waited for a stripe");
+                } finally {
+                    waiting[lane]--;
                 }
             }
             piece = data[lane][sub];
@@ -150,6 +163,11 @@ public final class StripeReader implements StripeRead.Out {
 
     public synchronized boolean isWhole() {
         return machine.isWhole();
+    }
+
+    /** Whether no more bytes are needed of any lane. */
+    public synchronized boolean isCovered() {
+        return machine.isCovered();
     }
 
     public int subs() {
@@ -238,7 +256,10 @@ public final class StripeReader implements StripeRead.Out {
         workOff();
     }
 
-    /** What the machine has asked for that must not hold the lock. */
+    /**
+     * What the machine has asked for that must not hold the lock. Its failures must not end the lane whose thread does it: the
+     * machine would wait for that lane.
+     */
     private void workOff() {
         while (true) {
             Runnable work;
@@ -248,7 +269,12 @@ public final class StripeReader implements StripeRead.Out {
             if (work == null) {
                 return;
             }
-            work.run();
+            try {
+                work.run();
+            } catch (Throwable e) {
+                // Then the subblock has no parity, or the steward no sample.
+                continue;
+            }
         }
     }
 
@@ -257,7 +283,9 @@ public final class StripeReader implements StripeRead.Out {
     @Override
     public void fetch(int lane, int sub) {
         asked[lane] = sub;
-        notifyAll();
+        if (idle[lane]) {
+            notifyAll();
+        }
     }
 
     @Override
@@ -274,15 +302,22 @@ public final class StripeReader implements StripeRead.Out {
     public void decode(int sub, int lane) {
         users++;
         later.addLast(() -> {
-            decodeNow(sub, lane);
-            leave();
+            try {
+                decodeNow(sub, lane);
+            } finally {
+                leave();
+            }
         });
     }
 
     @Override
     public void ready(int sub) {
+        if (parity[sub] != null) {
+            // All lanes were in time.
+            pieces.give(parity[sub]);
+            parity[sub] = null;
+        }
         later.addLast(() -> source.onReady(sub));
-        notifyAll();
     }
 
     @Override
@@ -300,34 +335,59 @@ public final class StripeReader implements StripeRead.Out {
 
     private void decodeNow(int sub, int lane) {
         byte[] sum;
-        byte[][] others = new byte[k][];
+        boolean isThere;
         synchronized (this) {
             sum = parity[sub];
             parity[sub] = null;
-            for (int other = 0; other < k; other++) {
-                others[other] = other == lane ? null : data[other][sub];
-            }
+            // It may have arrived since.
+            isThere = data[lane][sub] != null;
         }
-        int length = length(lane, sub);
-        for (int other = 0; other < k; other++) {
-            if (others[other] != null) {
-                // Bytes beyond the lane's end are not wanted.
-                ParityValue.xor(sum, others[other], Math.min(length, length(other, sub)));
+        boolean isDone = isThere;
+        try {
+            if (!isThere) {
+                sum(lane, sub, sum);
+                isDone = true;
             }
+        } catch (Throwable e) {
+            // The machine asks the lane again, or the reader the store.
+            isDone = false;
         }
-        source.onDecoded(length);
         // At once, as with `arrived`.
         synchronized (this) {
-            if (data[lane][sub] == null) {
+            if (isDone && data[lane][sub] == null) {
                 data[lane][sub] = sum;
                 sum = null;
+                wake(lane);
             }
-            machine.on(System.nanoTime(), StripeRead.Kind.DECODED, lane, sub, 0, this);
+            StripeRead.Kind kind = isDone ? StripeRead.Kind.DECODED : StripeRead.Kind.NOT_DECODED;
+            machine.on(System.nanoTime(), kind, lane, sub, 0, this);
         }
         if (sum != null) {
             pieces.give(sum);
         }
         workOff();
+    }
+
+    /** Readers of this lane look again. The lock is held. */
+    private void wake(int lane) {
+        if (waiting[lane] > 0) {
+            notifyAll();
+        }
+    }
+
+    private void sum(int lane, int sub, byte[] sum) {
+        int length = length(lane, sub);
+        for (int other = 0; other < k; other++) {
+            byte[] piece;
+            synchronized (this) {
+                piece = other == lane ? null : data[other][sub];
+            }
+            if (piece != null) {
+                // Bytes beyond the lane's end are not wanted.
+                ParityValue.xor(sum, piece, Math.min(length, length(other, sub)));
+            }
+        }
+        source.onDecoded(length);
     }
 
     // Lanes.
@@ -350,19 +410,21 @@ public final class StripeReader implements StripeRead.Out {
         Lane from = null;
         try {
             for (int sub = await(lane); sub != NOTHING; sub = await(lane)) {
-                byte[] piece = pieces.take();
+                byte[] piece = null;
                 int length = length(lane, sub);
                 boolean done = false;
                 try {
+                    piece = pieces.take();
                     if (from == null) {
                         from = source.open(lane);
                     }
-                    if (enterRead(lane, from.isInterruptible())) {
+                    if (enterRead(lane, from)) {
                         from.read((long) sub * subBytes, piece, length);
                         done = true;
                     }
-                } catch (IOException | RuntimeException e) {
-                    // The lane is lost, for which the machine has an answer.
+                } catch (Throwable e) {
+                    // The lane is lost, for which the machine has an answer. An Error is no other case: without an answer the
+                    // reader would wait for this lane.
                     close(from);
                     from = null;
                 } finally {
@@ -371,7 +433,7 @@ public final class StripeReader implements StripeRead.Out {
                 if (done) {
                     arrived(lane, sub, piece, length);
                 } else {
-                    pieces.give(piece);
+                    giveBack(piece);
                     fail(lane);
                 }
             }
@@ -383,23 +445,34 @@ public final class StripeReader implements StripeRead.Out {
     private void runParity() {
         boolean known = false;
         for (int sub = await(k); sub != NOTHING; sub = await(k)) {
-            if (!known) {
-                known = true;
-                if (!source.hasParity()) {
-                    ended(k);
-                    on(StripeRead.Kind.ABSENT_ALL, k, sub, 0);
-                    continue;
-                }
-            }
-            byte[] piece = pieces.take();
+            byte[] piece = null;
             int length = parityLength(sub);
-            if (source.parity(sub, piece, length)) {
+            StripeRead.Kind answer = StripeRead.Kind.ABSENT;
+            try {
+                if (!known && !source.hasParity()) {
+                    answer = StripeRead.Kind.ABSENT_ALL;
+                } else {
+                    known = true;
+                    piece = pieces.take();
+                    answer = source.parity(sub, piece, length) ? StripeRead.Kind.ARRIVED : StripeRead.Kind.ABSENT;
+                }
+            } catch (Throwable e) {
+                // An Error too: dead lanes wait for this one's answer.
+                answer = known ? StripeRead.Kind.ABSENT : StripeRead.Kind.ABSENT_ALL;
+            }
+            if (answer == StripeRead.Kind.ARRIVED) {
                 arrived(k, sub, piece, length);
             } else {
-                pieces.give(piece);
+                giveBack(piece);
                 ended(k);
-                on(StripeRead.Kind.ABSENT, k, sub, 0);
+                on(answer, k, sub, 0);
             }
+        }
+    }
+
+    private void giveBack(byte[] piece) {
+        if (piece != null) {
+            pieces.give(piece);
         }
     }
 
@@ -418,7 +491,9 @@ public final class StripeReader implements StripeRead.Out {
             }
             asked[lane] = NOTHING;
             machine.on(System.nanoTime(), StripeRead.Kind.ARRIVED, lane, sub, length, this);
-            notifyAll();
+            if (lane < k) {
+                wake(lane);
+            }
         }
         if (spare != null) {
             pieces.give(spare);
@@ -437,21 +512,26 @@ public final class StripeReader implements StripeRead.Out {
 
     private synchronized int await(int lane) {
         while (asked[lane] == NOTHING && !cancelled[lane]) {
+            idle[lane] = true;
             try {
                 wait();
             } catch (InterruptedException e) {
                 // Only `cancel` interrupts, and it has left its mark.
                 continue;
+            } finally {
+                idle[lane] = false;
             }
         }
         return cancelled[lane] ? NOTHING : asked[lane];
     }
 
-    private synchronized boolean enterRead(int lane, boolean interruptible) {
+    private synchronized boolean enterRead(int lane, Lane from) {
+        // Before the read: a node that stands still ends none, and is the one to tell of.
+        name(lane, from);
         if (cancelled[lane]) {
             return false;
         }
-        if (interruptible) {
+        if (from.isInterruptible()) {
             reading[lane] = Thread.currentThread();
         }
         return true;
@@ -459,8 +539,13 @@ public final class StripeReader implements StripeRead.Out {
 
     private synchronized void leaveRead(int lane, Lane from) {
         reading[lane] = null;
-        if (from != null && from.node() != null) {
-            nodes[lane] = from.node();
+        name(lane, from);
+    }
+
+    private void name(int lane, Lane from) {
+        String node = from == null ? null : from.node();
+        if (node != null) {
+            nodes[lane] = node;
         }
     }
 
@@ -468,7 +553,7 @@ public final class StripeReader implements StripeRead.Out {
         if (lane != null) {
             try {
                 lane.close();
-            } catch (IOException | RuntimeException e) {
+            } catch (Throwable e) {
                 // It was read from only.
             }
         }

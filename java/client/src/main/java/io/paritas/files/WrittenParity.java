@@ -61,6 +61,8 @@ public final class WrittenParity implements FilesClient.Pinned, ParityWrite.Out 
     private boolean ended;
     private boolean isFinishing;
     private boolean isOver;
+    /** The file ended before the steward was asked. */
+    private boolean isShort;
     private boolean mustAnswer;
     private Identity identity;
 
@@ -101,7 +103,13 @@ public final class WrittenParity implements FilesClient.Pinned, ParityWrite.Out 
     /** The file is closed. Waits for nothing. */
     public void end(Identity closed) {
         synchronized (adding) {
-            if (!hasFailed() && isAsked) {
+            if (!isAsked) {
+                // Sums may be complete all the same, and wait for an answer that never comes.
+                synchronized (this) {
+                    isShort = !failed;
+                }
+                giveUp();
+            } else if (!hasFailed()) {
                 machine.end(this);
             }
             giveSums();
@@ -251,7 +259,13 @@ public final class WrittenParity implements FilesClient.Pinned, ParityWrite.Out 
             granted = client.steward.room(id, (lengthMax + stripeBytes - 1) / stripeBytes, k, blockBytes);
         } catch (IOException e) {
             // It is away, old, or of another cluster: then the first reader makes the parity.
+        } finally {
+            // After an Error too: the sums that wait are memory of all reads.
+            answered(granted);
         }
+    }
+
+    private void answered(StewardClient.Grant granted) {
         boolean isUsable = granted != null && granted.pin != 0 && granted.subBytes == client.settings.subBytes;
         if (granted != null && granted.pin != 0) {
             client.pin(granted.pin, this);
@@ -288,9 +302,10 @@ public final class WrittenParity implements FilesClient.Pinned, ParityWrite.Out 
             }
         } catch (IOException e) {
             // The cache refused it or is away.
+        } finally {
+            sent(sum, done);
+            finish();
         }
-        sent(sum, done);
-        finish();
     }
 
     private void sent(Sum sum, boolean done) {
@@ -348,7 +363,7 @@ public final class WrittenParity implements FilesClient.Pinned, ParityWrite.Out 
 
     /** Not a short file, which no parity was to be made of. */
     private synchronized boolean isWorthCounting() {
-        return grant != null || failed;
+        return grant != null || failed && !isShort;
     }
 
     private boolean commit() {

@@ -78,7 +78,7 @@ final class HdfsLane implements StripeReader.Lane {
     @Override
     public String node() {
         DatanodeInfo node = stream.getCurrentDatanode();
-        return node == null ? null : node.getXferAddr();
+        return node == null ? map.file.nodes.get(block) : node.getXferAddr();
     }
 
     /** An interrupt would close the file that other readers of this JVM share with a local, short-circuit read. */

@@ -60,7 +60,7 @@ final class InternalBlockLane implements StripeReader.Lane {
 
     @Override
     public String node() {
-        return reader == null ? null : node.getXferAddr();
+        return node.getXferAddr();
     }
 
     @Override

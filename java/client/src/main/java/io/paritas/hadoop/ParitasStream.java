@@ -403,12 +403,12 @@ final class ParitasStream extends FSInputStream
         }
     }
 
-    /** Begins the next stripe as soon as this one is whole, if the reader is known to go on. */
+    /** Begins the next stripe as soon as this one needs no more bytes, if the reader is known to go on. */
     private void readAhead() {
         long next = current.index + 1;
         long stripeBytes = map.stripeBytes();
         boolean goesOn = settings.isWholeFile || position - runStart >= 2 * stripeBytes;
-        if (ahead == null && triedAhead != next && goesOn && current.endOffset() < length && current.reader.isWhole()) {
+        if (ahead == null && triedAhead != next && goesOn && current.endOffset() < length && current.reader.isCovered()) {
             triedAhead = next;
             ahead = HdfsStripe.start(dfs, conf, client, map, parity, next);
         }

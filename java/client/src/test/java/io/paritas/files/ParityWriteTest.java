@@ -94,4 +94,24 @@ public class ParityWriteTest {
             assertEquals(wanted.size(), machine.subblocks());
         }
     }
+
+    /** Short and long ones, where the sum goes by tiles. */
+    @Test
+    public void sumsAreThoseOfSingleBytes() {
+        Random random = new Random(5);
+        for (int length : new int[] {0, 1, 4095, 8191, 8192, 8193, 12_288, 20_000}) {
+            int at = random.nextInt(50);
+            int first = random.nextInt(50);
+            byte[] into = new byte[at + length + 20];
+            byte[] from = new byte[first + length];
+            random.nextBytes(into);
+            random.nextBytes(from);
+            byte[] wanted = into.clone();
+            for (int i = 0; i < length; i++) {
+                wanted[at + i] ^= from[first + i];
+            }
+            ParityValue.xor(into, at, from, first, length);
+            assertArrayEquals("length " + length, wanted, into);
+        }
+    }
 }

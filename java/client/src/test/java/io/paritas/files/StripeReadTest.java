@@ -20,6 +20,7 @@ public class StripeReadTest {
         SLOW,
         STALLED,
         FAILS_ONCE,
+        FAILS_LATE,
         FAILS_ALWAYS
     }
 
@@ -56,6 +57,10 @@ public class StripeReadTest {
         final byte[][] got;
         final Health[] health;
         final int[] failures;
+        /** Subblocks before that one are there although the lane fails late. */
+        final int[] good;
+        /** One of so many can't be decoded. */
+        int undecodable = Integer.MAX_VALUE;
         ParityHealth parity = ParityHealth.FINE;
         final StripeRead machine;
         final PriorityQueue<Due> due =
@@ -67,9 +72,14 @@ public class StripeReadTest {
         long now;
         long order;
         int arrivals;
+        int decodes;
+        /** A reader takes one subblock after the other, block by block or cell by cell. */
+        final boolean isStriped;
+        int place;
 
         World(long seed) {
             random = new Random(seed);
+            isStriped = seed % 2 == 1;
             k = 1 + random.nextInt(6);
             laneBytes = new long[k];
             int most = 1 + random.nextInt(200);
@@ -86,6 +96,7 @@ public class StripeReadTest {
             health = new Health[k];
             Arrays.fill(health, Health.FINE);
             failures = new int[k];
+            good = new int[k];
             inFlight = new boolean[k + 1];
             cancelled = new boolean[k + 1];
             machine = new StripeRead(laneBytes, subBytes);
@@ -123,6 +134,9 @@ public class StripeReadTest {
                 case FAILS_ONCE:
                     at(delay, failures[lane]++ == 0 ? StripeRead.Kind.FAILED : StripeRead.Kind.ARRIVED, lane, sub);
                     return;
+                case FAILS_LATE:
+                    at(delay, sub < good[lane] ? StripeRead.Kind.ARRIVED : StripeRead.Kind.FAILED, lane, sub);
+                    return;
                 case FAILS_ALWAYS:
                     at(delay, StripeRead.Kind.FAILED, lane, sub);
                     return;
@@ -150,6 +164,11 @@ public class StripeReadTest {
                 }
             }
             assertTrue("the parity has arrived", machine.hasParity(sub));
+            decodes++;
+            if (decodes % undecodable == 0) {
+                at(random.nextInt(5), StripeRead.Kind.NOT_DECODED, lane, sub);
+                return;
+            }
             System.arraycopy(sum, 0, got[lane], sub * subBytes, length(lane, sub));
             at(random.nextInt(5), StripeRead.Kind.DECODED, lane, sub);
         }
@@ -169,9 +188,26 @@ public class StripeReadTest {
             assertTrue("no lane is faster than its requests", bytes >= 0 && ns > 0);
         }
 
+        /** The reader takes what is there, and says what it waits for. */
+        void read() {
+            for (; place < k * machine.subs(); place++) {
+                int lane = isStriped ? place % k : place / machine.subs();
+                int sub = isStriped ? place / k : place % machine.subs();
+                if (!machine.has(lane, sub) && !machine.isLost(lane)) {
+                    machine.on(now, StripeRead.Kind.WANTED, lane, sub, 0, this);
+                    return;
+                }
+            }
+        }
+
+        void start() {
+            machine.on(now, StripeRead.Kind.START, 0, 0, 0, this);
+            read();
+        }
+
         /** Runs until nothing is due. */
         void run() {
-            machine.on(now, StripeRead.Kind.START, 0, 0, 0, this);
+            start();
             while (!due.isEmpty()) {
                 step();
             }
@@ -180,7 +216,7 @@ public class StripeReadTest {
         void step() {
             Due next = due.poll();
             now = next.ns;
-            if (next.kind != StripeRead.Kind.DECODED) {
+            if (next.kind != StripeRead.Kind.DECODED && next.kind != StripeRead.Kind.NOT_DECODED) {
                 inFlight[next.lane] = false;
                 if (cancelled[next.lane] && random.nextBoolean()) {
                     return;
@@ -193,6 +229,7 @@ public class StripeReadTest {
             }
             long count = next.lane < k ? length(next.lane, next.sub) : subBytes;
             machine.on(now, next.kind, next.lane, next.sub, count, this);
+            read();
         }
 
         void assertWhole(long seed) {
@@ -278,7 +315,7 @@ public class StripeReadTest {
     public void aReaderThatGoesCancelsEverything() {
         for (long seed = 0; seed < SEEDS; seed++) {
             World world = new World(seed);
-            world.machine.on(0, StripeRead.Kind.START, 0, 0, 0, world);
+            world.start();
             for (int steps = world.random.nextInt(20); steps > 0 && !world.due.isEmpty(); steps--) {
                 world.step();
             }
@@ -311,7 +348,7 @@ public class StripeReadTest {
     private static long overAt(long seed) {
         World slow = new World(seed);
         slow.health[slow.k - 1] = Health.SLOW;
-        slow.machine.on(0, StripeRead.Kind.START, 0, 0, 0, slow);
+        slow.start();
         while (!slow.machine.isOver()) {
             slow.step();
         }
@@ -330,5 +367,197 @@ public class StripeReadTest {
             }
             assertTrue("seed " + seed + ": " + world.arrivals + " of " + wanted, world.arrivals <= wanted);
         }
+    }
+
+    /** Whatever fails, early or late: a lane has all its bytes in the end, or its reader is told to ask the store. */
+    @Test
+    public void anyLanesMayFailAtAnyTimeAndNobodyWaitsForEver() {
+        Health[] all = {Health.FINE, Health.SLOW, Health.FAILS_ONCE, Health.FAILS_LATE, Health.FAILS_ALWAYS};
+        ParityHealth[] parity = {ParityHealth.FINE, ParityHealth.ABSENT, ParityHealth.HOLES};
+        for (long seed = 0; seed < 4 * SEEDS; seed++) {
+            World world = new World(seed);
+            world.parity = parity[world.random.nextInt(parity.length)];
+            world.undecodable = world.random.nextBoolean() ? 1 + world.random.nextInt(3) : Integer.MAX_VALUE;
+            for (int lane = 0; lane < world.k; lane++) {
+                world.health[lane] = all[world.random.nextInt(all.length)];
+                world.good[lane] = world.random.nextInt(world.machine.subs());
+            }
+            world.run();
+            for (int lane = 0; lane < world.k; lane++) {
+                for (int sub = 0; sub < world.machine.subs(); sub++) {
+                    String what = "seed " + seed + ", lane " + lane + ", subblock " + sub;
+                    assertTrue(what, world.machine.has(lane, sub) || world.machine.isLost(lane));
+                    int from = sub * world.subBytes;
+                    for (int i = from; world.machine.has(lane, sub) && i < from + world.length(lane, sub); i++) {
+                        assertEquals(what, world.truth[lane][i], world.got[lane][i]);
+                    }
+                }
+            }
+        }
+    }
+
+    /** A stripe's last lane is short and lost, so the parity's window stays at the beginning. Then the other one fails. */
+    @Test
+    public void aLaneThatFailsOutsideTheWindowOfTheParityIsLost() {
+        Trace trace = new Trace(8 * 16, 16);
+        trace.on(StripeRead.Kind.ARRIVED, 0, 0);
+        trace.on(StripeRead.Kind.ABSENT, 2, 0);
+        trace.on(StripeRead.Kind.FAILED, 1, 0);
+        trace.on(StripeRead.Kind.FAILED, 1, 0);
+        assertTrue(trace.machine.isLost(1));
+        for (int sub = 1; sub <= StripeRead.PARITY_LEAD; sub++) {
+            trace.on(StripeRead.Kind.ARRIVED, 0, sub);
+            if (sub < StripeRead.PARITY_LEAD) {
+                trace.on(StripeRead.Kind.ARRIVED, 2, sub);
+            }
+        }
+        trace.on(StripeRead.Kind.FAILED, 0, 5);
+        assertEquals("it is asked once more", 5, trace.fetched[0]);
+        trace.on(StripeRead.Kind.FAILED, 0, 5);
+        assertTrue("then its reader asks the store", trace.machine.isLost(0));
+    }
+
+    /** A machine of two lanes whose answers are written down in a test. */
+    private static final class Trace implements StripeRead.Out {
+        final StripeRead machine;
+        final int[] fetched = new int[3];
+
+        Trace(long... laneBytes) {
+            machine = new StripeRead(laneBytes, 16);
+            on(StripeRead.Kind.START, 0, 0);
+        }
+
+        void on(StripeRead.Kind kind, int lane, int sub) {
+            fetched[lane] = kind == StripeRead.Kind.FAILED ? -1 : fetched[lane];
+            machine.on(1, kind, lane, sub, 16, this);
+        }
+
+        @Override
+        public void fetch(int lane, int sub) {
+            fetched[lane] = sub;
+        }
+
+        @Override
+        public void cancel(int lane) {}
+
+        @Override
+        public void decode(int sub, int lane) {}
+
+        @Override
+        public void ready(int sub) {}
+
+        @Override
+        public void lost(int lane) {}
+
+        @Override
+        public void sample(int lane, long bytes, long ns, boolean cancelled) {}
+    }
+
+    /** Two data lanes of five subblocks, and what the machine asks for. */
+    private static final class Pair implements StripeRead.Out {
+        final StripeRead machine = new StripeRead(new long[] {80, 80}, 16);
+        final List<String> decoded = new ArrayList<>();
+        final int[] fetched = new int[3];
+
+        Pair() {
+            machine.on(0, StripeRead.Kind.START, 0, 0, 0, this);
+        }
+
+        void arrive(int lane, int sub) {
+            machine.on(1, StripeRead.Kind.ARRIVED, lane, sub, 16, this);
+        }
+
+        void want(int lane, int sub) {
+            machine.on(1, StripeRead.Kind.WANTED, lane, sub, 0, this);
+        }
+
+        @Override
+        public void fetch(int lane, int sub) {
+            fetched[lane] = sub;
+        }
+
+        @Override
+        public void cancel(int lane) {}
+
+        @Override
+        public void decode(int sub, int lane) {
+            decoded.add(lane + ":" + sub);
+        }
+
+        @Override
+        public void ready(int sub) {}
+
+        @Override
+        public void lost(int lane) {}
+
+        @Override
+        public void sample(int lane, long bytes, long ns, boolean cancelled) {}
+    }
+
+    @Test
+    public void aLaneThatIsALittleLaterBringsItsBytes() {
+        Pair pair = new Pair();
+        for (int sub = 0; sub < 5; sub++) {
+            pair.arrive(2, sub);
+            pair.arrive(0, sub);
+            assertEquals("the later lane goes on in order", sub, pair.fetched[1]);
+            pair.arrive(1, sub);
+        }
+        assertTrue(pair.machine.isWhole());
+        assertEquals(new ArrayList<String>(), pair.decoded);
+    }
+
+    @Test
+    public void aLaneThatFallsBehindIsDecodedAndSkips() {
+        Pair pair = new Pair();
+        for (int sub = 0; sub < StripeRead.LAG; sub++) {
+            pair.arrive(2, sub);
+            pair.arrive(0, sub);
+        }
+        assertTrue("it is not yet behind: " + pair.decoded, pair.decoded.isEmpty());
+        pair.arrive(2, 3);
+        pair.arrive(0, 3);
+        assertEquals(Arrays.asList("1:0", "1:1", "1:2", "1:3"), pair.decoded);
+        pair.arrive(1, 0);
+        assertEquals("what is decoded is not fetched", 4, pair.fetched[1]);
+    }
+
+    @Test
+    public void whatAReaderWaitsForIsDecodedAtOnce() {
+        Pair before = new Pair();
+        before.want(1, 0);
+        before.arrive(0, 0);
+        before.arrive(2, 0);
+        assertEquals(Arrays.asList("1:0"), before.decoded);
+        Pair after = new Pair();
+        after.arrive(0, 0);
+        after.arrive(2, 0);
+        after.want(1, 0);
+        assertEquals(Arrays.asList("1:0"), after.decoded);
+    }
+
+    @Test
+    public void aLaneThatFailsIsDecodedAtOnce() {
+        Pair pair = new Pair();
+        pair.arrive(0, 0);
+        pair.arrive(2, 0);
+        pair.machine.on(1, StripeRead.Kind.FAILED, 1, 0, 0, pair);
+        pair.arrive(2, 1);
+        pair.arrive(0, 1);
+        assertEquals(Arrays.asList("1:0", "1:1"), pair.decoded);
+    }
+
+    @Test
+    public void aReadIsCoveredWhenNoLaneIsNeeded() {
+        Pair pair = new Pair();
+        for (int sub = 0; sub < 5; sub++) {
+            assertTrue(!pair.machine.isCovered());
+            pair.arrive(2, sub);
+            pair.arrive(0, sub);
+            if (sub < 4) {
+                pair.arrive(1, sub);
+            }
+        }
+        assertTrue(pair.machine.isCovered() && !pair.machine.isWhole());
     }
 }

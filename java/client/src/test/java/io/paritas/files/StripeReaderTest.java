@@ -32,6 +32,11 @@ public class StripeReaderTest {
         final long[] lengths;
         int stalled = -1;
         int failing = -1;
+        /** Its reads end with an Error, as they do when the JVM has no memory. */
+        int broken = -1;
+        boolean isParityBroken;
+        boolean isReadyBroken;
+        final java.util.Set<String> cancelledNodes = java.util.Collections.synchronizedSet(new java.util.HashSet<>());
         boolean hasParity = true;
         boolean damaged;
         final AtomicInteger ready = new AtomicInteger();
@@ -60,6 +65,9 @@ public class StripeReaderTest {
             return new StripeReader.Lane() {
                 @Override
                 public void read(long offset, byte[] into, int length) throws IOException {
+                    if (lane == broken) {
+                        throw new OutOfMemoryError("Direct buffer memory");
+                    }
                     if (lane == stalled) {
                         stalledReads.incrementAndGet();
                         try {
@@ -89,6 +97,9 @@ public class StripeReaderTest {
 
         @Override
         public boolean hasParity() {
+            if (isParityBroken) {
+                throw new OutOfMemoryError("Java heap space");
+            }
             return hasParity;
         }
 
@@ -109,10 +120,17 @@ public class StripeReaderTest {
         @Override
         public void onReady(int sub) {
             ready.incrementAndGet();
+            if (isReadyBroken) {
+                throw new OutOfMemoryError("unable to create native thread");
+            }
         }
 
         @Override
-        public void onSample(String node, long bytes, long ns, boolean cancelled) {}
+        public void onSample(String node, long bytes, long ns, boolean cancelled) {
+            if (cancelled) {
+                cancelledNodes.add(node);
+            }
+        }
 
         @Override
         public void onDecoded(int bytes) {}
@@ -198,6 +216,61 @@ public class StripeReaderTest {
             start(memory, pieces).stop();
             awaitGone(memory, pieces);
         }
+    }
+
+    /** The store's own stream would give the reader its Error. Here it must not wait for a thread that has ended. */
+    @Test(timeout = 60_000)
+    public void aLaneThatEndsWithAnErrorIsStoodForOrLost() throws Exception {
+        for (long seed = 0; seed < 100; seed++) {
+            Memory memory = new Memory(seed);
+            Pieces pieces = new Pieces(SUB, 1 << 30);
+            memory.broken = 0;
+            memory.isParityBroken = seed % 2 == 0;
+            memory.isReadyBroken = seed % 3 == 0;
+            StripeReader reader = start(memory, pieces);
+            byte[] wanted = memory.isParityBroken ? null : memory.blocks[0];
+            assertArrayEquals("seed " + seed, wanted, all(reader, 0, memory.blocks[0].length));
+            for (int lane = 1; lane < memory.blocks.length; lane++) {
+                assertArrayEquals("seed " + seed, memory.blocks[lane], all(reader, lane, memory.blocks[lane].length));
+            }
+            reader.stop();
+            awaitGone(memory, pieces);
+        }
+    }
+
+    @Test(timeout = 60_000)
+    public void aNodeThatStandsStillIsReported() throws Exception {
+        for (long seed = 0; seed < 50; seed++) {
+            Memory memory = new Memory(seed);
+            Pieces pieces = new Pieces(SUB, 1 << 30);
+            memory.stalled = 0;
+            StripeReader reader = start(memory, pieces);
+            for (int lane = memory.blocks.length - 1; lane >= 0; lane--) {
+                all(reader, lane, memory.blocks[lane].length);
+            }
+            reader.stop();
+            awaitGone(memory, pieces);
+            if (memory.stalledReads.get() > 0) {
+                assertTrue("seed " + seed, memory.cancelledNodes.contains("node0"));
+            }
+        }
+    }
+
+    @Test(timeout = 60_000)
+    public void aSystemWithoutThreadsCostsNoMemory() throws Exception {
+        Memory memory = new Memory(1);
+        Pieces pieces = new Pieces(SUB, 1 << 30);
+        assertTrue(pieces.reserve(StripeReader.bytesNeeded(memory.lengths, SUB)));
+        StripeReader reader = new StripeReader(memory.lengths, memory, pieces);
+        AtomicInteger left = new AtomicInteger(1);
+        assertTrue(!reader.start(work -> {
+            if (left.getAndDecrement() == 0) {
+                throw new OutOfMemoryError("unable to create native thread");
+            }
+            threads.execute(work);
+        }));
+        reader.stop();
+        awaitGone(memory, pieces);
     }
 
     /** Parity is made of what is ready. A reader that stops as soon as it has the last byte must not lose the last subblock's. */

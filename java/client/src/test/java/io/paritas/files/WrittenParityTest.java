@@ -131,6 +131,18 @@ public class WrittenParityTest {
         assertEquals(0, client.counters.writesDropped.get());
     }
 
+    /** Its first sums are complete before it is known that no parity is to be made. */
+    @Test
+    public void aFileTooShortForParityGivesBackTheMemoryOfCompleteSums() throws Exception {
+        WrittenParity parity = new WrittenParity(client, 77, K, BLOCK, 3L * BLOCK, 6L * BLOCK);
+        write(parity, 2 * BLOCK + 2 * SUB);
+        assertTrue("sums are held", client.pieces.reserved() > 0);
+        parity.end(() -> 1);
+        await(parity);
+        assertEquals(Collections.emptyList(), steward.asked("FILES.ROOM"));
+        assertEquals(0, client.counters.writesDropped.get());
+    }
+
     private void isDropped(WrittenParity parity) throws Exception {
         await(parity);
         assertEquals(Collections.singletonList("FILES.DONE ns 7 DROP"), steward.asked("FILES.DONE"));

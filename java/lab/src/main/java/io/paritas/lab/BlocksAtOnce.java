@@ -52,6 +52,7 @@ final class BlocksAtOnce implements WholeRead {
             Copies.Found found = copies == null ? null : copies.find(file(path, blocks), slow);
             List<StewardClient.Sample> samples = Collections.synchronizedList(new ArrayList<>());
             List<Callable<Void>> reads = new ArrayList<>();
+            int[] replicas = avoidsSlow ? Replicas.distinct(names(blocks), slow) : null;
             int cached = 0;
             for (int i = 0; i < blocks.size(); i++) {
                 int index = i;
@@ -69,7 +70,8 @@ final class BlocksAtOnce implements WholeRead {
                 reads.add(() -> {
                     long startNs = System.nanoTime();
                     if (avoidsSlow) {
-                        try (ReplicaRead replica = new ReplicaRead(dfs, fs.getConf(), path.toString(), block, healthy(block))) {
+                        try (ReplicaRead replica =
+                                new ReplicaRead(dfs, fs.getConf(), path.toString(), block, replicas[index])) {
                             replica.read(0, into, start, length);
                         }
                     } else {
@@ -110,14 +112,16 @@ final class BlocksAtOnce implements WholeRead {
         }
     }
 
-    private int healthy(LocatedBlock block) {
-        DatanodeInfo[] nodes = block.getLocations();
-        for (int i = 0; i < nodes.length; i++) {
-            if (!slow.contains(nodes[i].getXferAddr())) {
-                return i;
+    private static List<List<String>> names(List<LocatedBlock> blocks) {
+        List<List<String>> names = new ArrayList<>();
+        for (LocatedBlock block : blocks) {
+            List<String> nodes = new ArrayList<>();
+            for (DatanodeInfo node : block.getLocations()) {
+                nodes.add(node.getXferAddr());
             }
+            names.add(nodes);
         }
-        return 0;
+        return names;
     }
 
     /** As a file whose stripes have one block, so that its "parity" is the copy. Files of the lab never change. */

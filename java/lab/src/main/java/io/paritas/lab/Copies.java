@@ -83,7 +83,7 @@ final class Copies {
             int wanted = Math.min(SUB_BYTES, length - sub * SUB_BYTES);
             byte[] header = new byte[ParityValue.HEADER_BYTES];
             String key = key(found, block, sub);
-            int count = cache.use(key.hashCode() & 0xFFFF, connection -> connection.get(key, header, piece));
+            int count = cache.use(key.hashCode() & 0xFFFF, SUB_BYTES, connection -> connection.get(key, header, piece));
             if (count != wanted || !ParityValue.isOf(found.file.version, header, piece, count)) {
                 throw new IOException(key + " has " + count + " bytes that are not the copy");
             }
@@ -132,7 +132,7 @@ final class Copies {
             System.arraycopy(bytes, (int) (start + at), piece, 0, count);
             String key = key(found, found.first + (int) (at / found.file.blockBytes), (int) (inBlock / SUB_BYTES));
             byte[] header = ParityValue.header(found.file.version, piece, count);
-            cache.use(key.hashCode() & 0xFFFF, connection -> {
+            cache.use(key.hashCode() & 0xFFFF, SUB_BYTES, connection -> {
                 connection.set(key, header, piece, count, TTL_SECONDS);
                 return null;
             });

@@ -246,12 +246,12 @@ public final class Reads {
         RespPool cache = new RespPool(address, 5000);
         byte[] header = new byte[ParityValue.HEADER_BYTES];
         byte[] bytes = new byte[count];
-        cache.use(0, connection -> {
+        cache.use(0, count, connection -> {
             connection.set("lab-value", header, bytes, count, 60);
             return null;
         });
         long start = System.nanoTime();
-        int got = cache.use(0, connection -> connection.get("lab-value", header, bytes));
+        int got = cache.use(0, count, connection -> connection.get("lab-value", header, bytes));
         long ns = System.nanoTime() - start;
         cache.close();
         return got == count ? "ok " + ns : "error the value has " + got + " bytes";

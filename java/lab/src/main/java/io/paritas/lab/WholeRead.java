@@ -22,8 +22,9 @@ import org.apache.hadoop.hdfs.protocol.LocatedBlock;
  *                have the threshold. Hadoop hedges only reads by position, and all file systems of a JVM share the switch:
  *                a JVM with this system has no other
  * parallel       PR: Hadoop's own positional reads of whole blocks, all at once
- * healthy        OR: as PR, but each block comes from its first replica on a node that is not slow. It is told by `believe`
- *                which nodes are slow, so it has what no real system has: an estimate that is never wrong
+ * healthy        OR: as PR, but each block comes from a node that is not slow, and each from another node as far as the
+ *                replicas allow. It is told by `believe` which nodes are slow, so it has what no real system has: an estimate
+ *                that is never wrong
  * copies         SR and DC2: as PR, and the steward decides which files have copies of all their blocks in the cache: those
  *                come from there. A copy is a value like a parity subblock (`k` = 1). With `lab.reports` the steward is told
  *                how fast nodes are, and prefers files on slow ones: DC2. Without it sees no stragglers: SR
