@@ -46,8 +46,8 @@ pub(crate) fn appended(value: Option<i64>, n: i64) -> i64 {
 pub(crate) enum Outcome {
     /// None: the operation may or may not have been done.
     Unknown,
-    /// GET: the value. SET: done. APPEND: any number. DEL: the number of keys removed, 1 or 0. INCR: the new value. KEYS: 1 if the key
-    /// exists.
+    /// GET: the value. SET: done. APPEND: any number. DEL: the number of keys removed, 1 or 0. INCR: the new value.
+    /// KEYS: 1 if the key exists.
     Done(Option<i64>),
 }
 

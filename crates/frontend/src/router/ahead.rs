@@ -13,7 +13,8 @@ use paritas_wire::resp::{Decoded, Limits, decode};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ahead {
     pub(crate) value_bytes: u64,
-    /// When the owner said last that the command has come and not ended, or when it was sent; `None`: it has ended there.
+    /// When the owner said last that the command has come and not ended, or when it was sent. `None`: it has ended
+    /// there.
     pub(crate) running_at: Option<Time>,
     /// When the owner was asked last.
     pub(crate) asked_at: Time,
