@@ -30,8 +30,8 @@ pub(super) struct Staged {
     evicted_bytes: u64,
     /// Why the command will be refused.
     failed: Option<WriteRefusal>,
-    /// Its command has run, and will run again.
-    is_running: bool,
+    /// When its command ran last. It runs again within a lease, if it has not been lost.
+    ran_at: Option<Time>,
     /// The node that sends it; `None`: a client of this node.
     from: Option<(NodeId, Incarnation)>,
     /// What that node was told last.
@@ -45,11 +45,12 @@ impl Staged {
         self.key.len() + self.queue.capacity() + self.tail.capacity()
     }
 
-    fn state(&self) -> StageState {
+    fn state(&self, now: Time, lease: Span) -> StageState {
+        let is_running = self.ran_at.is_some_and(|at| now < at + Span(2 * lease.0));
         match self.failed {
             Some(WriteRefusal::NoMemory) => StageState::NoMemory,
             Some(_) => StageState::Over,
-            None if self.is_running => StageState::Running,
+            None if is_running => StageState::Running,
             None => StageState::Open,
         }
     }
@@ -95,7 +96,7 @@ impl StreamOwner {
                 tail: Vec::new(),
                 evicted_bytes: 0,
                 failed,
-                is_running: false,
+                ran_at: None,
                 from,
                 told: (0, StageState::Open),
                 wanted_at: now,
@@ -138,15 +139,16 @@ impl StreamOwner {
                 staged.queue.extend_from_slice(rest);
             }
         }
-        self.staged_so_far(ticket)
+        self.staged_so_far(cx, ticket)
     }
 
     /// How far a value is. One that is unknown is over.
-    fn staged_so_far(&self, ticket: Ticket) -> StagedSoFar {
+    fn staged_so_far<O: Out>(&self, cx: &Context<'_, O>, ticket: Ticket) -> StagedSoFar {
+        let (now, lease) = (cx.mono(), cx.shared.parameters.lease);
         let staged = self.large.staged.get(&ticket);
         StagedSoFar {
             taken: staged.map_or(0, |staged| staged.taken),
-            state: staged.map_or(StageState::Over, Staged::state),
+            state: staged.map_or(StageState::Over, |staged| staged.state(now, lease)),
         }
     }
 
@@ -322,7 +324,7 @@ impl StreamOwner {
         let staged = self.large.staged.get_mut(&ticket);
         let staged = staged.ok_or(Stop::Refused(WriteRefusal::NotStaged))?;
         staged.wanted_at = cx.now.mono;
-        staged.is_running = true;
+        staged.ran_at = Some(cx.now.mono);
         if let Some(refusal) = staged.failed {
             return Err(Stop::Refused(refusal));
         }
@@ -353,7 +355,7 @@ impl StreamOwner {
             return;
         };
         let Some((node, incarnation)) = staged.from else { return };
-        let state = (staged.taken, staged.state());
+        let state = (staged.taken, staged.state(cx.mono(), cx.shared.parameters.lease));
         let is_whole = staged.taken == staged.value_bytes;
         let has_window = staged.taken - staged.told.0 >= cx.shared.parameters.piece_bytes / 2;
         let is_due = has_window || is_whole || state.1 != staged.told.1;
