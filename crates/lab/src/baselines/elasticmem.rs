@@ -115,8 +115,8 @@ impl ElasticMem {
         self.network.ask(&old).map(drop)
     }
 
-    /// Bytes of memory for each object at the client beside its key: placement, length, and what aligns them. The table's
-    /// own bytes come on top of that.
+    /// Bytes of memory for each object at the client beside its key: placement, length, and what aligns them. The
+    /// table's own bytes come on top of that.
     pub fn metadata_bytes() -> usize {
         size_of::<(u32, (Placement, u64))>() - size_of::<u32>()
     }

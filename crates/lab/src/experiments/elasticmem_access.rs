@@ -45,11 +45,9 @@ type Times = [[Vec<Duration>; 3]; 3];
 fn measure(kb: usize, classes: [Class; 3], rounds: u32) -> io::Result<(Times, [u64; 3])> {
     let (mut nodes, mut store) = start(kb << 10)?;
     let value = value(kb << 10);
-    let objects = FIRSTS.map(|first| (0..).filter(move |object| first_node(*object, SERVERS) == first));
-    let objects: Vec<Vec<u32>> = objects
-        .into_iter()
-        .map(|all| all.take(rounds as usize).collect())
-        .collect();
+    let mut those_at = FIRSTS.map(|first| (0..).filter(move |object| first_node(*object, SERVERS) == first));
+    let next = |_| those_at.each_mut().map(|objects| objects.next().unwrap_or_default());
+    let rounds: Vec<[u32; 3]> = (0..rounds).map(next).collect();
     let mut times = Times::default();
     let mut written = [0; 3];
     let read = |store: &mut ElasticMem, object: u32, lost: &[usize]| {
@@ -62,26 +60,26 @@ fn measure(kb: usize, classes: [Class; 3], rounds: u32) -> io::Result<(Times, [u
         }
     };
     // The classes take turns, so that a slow second of this machine meets them all.
-    for round in 0..rounds as usize {
+    for objects in &rounds {
         for n in [REP, EC, EOR] {
             let before = store.network().counts();
             let began = Instant::now();
-            store.set(objects[n][round], classes[n], &value)?;
+            store.set(objects[n], classes[n], &value)?;
             times[n][WRITE].push(began.elapsed());
             written[n] = store.network().counts().since(before).bytes;
         }
     }
-    for round in 0..rounds as usize {
+    for objects in &rounds {
         for n in [REP, EC, EOR] {
-            times[n][READ].push(read(&mut store, objects[n][round], &[])?);
+            times[n][READ].push(read(&mut store, objects[n], &[])?);
         }
     }
     for node in LOST {
         nodes.end(node)?;
     }
-    for round in 0..rounds as usize {
+    for objects in &rounds {
         for n in [REP, EC, EOR] {
-            times[n][DEGRADED].push(read(&mut store, objects[n][round], &LOST)?);
+            times[n][DEGRADED].push(read(&mut store, objects[n], &LOST)?);
         }
     }
     Ok((times, written))

@@ -97,8 +97,8 @@ pub(crate) fn saved(ours: &[Duration], theirs: &[Duration]) -> [f64; 3] {
     [median, high, low]
 }
 
-/// The percent that a change saves, beside the paper's range. It counts if two thirds of the pairs save time: of 31 pairs
-/// that differ by noise alone, so many do once in thirty.
+/// The percent that a change saves, beside the paper's range. It counts if two thirds of the pairs save time: of 31
+/// pairs that differ by noise alone, so many do once in thirty.
 pub(crate) fn check_saved(what: String, range: (f64, f64), ours: &[Duration], theirs: &[Duration]) -> Check {
     let check = Check::within(what, range, saved(ours, theirs)[0]);
     let saving = ours.iter().zip(theirs).filter(|(our, their)| our < their).count();
@@ -275,8 +275,8 @@ fn run(stage: &Stage) -> io::Result<Report> {
     Ok(report)
 }
 
-const SMALL: &str = "a change of a few KiB is some waits of 0.2 ms whatever it moves; the bytes that it saves take 1 to \
-                     30 us of the link";
+const SMALL: &str = "a change of a few KiB is some waits of 0.2 ms whatever it moves; the bytes that it saves take 1 \
+                     to 30 us of the link";
 
 /// How the savings of the sizes and settings compare.
 fn judge(report: &mut Report, saved: &[Vec<f64>]) {
