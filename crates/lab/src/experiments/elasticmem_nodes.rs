@@ -188,11 +188,11 @@ fn run(stage: &Stage) -> io::Result<Report> {
                 let cells = quartiles(found.times[n].clone()).map(figure).into_iter();
                 let bytes = [moved, expected].map(|lengths| format!("{lengths:.4}"));
                 times.rows.push(start(change).chain(cells).chain(bytes).collect());
-                // In shorter values the nodes' other messages are seen.
+                // In shorter values the nodes' other messages are seen, and in few rounds on a busy machine.
                 if *kb >= 1024 {
                     let what = format!("{} {kb} KiB {change}: bytes between nodes; in values", setting.name());
                     report.checks.push(if expected > 0.0 {
-                        Check::near(what, expected, moved, 0.02)
+                        Check::near(what, expected, moved, if stage.is_full() { 0.02 } else { 0.1 })
                     } else {
                         Check::claim(format!("{what}: below 0.02 ({})", figure(moved)), moved < 0.02)
                     });
