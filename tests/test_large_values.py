@@ -105,7 +105,7 @@ def test_what_is_too_long_is_refused_and_changes_nothing(start_cluster):
         client = bytes_of(cluster, node)
         client.set("kept", "before")
         with pytest.raises(redis.ResponseError, match=str(ARGUMENT_MAX)):
-            client.append("kept", bytes(ARGUMENT_MAX + 1))
+            client.echo(bytes(ARGUMENT_MAX + 1))
         assert client.get("kept") == b"before"
         # These have the error of Redis, which names no number.
         for longer in [("SETRANGE", "kept", STRING_MAX, "x"), ("SETRANGE", "kept", STRING_MAX - 5, "longer")]:
