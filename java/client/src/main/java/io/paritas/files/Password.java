@@ -41,7 +41,8 @@ public final class Password {
 
     /** The error in words, if it is about a password; else null. */
     IOException explain(RespConnection.ErrorReply error, String address) {
-        if (!error.getMessage().startsWith("NOAUTH")) {
+        // Who is not in gets no answer to a long command: a Redis server and a steward refuse its length.
+        if (!error.getMessage().startsWith("NOAUTH") && !error.getMessage().contains("unauthenticated")) {
             return null;
         }
         return new Refused("the " + server + " at " + address + " needs a password: set " + setting);

@@ -100,6 +100,19 @@ public final class PasswordTest {
         }
     }
 
+    /** Redis and the steward refuse long commands of clients that are not in by their length. */
+    @Test
+    public void aCommandThatIsTooLongWithoutAPasswordNamesTheSetting() throws IOException {
+        for (String what : new String[] {"multibulk", "bulk"}) {
+            String refusal = "-ERR Protocol error: unauthenticated " + what + " length\r\n";
+            try (FakeServer server = new FakeServer(words -> refusal)) {
+                RespPool pool = pool(server, "");
+                String expected = "the steward at " + server.address() + " needs a password: set fs.paritas.steward.password";
+                assertEquals(expected, assertThrows(IOException.class, () -> ping(pool)).getMessage());
+            }
+        }
+    }
+
     @Test
     public void aServerThatBeginsToWantAPasswordIsTold() throws IOException {
         boolean[] wants = {false};
