@@ -1,13 +1,15 @@
 """Reads of a real HDFS through the Java client, with `paritas dev` as the cache of parity: right bytes whatever is slow,
 stopped or gone."""
 
+import json
 import select
 import signal
+import subprocess
 
 import pytest
 
-from conftest import Background, Cluster, until
-from hdfs import Hdfs, Reader, free_ports, missing
+from conftest import TIMEOUT_S, Background, Cluster, until
+from hdfs import JAVA, Hdfs, Reader, free_ports, missing
 from slow_link import SlowLink
 from steward import NAMESPACE, Steward
 
@@ -201,6 +203,21 @@ def test_a_stopped_datanode_does_not_delay_a_read(world):
     vanilla = int(vanilla.split()[1]) / 1e9
     print(f"with one DataNode stopped for {STOPPED_S} s: {vanilla:.2f} s, with parity {ours:.2f} s")
     assert ours < vanilla / 2
+
+
+def test_parity_of_a_reader_whose_jvm_ends_at_once_is_committed(world):
+    settings = [f"-D{setting}" for setting in ("fs.defaultFS=" + world.hdfs.uri, "fs.paritas.write.file.max=0", *world.modes()["ours"])]
+    def cached():
+        return json.loads(world.steward.status())["mounts"][NAMESPACE]["status"]["entries_count"]["cached"]
+
+    before = cached()
+    for n in range(1, 6):
+        world.write(f"/short/{n}")
+        # `hdfs dfs -cat`: the JVM ends when the last byte is written.
+        command = [*JAVA, "-Xmx512m", "-cp", world.hdfs.class_path, "org.apache.hadoop.fs.FsShell", *settings, "-cat", f"/short/{n}"]
+        got = subprocess.run(command, check=True, capture_output=True, timeout=TIMEOUT_S).stdout
+        assert len(got) == LENGTH
+        assert cached() == before + n, f"after {n} reads"
 
 
 def test_all_ways_to_read_give_the_bytes(world):

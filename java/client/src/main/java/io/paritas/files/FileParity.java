@@ -2,6 +2,7 @@ package io.paritas.files;
 
 import java.io.IOException;
 import java.util.List;
+import java.util.concurrent.TimeUnit;
 
 /** The parity of one open file: what the steward granted, and the parity that this reader writes. */
 public final class FileParity implements FilesClient.Pinned {
@@ -44,6 +45,8 @@ public final class FileParity implements FilesClient.Pinned {
     private boolean closed;
     private boolean failed;
     private boolean isDone;
+    /** The steward has been told the end, or could not be. */
+    private boolean isTold;
     /** Parity that the steward believes to be there is absent or damaged. */
     private boolean isBad;
     private long writing;
@@ -271,6 +274,26 @@ public final class FileParity implements FilesClient.Pinned {
         client.unpin(grant.pin);
         if (!isRevoked()) {
             tell(grant.pin, how);
+        }
+        synchronized (this) {
+            isTold = true;
+            notifyAll();
+        }
+    }
+
+    /** Whether nothing more will happen for a reader that has gone. Parity that is cached already needs nothing. */
+    public synchronized boolean isOver() {
+        return closed && (!shouldCache() || isTold);
+    }
+
+    /** Waits until the parity that a reader has made is committed or dropped, if the reader has gone. */
+    public synchronized void await(long deadlineNs) throws InterruptedException {
+        while (closed && !isOver()) {
+            long leftMs = TimeUnit.NANOSECONDS.toMillis(deadlineNs - System.nanoTime());
+            if (leftMs <= 0) {
+                return;
+            }
+            wait(leftMs);
         }
     }
 

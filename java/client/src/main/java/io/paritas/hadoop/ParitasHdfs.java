@@ -1,5 +1,6 @@
 package io.paritas.hadoop;
 
+import io.paritas.files.FileParity;
 import io.paritas.files.FilesClient;
 import io.paritas.files.WrittenParity;
 import java.io.IOException;
@@ -39,6 +40,8 @@ public class ParitasHdfs extends DistributedFileSystem {
     private boolean verifies = true;
     /** Files that are being written, or whose parity is not yet committed. */
     private final Set<WrittenParity> writing = Collections.newSetFromMap(new ConcurrentHashMap<>());
+    /** Files that are read, or whose parity is not yet committed. */
+    private final Set<FileParity> reading = Collections.newSetFromMap(new ConcurrentHashMap<>());
 
     @Override
     public void initialize(URI uri, Configuration conf) throws IOException {
@@ -68,7 +71,12 @@ public class ParitasHdfs extends DistributedFileSystem {
             return own;
         }
         DFSInputStream store = (DFSInputStream) wrapped;
-        return new ParitasDataInputStream(store, new ParitasStream(store, getClient(), getConf(), name, settings, client));
+        return new ParitasDataInputStream(store, new ParitasStream(store, getClient(), getConf(), name, settings, client, this::onParity));
+    }
+
+    private void onParity(FileParity parity) {
+        reading.removeIf(FileParity::isOver);
+        reading.add(parity);
     }
 
     @Override
@@ -130,6 +138,9 @@ public class ParitasHdfs extends DistributedFileSystem {
                 } else {
                     parity.fail();
                 }
+            }
+            for (FileParity parity : reading) {
+                parity.await(deadlineNs);
             }
         } catch (InterruptedException e) {
             Thread.currentThread().interrupt();

@@ -8,6 +8,7 @@ import java.nio.ByteBuffer;
 import java.util.EnumSet;
 import java.util.List;
 import java.util.concurrent.atomic.AtomicInteger;
+import java.util.function.Consumer;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.ByteBufferPositionedReadable;
 import org.apache.hadoop.fs.ByteBufferReadable;
@@ -59,6 +60,8 @@ final class ParitasStream extends FSInputStream
     private final Object locating = new Object();
     private volatile boolean isPlain;
     private volatile FileParity parity;
+    /** Is told of the file's parity once it is known. */
+    private final Consumer<FileParity> onParity;
     private volatile BlockMap map;
     private HdfsStripe current;
     private HdfsStripe ahead;
@@ -69,7 +72,8 @@ final class ParitasStream extends FSInputStream
 
     ParitasStream(
             DFSInputStream store, DFSClient dfs, Configuration conf, String path, ParitasHdfs.Settings settings,
-            FilesClient client) {
+            FilesClient client, Consumer<FileParity> onParity) {
+        this.onParity = onParity;
         this.store = store;
         this.dfs = dfs;
         this.conf = conf;
@@ -385,6 +389,7 @@ final class ParitasStream extends FSInputStream
                 isPlain = true;
             } else {
                 parity = new FileParity(client, found.file);
+                onParity.accept(parity);
                 map = found;
             }
         }
