@@ -29,11 +29,11 @@ impl fmt::Display for Verdict {
 /// Which figures are better than the paper's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Better {
-    /// Smaller ones.
+    /// A figure below the paper's is better, as of a time.
     Less,
-    /// Greater ones.
+    /// A figure above the paper's is better, as of a speed.
     More,
-    /// None: with the figure of a baseline, or one that must be the same.
+    /// Neither is better: it is a baseline's figure, or one that must be the same.
     Neither,
 }
 
