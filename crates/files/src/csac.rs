@@ -6,17 +6,32 @@
 //! The paper's loop of evictions (lines 18 to 22) does not end if the file needs more than the whole cache, or if
 //! nothing may be evicted. Here the file is then declined, and nothing is evicted.
 
+use crate::choice::choice;
 use crate::eviction::{Eviction, Order};
-use crate::history::History;
+use crate::history::{History, Past};
 use crate::{File, Node};
 use paritas_base::{Map, Set, map, set};
+use std::cmp::Reverse;
 
-/// Which files are cached while there is no straggler (the paper's G_a).
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Admission {
+choice! {
+    /// Which files are cached while there is no straggler (the paper's G_a). While there are stragglers, exactly the
+    /// files with a unit on one are.
+    Admission, "an admission":
     /// Each that is accessed: the paper's cache-upon-access.
-    #[default]
-    OnAccess,
+    OnAccess = "on-access",
+    /// Each that was accessed before. Files that are read once take no room.
+    SecondAccess = "second-access",
+    /// None: only stragglers bring files into the cache.
+    Stragglers = "stragglers",
+}
+
+choice! {
+    /// Which files PREFETCH expects to be read next, most likely first (the paper's prediction).
+    Prediction, "a prediction":
+    /// Those accessed last, as in the paper.
+    Recency = "recency",
+    /// Those accessed most often, and of equal ones those accessed last.
+    Frequency = "frequency",
 }
 
 /// What to do at an access.
@@ -62,6 +77,8 @@ pub struct CsacSettings {
     pub admission: Admission,
     /// Which file is evicted.
     pub eviction: Eviction,
+    /// Which files are prefetched first.
+    pub prediction: Prediction,
     /// Most files whose accesses are remembered.
     pub history_files_max: usize,
     /// Most nodes that these name together.
@@ -81,6 +98,7 @@ impl CsacSettings {
             total_blocks,
             admission: Admission::OnAccess,
             eviction,
+            prediction: Prediction::Recency,
             history_files_max: 1 << 16,
             history_nodes_max: 1 << 22,
         }
@@ -138,10 +156,12 @@ impl Csac {
         if self.entries.contains_key(&file) {
             return Decision::Cached;
         }
-        let admitted = match self.settings.admission {
-            Admission::OnAccess => self.stragglers.is_empty(),
+        let admits = match self.settings.admission {
+            Admission::OnAccess => true,
+            Admission::SecondAccess => self.history.past(file).is_some(),
+            Admission::Stragglers => false,
         };
-        if admitted || self.is_affected(nodes) {
+        if admits && self.stragglers.is_empty() || self.is_affected(nodes) {
             Decision::ShouldCache
         } else {
             Decision::ShouldNotCache
@@ -242,19 +262,26 @@ impl Csac {
         self.history.forget(file);
     }
 
-    /// PREFETCH: the files whose parity should be cached now, the most recently accessed first, with together at most
+    /// PREFETCH: the files whose parity should be cached now, in the order of the prediction, with together at most
     /// `theta_percent` of the cache. A file that does not fit is skipped.
     pub fn prefetch(&self, theta_percent: u8) -> Vec<File> {
         let most = self.settings.total_blocks / 100 * u64::from(theta_percent)
             + self.settings.total_blocks % 100 * u64::from(theta_percent) / 100;
-        let (mut files, mut blocks) = (Vec::new(), 0);
-        for (file, past) in self.history.recent() {
-            if self.is_affected(&past.nodes) && !self.entries.contains_key(&file) && blocks + past.blocks <= most {
-                files.push(file);
-                blocks += past.blocks;
-            }
+        let recent = self.history.recent();
+        let mut predicted: Vec<(File, &Past)> = recent
+            .filter(|(file, past)| self.is_affected(&past.nodes) && !self.entries.contains_key(file))
+            .collect();
+        if self.settings.prediction == Prediction::Frequency {
+            // Stable: of equal ones the last accessed stays first.
+            predicted.sort_by_key(|(_, past)| Reverse(past.count));
         }
-        files
+        let mut blocks = 0;
+        predicted.retain(|(_, past)| {
+            let fits = blocks + past.blocks <= most;
+            blocks += if fits { past.blocks } else { 0 };
+            fits
+        });
+        predicted.into_iter().map(|(file, _)| file).collect()
     }
 
     /// Whether PREFETCH would still name the file.

@@ -2,44 +2,19 @@
 //! FAST'03), here with sizes: all lengths of lists are sums of blocks.
 
 use crate::File;
+use crate::choice::choice;
 use paritas_base::{Map, map};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
-use std::str::FromStr;
 
-/// Which file is evicted (the paper's G_e).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Eviction {
+choice! {
+    /// Which file is evicted (the paper's G_e).
+    Eviction, "an eviction":
     /// The least recently used.
-    Lru,
+    Lru = "lru",
     /// The least frequently used. Accesses from before the file was cached count too.
-    Lfu,
+    Lfu = "lfu",
     /// By recency and frequency, with a balance that adapts.
-    Arc,
-}
-
-impl Eviction {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::Lru, Self::Lfu, Self::Arc];
-}
-
-impl fmt::Display for Eviction {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Lru => "lru",
-            Self::Lfu => "lfu",
-            Self::Arc => "arc",
-        })
-    }
-}
-
-impl FromStr for Eviction {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let found = Self::ALL.into_iter().find(|eviction| eviction.to_string() == text);
-        found.ok_or_else(|| format!("`{text}` is not an eviction: use lru, lfu or arc"))
-    }
+    Arc = "arc",
 }
 
 /// The cached files in the order of eviction.

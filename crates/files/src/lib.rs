@@ -10,6 +10,7 @@
 //! - [`lease`]: which of several stewards leads.
 //! - [`probability`]: the paper's formulas for the probability that a read meets a straggler (§2.2).
 
+mod choice;
 mod csac;
 mod eviction;
 pub mod geometry;
@@ -21,7 +22,7 @@ pub mod record;
 pub mod request;
 pub mod steward;
 
-pub use csac::{Admission, Csac, CsacSettings, Decision, Decline, Update};
+pub use csac::{Admission, Csac, CsacSettings, Decision, Decline, Prediction, Update};
 pub use eviction::Eviction;
 pub use rates::{Estimator, NODES_MIN_THREE_SIGMA, Rates, Sample, stragglers};
 pub use steward::Steward;

@@ -8,9 +8,8 @@
 //! each other below 21 nodes: then √(n/2 − 1) is the limit. The other two rules work from three nodes.
 
 use crate::Node;
+use crate::choice::choice;
 use paritas_base::{Map, Span, Time, map};
-use std::fmt;
-use std::str::FromStr;
 
 /// Below this number of nodes with a known rate, [`Estimator::ThreeSigma`] names none.
 pub const NODES_MIN_THREE_SIGMA: usize = 11;
@@ -45,45 +44,23 @@ pub struct Sample {
     pub cancelled: bool,
 }
 
-/// By which rule a node is a straggler.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Estimator {
-    /// v < μ − 3σ, as in the paper; it never fires below 11 nodes.
-    ThreeSigma,
-    /// The same with μ and σ of the other nodes, and σ at least a tenth of μ.
-    LeaveOneOut,
+choice! {
+    /// By which rule a node is a straggler.
+    Estimator, "an estimator":
     /// v < median − 3 · 1.4826 · MAD, and v < median / 2. MAD is the median of distances to the median.
-    #[default]
-    Mad,
-}
-
-impl Estimator {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::ThreeSigma, Self::LeaveOneOut, Self::Mad];
-}
-
-impl fmt::Display for Estimator {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::ThreeSigma => "three-sigma",
-            Self::LeaveOneOut => "leave-one-out",
-            Self::Mad => "mad",
-        })
-    }
-}
-
-impl FromStr for Estimator {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let found = Self::ALL.into_iter().find(|estimator| estimator.to_string() == text);
-        found.ok_or_else(|| format!("`{text}` is not an estimator: use mad, leave-one-out or three-sigma"))
-    }
+    Mad = "mad",
+    /// The paper's v < μ − 3σ with μ and σ of the other nodes, and σ at least a tenth of μ.
+    LeaveOneOut = "leave-one-out",
+    /// v < μ − 3σ, as in the paper; it never fires below 11 nodes.
+    ThreeSigma = "three-sigma",
+    /// No node is a straggler: a cache that does not know of them.
+    None = "none",
 }
 
 /// The indexes of the rates that belong to stragglers.
 pub fn stragglers(estimator: Estimator, rates: &[f64]) -> Vec<usize> {
     let is_slow: Box<dyn Fn(usize) -> bool> = match estimator {
+        Estimator::None => Box::new(|_| false),
         Estimator::ThreeSigma => {
             let (mean, deviation) = moments(rates);
             let limit = mean - 3.0 * deviation - mean * ROUNDING;

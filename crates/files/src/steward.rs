@@ -32,7 +32,7 @@ mod pins;
 mod prefetch;
 mod status;
 
-use crate::csac::{Csac, CsacSettings, Decision, Decline, Update};
+use crate::csac::{Admission, Csac, CsacSettings, Decision, Decline, Prediction, Update};
 use crate::eviction::Eviction;
 use crate::geometry::{Geometry, SUBBLOCKS_MAX};
 use crate::rates::{Estimator, Rates};
@@ -74,6 +74,8 @@ pub struct Settings {
     pub block_bytes: u64,
     /// Bytes of a parity subblock with the contiguous layout, and of a cell if a client does not say.
     pub sub_bytes: u64,
+    /// Which files are cached while no node is a straggler.
+    pub admission: Admission,
     /// Which file is evicted.
     pub eviction: Eviction,
     /// Which nodes are stragglers.
@@ -82,6 +84,8 @@ pub struct Settings {
     pub period: Span,
     /// The paper's θ: percent of the blocks that parity made ahead may take, each time a node becomes a straggler.
     pub prefetch_percent: u8,
+    /// Which of them comes first.
+    pub prediction: Prediction,
 }
 
 /// What happens to the machine.
@@ -140,7 +144,11 @@ impl Steward {
         let mut steward = Self {
             settings,
             random,
-            csac: Csac::new(CsacSettings::new(settings.blocks, settings.eviction)),
+            csac: Csac::new(CsacSettings {
+                admission: settings.admission,
+                prediction: settings.prediction,
+                ..CsacSettings::new(settings.blocks, settings.eviction)
+            }),
             rates: Rates::new(),
             nodes: Nodes::default(),
             entries: map(),

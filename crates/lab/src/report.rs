@@ -48,6 +48,8 @@ pub enum Form {
     Range,
     /// 1 and 0 as "holds" and "does not hold".
     Claim,
+    /// The same for what the paper does not claim: it is tested because it explains a result.
+    Explanation,
 }
 
 /// A figure of the paper, the measured figure, and the band within which they agree.
@@ -142,6 +144,14 @@ impl Check {
         }
     }
 
+    /// An explanation of a result, which is not the paper's, holds or does not hold.
+    pub fn explanation(what: impl Into<String>, holds: bool) -> Self {
+        Self {
+            form: Form::Explanation,
+            ..Self::claim(what, holds)
+        }
+    }
+
     /// Says which side of the band is better, and whether the order is as in the paper.
     #[must_use]
     pub fn judged(self, better: Better, trend: bool) -> Self {
@@ -187,6 +197,14 @@ impl Check {
         self.miss.filter(|_| is_missed)
     }
 
+    /// The verdict as a text. What the paper does not claim has none.
+    fn verdict_text(&self) -> String {
+        match self.form {
+            Form::Explanation => "our explanation".to_owned(),
+            _ => self.verdict().to_string(),
+        }
+    }
+
     /// The paper's figure and the measured one, as texts.
     fn figures(&self) -> [String; 2] {
         let said = |holds: f64| if holds == 1.0 { "holds" } else { "does not hold" }.to_owned();
@@ -198,6 +216,7 @@ impl Check {
                 [format!("{} to {}", figure(self.paper), figure(most)), figure(self.ours)]
             }
             Form::Claim => [said(self.paper), said(self.ours)],
+            Form::Explanation => ["no claim".to_owned(), said(self.ours)],
         }
     }
 }
@@ -301,13 +320,16 @@ impl Report {
         }
         for check in &self.checks {
             let verdict = match check.reason() {
-                Some(why) => format!("{}: {why}", check.verdict()),
+                Some(why) => format!("{}: {why}", check.verdict_text()),
                 None if check.fails() => "NOT reproduced".to_owned(),
-                None => check.verdict().to_string(),
+                None => check.verdict_text(),
             };
             let [paper, ours] = check.figures();
             // Writing to a string cannot fail.
-            let _ = writeln!(text, "{}: paper {paper}, ours {ours}: {verdict}", check.what);
+            let _ = match check.form {
+                Form::Explanation => writeln!(text, "{}: {ours}; {verdict}", check.what),
+                _ => writeln!(text, "{}: paper {paper}, ours {ours}: {verdict}", check.what),
+            };
         }
         for remark in &self.remarks {
             text += &(remark.clone() + "\n");
@@ -320,7 +342,7 @@ impl Report {
 fn verdict_row(check: &Check) -> Vec<String> {
     let [paper, ours] = check.figures();
     let reason = check.reason().unwrap_or_default().to_owned();
-    let row = [check.what.clone(), paper, ours, check.verdict().to_string(), reason];
+    let row = [check.what.clone(), paper, ours, check.verdict_text(), reason];
     row.map(|cell| cell.replace(',', ";")).to_vec()
 }
 

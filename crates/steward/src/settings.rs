@@ -4,7 +4,7 @@ use paritas_base::Span;
 use paritas_files::geometry::{BLOCK_BYTES, SUB_BYTES};
 use paritas_files::request::is_mount_name;
 use paritas_files::steward::Settings;
-use paritas_files::{Estimator, Eviction};
+use paritas_files::{Admission, Estimator, Eviction, Prediction};
 use paritas_node::settings::LogLevel;
 use paritas_node::{ByteCount, Failure, Text};
 use serde::Deserialize;
@@ -54,6 +54,8 @@ pub struct MountSettings {
     pub block: Option<ByteCount>,
     /// Bytes of a parity subblock.
     pub subblock: Option<ByteCount>,
+    /// Which files are cached while no node is slow.
+    pub admission: Option<Text<Admission>>,
     /// Which file is evicted.
     pub eviction: Option<Text<Eviction>>,
     /// Which nodes are stragglers.
@@ -62,6 +64,8 @@ pub struct MountSettings {
     pub period_ms: Option<u64>,
     /// Percent of the blocks that parity made ahead of readers may take, each time a node becomes slow.
     pub prefetch: Option<u8>,
+    /// Which files' parity is made ahead first.
+    pub prediction: Option<Text<Prediction>>,
 }
 
 impl StewardSettings {
@@ -136,10 +140,12 @@ impl MountSettings {
             blocks: self.blocks,
             block_bytes: self.block.map_or(128 << 20, |bytes| bytes.0),
             sub_bytes: self.subblock.map_or(1 << 20, |bytes| bytes.0),
+            admission: self.admission.map_or(Admission::OnAccess, |text| text.0),
             eviction: self.eviction.map_or(Eviction::Lfu, |text| text.0),
             estimator: self.estimator.map_or(Estimator::Mad, |text| text.0),
             period: Span::from_ms(self.period_ms.unwrap_or(1500).min(1 << 32)),
             prefetch_percent: self.prefetch.unwrap_or(40),
+            prediction: self.prediction.map_or(Prediction::Recency, |text| text.0),
         }
     }
 }

@@ -44,6 +44,30 @@ fn with_stragglers_only_affected_files_are_cached() {
 }
 
 #[test]
+fn the_admission_says_what_is_cached_while_no_node_is_slow() {
+    for (admission, first, second) in [
+        (Admission::OnAccess, Decision::ShouldCache, Decision::Cached),
+        (Admission::SecondAccess, Decision::ShouldNotCache, Decision::ShouldCache),
+        (
+            Admission::Stragglers,
+            Decision::ShouldNotCache,
+            Decision::ShouldNotCache,
+        ),
+    ] {
+        let mut csac = Csac::new(CsacSettings {
+            admission,
+            ..CsacSettings::new(3, Eviction::Lru)
+        });
+        assert_eq!(read(&mut csac, 1, &NODES).0, first, "{admission}");
+        assert_eq!(read(&mut csac, 1, &NODES).0, second, "{admission}");
+        // A file on a straggler is cached at once, other files are not.
+        csac.set_stragglers([9]);
+        assert_eq!(read(&mut csac, 2, &[9]).0, Decision::ShouldCache, "{admission}");
+        assert_eq!(read(&mut csac, 3, &NODES).0, Decision::ShouldNotCache, "{admission}");
+    }
+}
+
+#[test]
 fn lru_evicts_what_was_not_used_for_longest() {
     let mut csac = filled(Eviction::Lru, &[1, 2, 3, 1, 1]);
     assert_eq!(read(&mut csac, 4, &NODES).1, [2]);
@@ -105,7 +129,7 @@ fn arc_gives_recency_more_room_after_hits_of_its_ghosts() {
 
 #[test]
 fn a_file_larger_than_the_cache_is_declined_and_evicts_nothing() {
-    for eviction in Eviction::ALL {
+    for eviction in Eviction::ALL.iter().copied() {
         let mut csac = filled(eviction, &[1, 2, 3]);
         assert_eq!(
             csac.update(4, &NODES, 4, Decision::ShouldCache),
@@ -142,7 +166,7 @@ fn the_write_path_evicts_nothing() {
 
 #[test]
 fn what_was_reserved_for_nothing_is_given_back() {
-    for eviction in Eviction::ALL {
+    for eviction in Eviction::ALL.iter().copied() {
         let mut csac = filled(eviction, &[]);
         assert!(csac.reserve(8, 3));
         csac.shrink(8, 1);
@@ -173,15 +197,35 @@ fn prefetch_takes_affected_files_by_recency_up_to_its_part_of_the_cache() {
     assert!(csac.prefetch(0).is_empty());
 }
 
+#[test]
+fn prefetch_by_frequency_takes_what_was_read_most_often() {
+    for (prediction, expected) in [(Prediction::Recency, [3, 2, 1]), (Prediction::Frequency, [1, 3, 2])] {
+        let mut csac = Csac::new(CsacSettings {
+            prediction,
+            ..CsacSettings::new(10, Eviction::Lfu)
+        });
+        csac.set_stragglers([50]);
+        for file in [1, 1, 1, 2, 3, 2, 3] {
+            let decision = csac.query(file, &[9]);
+            csac.update(file, &[9], 1, decision);
+        }
+        csac.set_stragglers([9]);
+        assert_eq!(csac.prefetch(100), expected, "{prediction}");
+        assert_eq!(csac.prefetch(20), expected[..2], "{prediction}");
+    }
+}
+
 /// Any sequence of calls, beside the plainest bookkeeping.
 #[test]
 fn the_blocks_add_up_whatever_is_called() {
     for seed in 0..300 {
         let mut random = Prng::new(seed);
-        let eviction = *random.pick(&Eviction::ALL);
+        let eviction = *random.pick(Eviction::ALL);
         let total = random.between(0, 40);
         let mut csac = Csac::new(CsacSettings {
             history_files_max: 20,
+            admission: *random.pick(Admission::ALL),
+            prediction: *random.pick(Prediction::ALL),
             ..CsacSettings::new(total, eviction)
         });
         let mut model: BTreeMap<File, (u64, bool)> = BTreeMap::new();

@@ -8,10 +8,12 @@ pub(super) fn settings(blocks: u64) -> Settings {
         blocks,
         block_bytes: 16 * MIB,
         sub_bytes: MIB,
+        admission: Admission::OnAccess,
         eviction: Eviction::Lru,
         estimator: Estimator::Mad,
         period: Span::from_ms(1500),
         prefetch_percent: 40,
+        prediction: Prediction::Recency,
     }
 }
 

@@ -55,7 +55,9 @@ impl Walk {
         let blocks = random.between(1, 30);
         let now = Time(1_000_000_000_000);
         let mut settings = settings(blocks);
-        settings.eviction = *random.pick(&Eviction::ALL);
+        settings.eviction = *random.pick(Eviction::ALL);
+        settings.admission = *random.pick(Admission::ALL);
+        settings.prediction = *random.pick(Prediction::ALL);
         let steward = Steward::new(now, settings, random.fork(), [], &mut Vec::new());
         Self {
             seed,

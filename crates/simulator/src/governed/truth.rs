@@ -428,7 +428,7 @@ impl World {
             let is_peer = old.held_by(NodeId(at as u16), incarnation).any(of_other_kind);
             let of = (incarnation.0, self.fleet.records[node].incarnation.0);
             let hears = truth.heard.get(&(at, node)).is_some_and(|s| s.of == of && lasts(s));
-            let is_awake = now - paused_until > suspicion + suspicion;
+            let is_awake = paused_until == Time(0) || now - paused_until > suspicion + suspicion;
             (at != node && is_peer && hears && is_awake && beats(at).is_some_and(lasts)).then_some(at)
         };
         if let Some(peer) = (0..self.fleet.processes.len()).find_map(peer) {

@@ -3,7 +3,7 @@ use paritas_base::{Prng, Span};
 use paritas_files::record::Record;
 use paritas_files::request::Request;
 use paritas_files::steward::{Asker, Event, Out, Reply, Settings, Steward};
-use paritas_files::{Estimator, Eviction, File, Sample, geometry::Geometry};
+use paritas_files::{Admission, Estimator, Eviction, File, Prediction, Sample, geometry::Geometry};
 use std::collections::BTreeSet;
 
 struct Nothing;
@@ -21,10 +21,12 @@ fn steward(now: Time) -> Steward {
         blocks: 20,
         block_bytes: 16 << 20,
         sub_bytes: 1 << 20,
+        admission: Admission::OnAccess,
         eviction: Eviction::Lru,
         estimator: Estimator::Mad,
         period: Span::from_ms(100),
         prefetch_percent: 40,
+        prediction: Prediction::Recency,
     };
     let mut steward = Steward::new(now, settings, Prng::new(1), [], &mut Nothing);
     for at in 0..44 {
