@@ -1,8 +1,11 @@
 package io.paritas.files;
 
 /**
- * Makes the parity of a contiguous file while its bytes are written in order (POCache, §3.1): each parity subblock is a sum
- * that grows by each data subblock, and is complete when the last block of its stripe, or the file's end, has passed it.
+ * Makes the parity of a file while its bytes are written in order (POCache, §3.1): each parity subblock is a sum that grows by
+ * each data subblock. It is complete when the last data unit of its stripe, or the file's end, has passed it.
+ *
+ * <p>A stripe of a contiguous file is k blocks: as many sums are under way as a block has subblocks. A stripe of a striped
+ * file is a block group, and a subblock is the sum of a row of k cells: one sum is under way.
  *
  * <p>Pure: it holds no bytes, and says through {@link Out} what goes where.
  */
@@ -11,7 +14,7 @@ public final class ParityWrite {
     public interface Out {
         /**
          * So many of the bytes just written, those from `from` on, go into the sum of a subblock of the current stripe, at `at`.
-         * The first block's bytes begin the sum.
+         * The bytes of the first block or cell begin the sum.
          */
         void add(int sub, int at, int from, int count, boolean begins);
 
@@ -19,16 +22,22 @@ public final class ParityWrite {
         void put(long stripe, int sub, int length);
     }
 
+    private final boolean isStriped;
     private final int k;
     private final long blockBytes;
     private final int subBytes;
     private long length;
     private long subblocks;
 
-    public ParityWrite(int k, long blockBytes, int subBytes) {
+    /** A striped file's cells are subblocks, and its blocks are whole cells. */
+    public ParityWrite(boolean isStriped, int k, long blockBytes, int subBytes) {
         if (k < 1 || blockBytes < 1 || subBytes < 1) {
             throw new IllegalArgumentException("a stripe needs a block, a block a byte, and a subblock too");
         }
+        if (isStriped && blockBytes % subBytes != 0) {
+            throw new IllegalArgumentException("a block of " + blockBytes + " bytes is not of whole cells of " + subBytes);
+        }
+        this.isStriped = isStriped;
         this.k = k;
         this.blockBytes = blockBytes;
         this.subBytes = subBytes;
@@ -52,33 +61,46 @@ public final class ParityWrite {
     /** So many bytes were written. */
     public void data(int count, Out out) {
         for (int done = 0; done < count; ) {
+            long stripe = length / (blockBytes * k);
             long inStripe = length % (blockBytes * k);
-            long block = inStripe / blockBytes;
-            long inBlock = inStripe % blockBytes;
-            int sub = (int) (inBlock / subBytes);
-            int at = (int) (inBlock % subBytes);
+            int sub = isStriped ? (int) (inStripe / rowBytes()) : (int) (inStripe % blockBytes / subBytes);
+            long unit = isStriped ? inStripe % rowBytes() / subBytes : inStripe / blockBytes;
+            int at = (int) ((isStriped ? inStripe : inStripe % blockBytes) % subBytes);
             int room = subLength(sub, blockBytes) - at;
             int part = Math.min(count - done, room);
-            out.add(sub, at, done, part, block == 0);
+            out.add(sub, at, done, part, unit == 0);
             length += part;
             done += part;
-            if (part == room && block == k - 1) {
-                put((length - 1) / (blockBytes * k), sub, at + part, out);
+            if (part == room && unit == k - 1) {
+                put(stripe, sub, at + part, out);
             }
         }
     }
 
     /** The file is closed: what the current stripe has is complete. */
     public void end(Out out) {
+        long stripe = length / (blockBytes * k);
         long inStripe = length % (blockBytes * k);
+        if (isStriped) {
+            long inRow = inStripe % rowBytes();
+            if (inRow > 0) {
+                // The row's first cell is its longest.
+                put(stripe, (int) (inStripe / rowBytes()), (int) Math.min(inRow, subBytes), out);
+            }
+            return;
+        }
         long parity = Math.min(inStripe, blockBytes);
         long inLast = inStripe - (k - 1) * blockBytes;
         for (int sub = 0; (long) sub * subBytes < parity; sub++) {
             boolean isPut = inLast >= (long) sub * subBytes + subLength(sub, blockBytes);
             if (!isPut) {
-                put(length / (blockBytes * k), sub, subLength(sub, parity), out);
+                put(stripe, sub, subLength(sub, parity), out);
             }
         }
+    }
+
+    private long rowBytes() {
+        return (long) k * subBytes;
     }
 
     private void put(long stripe, int sub, int bytes, Out out) {

@@ -88,7 +88,7 @@ public final class StewardClient {
         call.add(Long.toString(file.id));
         call.add(FileVersion.text(file.version));
         call.add(Long.toString(file.length));
-        call.add(file.isStriped ? "striped" : "contiguous");
+        call.add(layout(file.isStriped));
         call.add(Integer.toString(file.k));
         call.add(Long.toString(file.blockBytes));
         call.add(file.path);
@@ -117,12 +117,12 @@ public final class StewardClient {
     }
 
     /** Asks for room for the parity of a file under construction. `pin` is 0 if there is none. */
-    public Grant room(long id, long parityBlocks, int k, long blockBytes) throws IOException {
+    public Grant room(long id, long parityBlocks, int k, boolean isStriped, long blockBytes) throws IOException {
         List<String> call = begin("FILES.ROOM");
         call.add(Long.toString(id));
         call.add(Long.toString(parityBlocks));
         call.add(Integer.toString(k));
-        call.add("contiguous");
+        call.add(layout(isStriped));
         call.add(Long.toString(blockBytes));
         Object reply = send(call);
         if (!(reply instanceof Object[]) || ((Object[]) reply).length < 5) {
@@ -193,6 +193,10 @@ public final class StewardClient {
             call.add(word);
         }
         send(call);
+    }
+
+    private static String layout(boolean isStriped) {
+        return isStriped ? "striped" : "contiguous";
     }
 
     private List<String> begin(String command) {

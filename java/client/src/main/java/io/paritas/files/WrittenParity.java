@@ -35,6 +35,7 @@ public final class WrittenParity implements FilesClient.Pinned, ParityWrite.Out 
 
     private final FilesClient client;
     private final long id;
+    private final boolean isStriped;
     private final int k;
     private final long blockBytes;
     private final long lengthMin;
@@ -66,15 +67,17 @@ public final class WrittenParity implements FilesClient.Pinned, ParityWrite.Out 
     private boolean mustAnswer;
     private Identity identity;
 
-    /** Files shorter than `lengthMin` or longer than `lengthMax` get no parity. */
-    public WrittenParity(FilesClient client, long id, int k, long blockBytes, long lengthMin, long lengthMax) {
+    /** `k` blocks or cells have a parity in common. Files shorter than `lengthMin` or longer than `lengthMax` get none. */
+    public WrittenParity(
+            FilesClient client, long id, boolean isStriped, int k, long blockBytes, long lengthMin, long lengthMax) {
         this.client = client;
         this.id = id;
+        this.isStriped = isStriped;
         this.k = k;
         this.blockBytes = blockBytes;
         this.lengthMin = lengthMin;
         this.lengthMax = lengthMax;
-        machine = new ParityWrite(k, blockBytes, client.settings.subBytes);
+        machine = new ParityWrite(isStriped, k, blockBytes, client.settings.subBytes);
         sums = new byte[machine.subs()][];
         patienceNs = TimeUnit.MILLISECONDS.toNanos(client.settings.timeoutMs);
     }
@@ -93,7 +96,7 @@ public final class WrittenParity implements FilesClient.Pinned, ParityWrite.Out 
             fromAt = at;
             machine.data(count, this);
             from = null;
-            // A short file costs the steward nothing. No answer is needed before: sums are complete late.
+            // A short file costs the steward nothing. Its sums that are complete before wait for the answer.
             if (!isAsked && machine.length() >= lengthMin) {
                 ask();
             }
@@ -256,7 +259,7 @@ public final class WrittenParity implements FilesClient.Pinned, ParityWrite.Out 
         StewardClient.Grant granted = null;
         try {
             long stripeBytes = blockBytes * k;
-            granted = client.steward.room(id, (lengthMax + stripeBytes - 1) / stripeBytes, k, blockBytes);
+            granted = client.steward.room(id, (lengthMax + stripeBytes - 1) / stripeBytes, k, isStriped, blockBytes);
         } catch (IOException e) {
             // It is away, old, or of another cluster: then the first reader makes the parity.
         } finally {

@@ -4,44 +4,30 @@ import io.paritas.files.WrittenParity;
 import java.io.FilterOutputStream;
 import java.io.IOException;
 import java.io.OutputStream;
-import java.lang.reflect.Method;
 import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.hdfs.DFSClient;
-import org.apache.hadoop.hdfs.DFSOutputStream;
 import org.apache.hadoop.hdfs.client.HdfsDataOutputStream;
 import org.apache.hadoop.hdfs.protocol.ExtendedBlock;
 
 /**
- * A new contiguous file: every byte goes to Hadoop's own stream, and into the file's parity. What happens to the parity changes
+ * A new file: every byte goes to Hadoop's own stream, and into the file's parity. What happens to the parity changes
  * nothing about the file.
  */
 final class ParitasDataOutputStream extends HdfsDataOutputStream {
-    /** Not public, but the same in all versions that we support. Without it no parity is made: see `version`. */
-    private static final Method LAST_BLOCK = lastBlock();
-
-    private final DFSOutputStream store;
+    private final NewFile file;
     private final DFSClient dfs;
-    private final int k;
-    private final long blockBytes;
-    private final int subBytes;
+    private final ParitasHdfs.Settings settings;
     private final Tee tee;
 
     ParitasDataOutputStream(
-            DFSOutputStream store, FileSystem.Statistics statistics, DFSClient dfs, ParitasHdfs.Settings settings,
-            long blockBytes, WrittenParity parity) throws IOException {
-        super(store, statistics);
-        this.store = store;
+            NewFile file, FileSystem.Statistics statistics, DFSClient dfs, ParitasHdfs.Settings settings, WrittenParity parity)
+            throws IOException {
+        super(file.stream, statistics);
+        this.file = file;
         this.dfs = dfs;
-        this.blockBytes = blockBytes;
-        k = settings.k;
-        subBytes = settings.shared.subBytes;
+        this.settings = settings;
         tee = new Tee(out, parity);
         out = tee;
-    }
-
-    /** Whether the parity of files that are written can be made with this Hadoop. */
-    static boolean isPossible() {
-        return LAST_BLOCK != null;
     }
 
     @Override
@@ -55,33 +41,20 @@ final class ParitasDataOutputStream extends HdfsDataOutputStream {
      * of it, or is still writing.
      */
     private long version(long length) throws IOException {
-        BlockMap map = BlockMap.of(dfs, "/.reserved/.inodes/" + store.getFileId(), length, null, k, subBytes);
-        ExtendedBlock written;
-        try {
-            written = (ExtendedBlock) LAST_BLOCK.invoke(store);
-        } catch (ReflectiveOperationException e) {
-            throw new IOException("Hadoop's stream does not tell its last block", e);
-        }
+        BlockMap map = BlockMap.of(
+                dfs, "/.reserved/.inodes/" + file.id, length, null, settings.k, settings.shared.subBytes);
+        ExtendedBlock written = file.lastBlock();
         boolean isSame = map != null && written != null
-                && map.file.id == store.getFileId()
-                && !map.isStriped
-                && map.file.blockBytes == blockBytes
+                && map.file.id == file.id
+                && map.isStriped == file.isStriped()
+                && map.file.k == file.units(settings.k)
+                && map.file.blockBytes == file.blockBytes
                 && map.lastBlock().equals(written)
                 && map.lastBlock().getGenerationStamp() == written.getGenerationStamp();
         if (!isSame) {
             throw new IOException("the file is not the one that was written, or has unusual blocks");
         }
         return map.file.version;
-    }
-
-    private static Method lastBlock() {
-        try {
-            Method found = DFSOutputStream.class.getDeclaredMethod("getBlock");
-            found.setAccessible(true);
-            return found;
-        } catch (ReflectiveOperationException | RuntimeException e) {
-            return null;
-        }
     }
 
     /** What all methods of the stream write to. */

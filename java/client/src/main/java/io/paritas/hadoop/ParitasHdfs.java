@@ -1,53 +1,64 @@
 package io.paritas.hadoop;
 
-import io.paritas.files.FileParity;
 import io.paritas.files.FilesClient;
-import io.paritas.files.WrittenParity;
 import java.io.IOException;
-import java.io.InputStream;
-import java.net.InetSocketAddress;
+import java.lang.reflect.Field;
 import java.net.URI;
 import java.util.ArrayList;
-import java.util.Collections;
-import java.util.EnumSet;
 import java.util.List;
-import java.util.Set;
-import java.util.concurrent.ConcurrentHashMap;
-import java.util.concurrent.TimeUnit;
 import org.apache.hadoop.conf.Configuration;
-import org.apache.hadoop.fs.CreateFlag;
 import org.apache.hadoop.fs.FSDataInputStream;
-import org.apache.hadoop.fs.FSDataOutputStream;
-import org.apache.hadoop.fs.Options.ChecksumOpt;
 import org.apache.hadoop.fs.Path;
-import org.apache.hadoop.fs.permission.FsPermission;
-import org.apache.hadoop.hdfs.DFSInputStream;
-import org.apache.hadoop.hdfs.DFSOutputStream;
-import org.apache.hadoop.hdfs.DFSStripedOutputStream;
+import org.apache.hadoop.hdfs.DFSClient;
 import org.apache.hadoop.hdfs.DistributedFileSystem;
 import org.apache.hadoop.hdfs.client.HdfsDataInputStream;
-import org.apache.hadoop.hdfs.client.HdfsDataOutputStream;
-import org.apache.hadoop.util.Progressable;
 
 /**
  * HDFS whose reads no slow DataNode delays: `fs.hdfs.impl` = this class. Paths, jobs and servers stay as they are.
  *
- * <p>A new contiguous file gets its parity while it is written. Whatever is unusual is left to Hadoop's own stream, and so is everything if `fs.paritas.enabled` is false.
+ * <p>A new file gets its parity while it is written, however it is created. Whatever is unusual is left to Hadoop's own stream,
+ * and so is everything if `fs.paritas.enabled` is false.
  */
 public class ParitasHdfs extends DistributedFileSystem {
+    /** Not public, but the same in all versions that we support. Hadoop's builder of new files uses it, and nothing else. */
+    private static final Field DFS = dfsField();
+
+    private final PendingParity pending = new PendingParity();
     private Settings settings;
-    private FilesClient client;
+    /** Null if switched off. */
+    private ParityStreams streams;
     private boolean verifies = true;
-    /** Files that are being written, or whose parity is not yet committed. */
-    private final Set<WrittenParity> writing = Collections.newSetFromMap(new ConcurrentHashMap<>());
-    /** Files that are read, or whose parity is not yet committed. */
-    private final Set<FileParity> reading = Collections.newSetFromMap(new ConcurrentHashMap<>());
 
     @Override
     public void initialize(URI uri, Configuration conf) throws IOException {
         super.initialize(uri, conf);
         settings = new Settings(conf);
-        client = settings.isEnabled ? FilesClient.of(settings.shared) : null;
+        streams = ParityStreams.of(settings, conf, pending);
+        if (streams != null && streams.makesParity() && DFS != null) {
+            makeParityOfNewFiles(uri, conf);
+        }
+    }
+
+    /** Without it, first readers make the parity. */
+    private void makeParityOfNewFiles(URI uri, Configuration conf) throws IOException {
+        DFSClient own = getClient();
+        ParitasDfsClient mine = new ParitasDfsClient(uri, conf, statistics, streams);
+        try {
+            DFS.set(this, mine);
+            own.close();
+        } catch (ReflectiveOperationException e) {
+            mine.close();
+        }
+    }
+
+    private static Field dfsField() {
+        try {
+            Field found = DistributedFileSystem.class.getDeclaredField("dfs");
+            found.setAccessible(true);
+            return found;
+        } catch (ReflectiveOperationException | RuntimeException e) {
+            return null;
+        }
     }
 
     @Override
@@ -59,91 +70,17 @@ public class ParitasHdfs extends DistributedFileSystem {
     @Override
     public FSDataInputStream open(Path path, int bufferSize) throws IOException {
         FSDataInputStream own = super.open(path, bufferSize);
-        if (client == null || !verifies || !(own instanceof HdfsDataInputStream)) {
+        if (streams == null || !verifies || !(own instanceof HdfsDataInputStream)) {
             return own;
         }
-        HdfsDataInputStream hdfs = (HdfsDataInputStream) own;
-        InputStream wrapped = hdfs.getWrappedStream();
-        String name = fixRelativePart(path).toUri().getPath();
-        if (!(wrapped instanceof DFSInputStream)
-                || ((DFSInputStream) wrapped).getFileEncryptionInfo() != null
-                || !settings.wants(name, hdfs.getVisibleLength())) {
-            return own;
-        }
-        DFSInputStream store = (DFSInputStream) wrapped;
-        return new ParitasDataInputStream(store, new ParitasStream(store, getClient(), getConf(), name, settings, client, this::onParity));
-    }
-
-    private void onParity(FileParity parity) {
-        reading.removeIf(FileParity::isOver);
-        reading.add(parity);
-    }
-
-    @Override
-    public FSDataOutputStream create(
-            Path path, FsPermission permission, EnumSet<CreateFlag> flags, int bufferSize, short replication, long blockSize,
-            Progressable progress, ChecksumOpt checksum) throws IOException {
-        FSDataOutputStream own =
-                super.create(path, permission, flags, bufferSize, replication, blockSize, progress, checksum);
-        return flags.contains(CreateFlag.APPEND) ? own : withParity(path, own, blockSize);
-    }
-
-    @Override
-    public HdfsDataOutputStream create(
-            Path path, FsPermission permission, boolean overwrite, int bufferSize, short replication, long blockSize,
-            Progressable progress, InetSocketAddress[] favoredNodes) throws IOException {
-        HdfsDataOutputStream own = super.create(
-                path, permission, overwrite, bufferSize, replication, blockSize, progress, favoredNodes);
-        return (HdfsDataOutputStream) withParity(path, own, blockSize);
-    }
-
-    @Override
-    public FSDataOutputStream createNonRecursive(
-            Path path, FsPermission permission, EnumSet<CreateFlag> flags, int bufferSize, short replication, long blockSize,
-            Progressable progress) throws IOException {
-        FSDataOutputStream own =
-                super.createNonRecursive(path, permission, flags, bufferSize, replication, blockSize, progress);
-        return flags.contains(CreateFlag.APPEND) ? own : withParity(path, own, blockSize);
-    }
-
-    /** The same new file as a stream that makes parity too; or as it is, if it is unusual. */
-    private FSDataOutputStream withParity(Path path, FSDataOutputStream own, long blockSize) throws IOException {
-        boolean isWanted = client != null && client.isConfigured() && settings.writeFileBytesMax > 0
-                && blockSize >= settings.shared.subBytes
-                && ParitasDataOutputStream.isPossible()
-                && settings.wants(fixRelativePart(path).toUri().getPath(), settings.minFileBytes);
-        if (!isWanted || !(own instanceof HdfsDataOutputStream)) {
-            return own;
-        }
-        java.io.OutputStream wrapped = own.getWrappedStream();
-        if (!(wrapped instanceof DFSOutputStream) || wrapped instanceof DFSStripedOutputStream) {
-            return own;
-        }
-        DFSOutputStream store = (DFSOutputStream) wrapped;
-        WrittenParity parity = new WrittenParity(
-                client, store.getFileId(), settings.k, blockSize, settings.minFileBytes, settings.writeFileBytesMax);
-        writing.removeIf(WrittenParity::isOver);
-        writing.add(parity);
-        return new ParitasDataOutputStream(store, statistics, getClient(), settings, blockSize, parity);
+        return streams.reading(getClient(), (HdfsDataInputStream) own, fixRelativePart(path).toUri().getPath());
     }
 
     /** Parity of closed files is waited for, as long as steward and cache may take. */
     @Override
     public void close() throws IOException {
         try {
-            long deadlineNs = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(settings == null ? 0 : settings.shared.timeoutMs);
-            for (WrittenParity parity : writing) {
-                if (parity.hasEnded()) {
-                    parity.await(deadlineNs);
-                } else {
-                    parity.fail();
-                }
-            }
-            for (FileParity parity : reading) {
-                parity.await(deadlineNs);
-            }
-        } catch (InterruptedException e) {
-            Thread.currentThread().interrupt();
+            pending.finish(settings == null ? 0 : settings.shared.timeoutMs);
         } finally {
             super.close();
         }
@@ -151,7 +88,7 @@ public class ParitasHdfs extends DistributedFileSystem {
 
     /** Null if switched off. */
     FilesClient client() {
-        return client;
+        return streams == null ? null : streams.client;
     }
 
     Settings settings() {
@@ -160,10 +97,8 @@ public class ParitasHdfs extends DistributedFileSystem {
 
     /** What the JVM's reads have done, as `name=value` pairs; empty if switched off. */
     public String counters() {
-        if (client == null) {
-            return "";
-        }
-        return client.counters + " declined_for_memory=" + client.pieces.declined();
+        FilesClient client = client();
+        return client == null ? "" : client.counters + " declined_for_memory=" + client.pieces.declined();
     }
 
     /** The settings `fs.paritas.*`. */

@@ -76,7 +76,7 @@ public class ParityWriteTest {
             int blockBytes = 1 + random.nextInt(30);
             byte[] file = new byte[random.nextInt(4 * k * blockBytes)];
             random.nextBytes(file);
-            ParityWrite machine = new ParityWrite(k, blockBytes, subBytes);
+            ParityWrite machine = new ParityWrite(false, k, blockBytes, subBytes);
             Sums sums = new Sums(file, subBytes);
             while (sums.told < file.length) {
                 int count = Math.min(file.length - sums.told, random.nextInt(2 * blockBytes));
@@ -93,6 +93,56 @@ public class ParityWriteTest {
             assertEquals(file.length, machine.length());
             assertEquals(wanted.size(), machine.subblocks());
         }
+    }
+
+    /** Parity by block group and row of cells, made of the whole file. */
+    static Map<String, byte[]> plainStriped(byte[] file, int k, int blockBytes, int cellBytes) {
+        Map<String, byte[]> parity = new HashMap<>();
+        for (int at = 0; at < file.length; at++) {
+            int group = at / (k * blockBytes);
+            int row = at % (k * blockBytes) / (k * cellBytes);
+            int rowStart = group * k * blockBytes + row * k * cellBytes;
+            byte[] sum = parity.computeIfAbsent(
+                    group + ":" + row, name -> new byte[Math.min(cellBytes, file.length - rowStart)]);
+            sum[(at - rowStart) % cellBytes] ^= file[at];
+        }
+        return parity;
+    }
+
+    @Test
+    public void parityOfAStripedFileIsTheSumOfEachRowOfCells() {
+        int partRows = 0;
+        for (int seed = 0; seed < RUNS; seed++) {
+            Random random = new Random(seed);
+            int k = 1 + random.nextInt(6);
+            int cellBytes = 1 + random.nextInt(8);
+            int blockBytes = cellBytes * (1 + random.nextInt(4));
+            byte[] file = new byte[random.nextInt(4 * k * blockBytes + 1)];
+            random.nextBytes(file);
+            ParityWrite machine = new ParityWrite(true, k, blockBytes, cellBytes);
+            Sums sums = new Sums(file, cellBytes);
+            while (sums.told < file.length) {
+                int count = Math.min(file.length - sums.told, random.nextInt(2 * blockBytes));
+                machine.data(count, sums);
+                sums.told += count;
+                assertTrue("one sum at a time", sums.sums.size() <= 1);
+                int rows = sums.told / (k * cellBytes);
+                assertEquals("a row is complete with its last cell", rows, sums.put.size());
+            }
+            machine.end(sums);
+            Map<String, byte[]> wanted = plainStriped(file, k, blockBytes, cellBytes);
+            assertEquals("seed " + seed, wanted.keySet(), sums.put.keySet());
+            wanted.forEach((name, bytes) -> assertArrayEquals(name, bytes, sums.put.get(name)));
+            assertTrue(sums.sums.isEmpty());
+            assertEquals(wanted.size(), machine.subblocks());
+            partRows += file.length % (k * cellBytes) > 0 ? 1 : 0;
+        }
+        assertTrue("files that end within a row: " + partRows, partRows > RUNS / 4 && partRows < RUNS);
+    }
+
+    @Test(expected = IllegalArgumentException.class)
+    public void blocksOfAStripedFileAreWholeCells() {
+        new ParityWrite(true, 3, 10, 4);
     }
 
     /** Short and long ones, where the sum goes by tiles. */

@@ -69,7 +69,7 @@ public class WrittenParityTest {
     }
 
     private WrittenParity parity(long lengthMax) {
-        return new WrittenParity(client, 77, K, BLOCK, 2 * SUB, lengthMax);
+        return new WrittenParity(client, 77, false, K, BLOCK, 2 * SUB, lengthMax);
     }
 
     private static byte[] write(WrittenParity parity, int length) {
@@ -121,6 +121,51 @@ public class WrittenParityTest {
         assertEquals(1, client.counters.writesCommitted.get());
     }
 
+    /** Memory of two sums is enough: one that is made, and one that is sent. */
+    @Test
+    public void aStripedFileNeedsMemoryOfOneRowAtATime() throws Exception {
+        client = client(2, TIMEOUT_MS);
+        WrittenParity parity = new WrittenParity(client, 77, true, K, 4 * SUB, 2 * SUB, 1 << 20);
+        byte[] file = write(parity, 7 * K * SUB + SUB + 5);
+        parity.end(() -> 0xab);
+        await(parity);
+        Map<String, byte[]> wanted = ParityWriteTest.plainStriped(file, K, 4 * SUB, SUB);
+        Map<String, byte[]> stored = stored();
+        assertEquals(8, wanted.size());
+        assertEquals(wanted.keySet(), stored.keySet());
+        wanted.forEach((name, bytes) -> assertArrayEquals(name, bytes, stored.get(name)));
+        int blocks = ((1 << 20) + 4 * SUB * K - 1) / (4 * SUB * K);
+        assertEquals(
+                Collections.singletonList("FILES.ROOM ns 77 " + blocks + " 3 striped " + 4 * SUB), steward.asked("FILES.ROOM"));
+        assertEquals(
+                Collections.singletonList("FILES.DONE ns 7 COMMIT 8 00000000000000ab " + file.length),
+                steward.asked("FILES.DONE"));
+    }
+
+    /** It has a row complete before it is known whether parity is wanted at all. */
+    @Test
+    public void aStripedFileTooShortForParityGivesBackItsMemory() throws Exception {
+        WrittenParity parity = new WrittenParity(client, 77, true, K, 4 * SUB, 3L * K * SUB, 1 << 20);
+        write(parity, 2 * K * SUB + 1);
+        parity.end(() -> 1);
+        await(parity);
+        assertEquals(Collections.emptyList(), steward.asked("FILES.ROOM"));
+        assertEquals(Collections.emptyList(), cache.asked("SET"));
+    }
+
+    /** The steward has no room: rows that wait for its answer and those after it are given up. */
+    @Test
+    public void aStripedFileWithoutRoomStoresNothing() throws Exception {
+        answers.put("FILES.ROOM", NO_ROOM);
+        WrittenParity parity = new WrittenParity(client, 77, true, K, 4 * SUB, 2L * K * SUB, 1 << 20);
+        write(parity, 12 * K * SUB);
+        parity.end(() -> 1);
+        await(parity);
+        assertEquals(1, steward.asked("FILES.ROOM").size());
+        assertEquals(Collections.emptyList(), cache.asked("SET"));
+        assertEquals(1, client.counters.writesDropped.get());
+    }
+
     @Test
     public void aShortFileCostsNothing() throws Exception {
         WrittenParity parity = parity(2L * K * BLOCK);
@@ -134,7 +179,7 @@ public class WrittenParityTest {
     /** Its first sums are complete before it is known that no parity is to be made. */
     @Test
     public void aFileTooShortForParityGivesBackTheMemoryOfCompleteSums() throws Exception {
-        WrittenParity parity = new WrittenParity(client, 77, K, BLOCK, 3L * BLOCK, 6L * BLOCK);
+        WrittenParity parity = new WrittenParity(client, 77, false, K, BLOCK, 3L * BLOCK, 6L * BLOCK);
         write(parity, 2 * BLOCK + 2 * SUB);
         assertTrue("sums are held", client.pieces.reserved() > 0);
         parity.end(() -> 1);
