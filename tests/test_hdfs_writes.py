@@ -8,7 +8,7 @@ import subprocess
 import pytest
 import redis
 
-from conftest import Cluster, until
+from conftest import TIMEOUT_S, Cluster, until
 from hdfs import Hdfs, Reader, free_ports, missing
 from steward import NAMESPACE, Steward
 from test_hdfs_reads import BLOCK, CLASS, DATANODES, LENGTH, MIB, PARITY, SEED, STOPPED_S, Link, grown
@@ -21,6 +21,11 @@ PATIENCE_S = 2
 # A steward deletes the keys of a writer that does not renew its pin after 60 s.
 PIN_S = 90
 SUBBLOCKS = PARITY // MIB
+# An erasure-coding policy: a row of cells and a block group of its.
+POLICY, UNITS = "RS-3-2-1024k", 3
+ROW, GROUP = UNITS * MIB, UNITS * BLOCK
+CONTEXT = "fs.AbstractFileSystem.hdfs.impl=io.paritas.hadoop.ParitasHdfsContext"
+HEADER_BYTES = 16
 
 
 class World:
@@ -36,24 +41,29 @@ class World:
         (self.directory / "cache").mkdir()
         (self.directory / "steward").mkdir()
         self.cluster = Cluster(self.directory / "cache", memory="192mb")
-        self.steward = Steward(self.directory / "steward", f"127.0.0.1:{self.cluster.port}", free_ports(1)[0]).start()
+        self.steward = Steward(self.directory / "steward", f"127.0.0.1:{self.cluster.port}", free_ports(1)[0], blocks=200).start()
         self.hdfs.start()
         for part, port in (("steward", self.steward.port), ("cache", self.cluster.port)):
             self.links[part] = Link(port)
         self.writer = self.start_writer()
         # With Hadoop's default of 60 s a read that waits for a stopped node would outlast the test, and not be an error of it.
-        self.reader = Reader(self.hdfs, {"vanilla": [], "ours": self.ours()},
+        self.reader = Reader(self.hdfs, {"vanilla": [], "ours": self.ours(), "short": [*self.ours(), "fs.paritas.min.file=1"]},
                              ["dfs.client.socket-timeout=20000", "fs.paritas.write.file.max=0"])
+        self.reader.ok("policy", "/striped", POLICY)
         return self
 
     def ours(self):
-        return [CLASS, "fs.paritas.read.policy=whole-file", f"fs.paritas.namespace={NAMESPACE}",
+        return [CLASS, CONTEXT, "fs.paritas.read.policy=whole-file", f"fs.paritas.namespace={NAMESPACE}",
                 f"fs.paritas.steward={self.steward.address}", f"fs.paritas.cache=127.0.0.1:{self.cluster.port}"]
 
     def start_writer(self):
         far = [*self.ours(), f"fs.paritas.steward={self.links['steward'].address}",
                f"fs.paritas.cache={self.links['cache'].address}", f"fs.paritas.timeout.ms={PATIENCE_S}000"]
-        return Writer(self.hdfs, {"vanilla": [], "ours": self.ours(), "far": far})
+        # Little room for each file: the cache has that of all files of these tests.
+        little = "fs.paritas.write.file.max=96m"
+        return Writer(self.hdfs, {"vanilla": [], "ours": [*self.ours(), little], "far": [*far, little],
+                                  "short": [*self.ours(), little, "fs.paritas.min.file=1"],
+                                  "patient": [*far, little, f"fs.paritas.timeout.ms={10 * PATIENCE_S}000"]})
 
     def is_committed(self, path):
         """Polls until a file has parity, and returns its keys in the cache."""
@@ -74,6 +84,17 @@ class World:
 
     def keys(self, path):
         return set(self.cluster.client(decode_responses=False).scan_iter(f"fp:{NAMESPACE}:{self.id(path)}:*", count=1000))
+
+    def parity(self, path):
+        """The parity of a file that has it: bytes by stripe, row and subblock."""
+        client = self.cluster.client(decode_responses=False)
+        return {tuple(key.split(b":")[-3:]): client.get(key)[HEADER_BYTES:] for key in self.is_committed(path)}
+
+    def data_nodes(self, path):
+        """Indexes of the DataNodes that have a data unit of a striped file."""
+        nodes = [self.hdfs.node(i) for i in range(DATANODES)]
+        return {nodes.index(name) for group in self.reader.ok("units", path).split() for name in group.split(",")[:UNITS]
+                if name != "none"}
 
     def stop(self):
         for part in (*self.links.values(), self.writer, self.reader, self.hdfs):
@@ -108,14 +129,14 @@ def heal(world):
         world.writer = world.start_writer()
 
 
-def serves_a_read(world, path, length=LENGTH):
+def serves_a_read(world, path, length=LENGTH, used=None, way="read"):
     """The first read of a file with its last block's DataNode, and each other one in turn, stopped: nothing is waited for."""
     nodes = [world.hdfs.node(i) for i in range(DATANODES)]
-    used = {nodes.index(name.split(",")[0]) for name in world.reader.ok("locations", path).split()}
+    used = used or {nodes.index(name.split(",")[0]) for name in world.reader.ok("locations", path).split()}
     before = world.reader.counters("ours")
     for i in used:
         world.hdfs.signal(i, signal.SIGSTOP)
-        seconds = world.reader.seconds("read", "ours", path, SEED)
+        seconds = world.reader.seconds(way, "ours", path, SEED)
         world.hdfs.signal(i, signal.SIGCONT)
         assert seconds < STOPPED_S, f"DataNode {i} is waited for"
     after = grown(before, world.reader.counters("ours"))
@@ -123,20 +144,126 @@ def serves_a_read(world, path, length=LENGTH):
     assert after["decoded_bytes"] > 0 and after["commits"] == 0, after
 
 
-def test_the_parity_of_a_written_file_serves_its_first_read(world):
-    # The blocks of each stripe on different DataNodes: one parity stands for one of a stripe. HDFS places them by chance, and so
-    # about one of seven files is of use.
+def write_apart(world, path, length, how="create"):
+    """The blocks of each stripe on different DataNodes: one parity stands for one of a stripe. HDFS places them by chance: about
+    one of seven files of two stripes is of use, and four of five files of two blocks."""
     for attempt in range(100):
-        path = f"/written{attempt}"
-        world.writer.ok("write", "ours", path, LENGTH, BLOCK, SEED)
-        nodes = world.reader.ok("locations", path).split()
-        if len(set(nodes[:4])) == 4 and len(set(nodes[4:])) == 2:
-            break
-        world.reader.ok("delete", path)
-    else:
-        pytest.fail(f"none of 100 files has its stripes on different DataNodes: {nodes}")
+        world.writer.ok("write", "ours", f"{path}{attempt}", length, BLOCK, SEED, how)
+        nodes = world.reader.ok("locations", f"{path}{attempt}").split()
+        if all(len(set(nodes[i:i + 4])) == len(nodes[i:i + 4]) for i in (0, 4)):
+            return f"{path}{attempt}"
+        world.reader.ok("delete", f"{path}{attempt}")
+    pytest.fail(f"none of 100 files has its stripes on different DataNodes: {nodes}")
+
+
+def test_the_parity_of_a_written_file_serves_its_first_read(world):
+    path = write_apart(world, "/written", LENGTH)
     assert len(world.is_committed(path)) == SUBBLOCKS
     serves_a_read(world, path)
+
+
+@pytest.mark.parametrize("how, way", [("builder", "read"), ("context", "context")])
+def test_the_parity_of_a_file_written_in_other_ways_serves_its_first_read(world, how, way):
+    length = BLOCK + 2 * MIB + 345
+    path = write_apart(world, f"/{how}", length, how)
+    assert len(world.is_committed(path)) == BLOCK // MIB
+    serves_a_read(world, path, length, way=way)
+
+
+@pytest.mark.parametrize("how, way", [("create", "read"), ("builder:" + POLICY, "read"), ("context", "context")])
+def test_the_parity_of_a_written_striped_file_serves_its_first_read(world, how, way):
+    # The builder gives the policy itself, where the directory has none.
+    path = f"/by-{how.split(':')[0]}" if ":" in how else f"/striped/by-{how}"
+    length = GROUP + BLOCK + 12_345
+    world.writer.ok("write", "ours", path, length, BLOCK, SEED, how)
+    rows = -(-GROUP // ROW) + -(-(BLOCK + 12_345) // ROW)
+    assert len(world.is_committed(path)) == rows
+    serves_a_read(world, path, length, world.data_nodes(path), way)
+
+
+def is_what_a_first_reader_makes(world, path, length):
+    """Parity that a writer has made, byte by byte that which a reader makes of the same bytes."""
+    world.writer.ok("write", "vanilla", path + ".read", length, BLOCK, SEED)
+    before = world.reader.counters("short")["commits"]
+
+    def is_read():
+        world.reader.ok("read", "short", path + ".read", SEED)
+        return world.reader.counters("short")["commits"] > before
+
+    until(is_read, "a reader commits its parity")
+    made = world.parity(path)
+    assert made == world.parity(path + ".read")
+    world.reader.ok("read", "vanilla", path, SEED)
+    world.reader.ok("read", "short", path, SEED)
+    return made
+
+
+@pytest.mark.parametrize(
+    "length, subblocks", [(1, 1), (MIB - 1, 1), (ROW, 1), (ROW + 1, 2), (GROUP, 8), (2 * GROUP + ROW + MIB + 5, 18)])
+def test_parity_of_striped_files_of_all_lengths_is_what_a_first_reader_makes(world, length, subblocks):
+    path = f"/striped/of-{length}"
+    world.writer.ok("write", "short", path, length, BLOCK, SEED)
+    made = is_what_a_first_reader_makes(world, path, length)
+    assert len(made) == subblocks and max(map(len, made.values())) == min(length, MIB)
+
+
+@pytest.mark.parametrize("path", ["/flushed", "/striped/flushed"])
+def test_a_file_that_is_flushed_while_it_is_written(world, path):
+    length = GROUP + 2 * MIB + 77
+    world.writer.ok("begin", "ours", path, BLOCK + 99, BLOCK, SEED)
+    world.writer.ok("flush")
+    world.writer.ok("more", length - BLOCK - 99)
+    world.writer.ok("end")
+    is_what_a_first_reader_makes(world, path, length)
+
+
+@pytest.mark.parametrize("part, trouble", [("steward", "stop"), ("cache", "hang")])
+def test_steward_or_cache_that_hang_or_go_while_a_striped_file_is_written(world, part, trouble):
+    path = f"/striped/{part}-{trouble}"
+    before = world.writer.counters("far")
+    world.writer.ok("begin", "far", path, GROUP, BLOCK, SEED)
+    getattr(world.links[part], trouble)()
+    seconds = world.writer.seconds("more", GROUP) + world.writer.seconds("end")
+    assert seconds < PATIENCE_S + STOPPED_S, f"the writer waits for the {part}"
+    until(lambda: grown(before, world.writer.counters("far"))["writes_dropped"] == 1, "its parity is dropped")
+    world.links[part].open()
+    assert world.entry(path).get("state") != "cached"
+    world.reader.ok("read", "ours", path, SEED)
+
+
+def test_a_writer_of_a_striped_file_killed_half_way_leaves_no_parity(world):
+    world.writer.ok("begin", "ours", "/striped/half", 2 * GROUP, BLOCK, SEED)
+    until(lambda: len(world.keys("/striped/half")) >= 8, "the first group's parity is in the cache")
+    assert world.entry("/striped/half")["state"] == "filling"
+    world.writer.process.kill()
+    world.writer.process.wait()
+    until(lambda: not world.keys("/striped/half"), "the steward deletes what was written", PIN_S)
+    assert world.entry("/striped/half") == {}
+
+
+def test_files_of_other_cells_than_a_subblock_are_hadoops_own(world):
+    world.reader.ok("xor-policy", "/xor", UNITS)
+    before = world.status()["rooms"]
+    world.writer.ok("write", "ours", "/xor/same", GROUP, BLOCK, SEED)
+    assert len(world.is_committed("/xor/same")) == BLOCK // MIB
+    # The same cells are not subblocks of this client.
+    other = Writer(world.hdfs, {"other": [*world.ours(), "fs.paritas.subblock=512k"]})
+    try:
+        other.ok("write", "other", "/xor/other", GROUP, BLOCK, SEED)
+        assert world.entry("/xor/other") == {} and world.status()["rooms"] == before + 1
+    finally:
+        other.stop()
+
+
+def test_a_jvm_of_a_filecontext_that_ends_has_committed(world):
+    """Nobody closes a FileContext. Each subblock of the second stripe takes more than half a second."""
+    world.writer.ok("begin", "patient", "/left", LENGTH, BLOCK, SEED, "context")
+    world.links["cache"].relay.slow_by(0.3)
+    world.writer.ok("end")
+    assert world.entry("/left")["state"] == "filling"
+    world.writer.send("leave")
+    world.writer.process.wait(TIMEOUT_S)
+    assert world.entry("/left")["state"] == "cached"
 
 
 def test_a_renamed_file_keeps_its_parity_and_a_short_one_has_none(world):

@@ -17,6 +17,7 @@ import java.util.Random;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FSDataInputStream;
 import org.apache.hadoop.fs.FSDataOutputStream;
+import org.apache.hadoop.fs.FileContext;
 import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.Path;
 import org.apache.hadoop.hdfs.DistributedFileSystem;
@@ -51,6 +52,7 @@ import org.apache.hadoop.io.erasurecode.ECSchema;
  * pread MODE PATH SEED FROM COUNT       the same by position
  * preads MODE PATH SEED COUNT STEP      reads COUNT bytes by position at 0, STEP, 2 STEP and so on, of one stream
  * buffer MODE PATH SEED                 reads the whole file into direct ByteBuffers
+ * context MODE PATH SEED                reads the whole file through FileContext
  * slow MODE PATH SEED BYTES MS          reads the whole file, and waits MS after each so many BYTES
  * policy PATH NAME                      makes a directory whose files have this erasure-coding policy
  * append PATH BYTES SEED                the bytes that the seed has after the file's end
@@ -132,6 +134,8 @@ public final class Reads {
                 return timed(words, 0, Long.MAX_VALUE, "stream");
             case "buffer":
                 return timed(words, 0, Long.MAX_VALUE, "buffer");
+            case "context":
+                return timed(words, 0, Long.MAX_VALUE, "context");
             case "part":
                 return timed(words, Long.parseLong(words[4]), Long.parseLong(words[5]), "stream");
             case "pread":
@@ -351,7 +355,8 @@ public final class Reads {
         byte[] all = new byte[Math.toIntExact(end - from)];
         long start = System.nanoTime();
         int done = 0;
-        try (FSDataInputStream in = fs.open(path)) {
+        try (FSDataInputStream in = way.equals("context")
+                ? FileContext.getFileContext(uri, fs.getConf()).open(path) : fs.open(path)) {
             if (way.equals("pread")) {
                 in.readFully(from, all);
                 done = all.length;

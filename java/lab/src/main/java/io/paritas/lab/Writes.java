@@ -6,21 +6,29 @@ import java.io.IOException;
 import java.io.InputStreamReader;
 import java.net.URI;
 import java.nio.charset.StandardCharsets;
+import java.util.EnumSet;
 import java.util.HashMap;
 import java.util.Map;
 import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.CreateFlag;
 import org.apache.hadoop.fs.FSDataOutputStream;
+import org.apache.hadoop.fs.FileContext;
 import org.apache.hadoop.fs.FileSystem;
+import org.apache.hadoop.fs.Options;
 import org.apache.hadoop.fs.Path;
+import org.apache.hadoop.hdfs.DistributedFileSystem;
 
 /**
  * Writes files of an HDFS as told on standard input, with the bytes that {@link Reads} compares with. Arguments are as there.
  *
  * <pre>
- * begin MODE PATH BYTES BLOCK SEED   creates a file, writes so many bytes, and leaves it open
+ * begin MODE PATH BYTES BLOCK SEED   creates a file, writes so many bytes, and leaves it open. A sixth word says how it is
+ *                                    created: `create`, `builder`, `builder:POLICY` (the erasure-coding policy), `context`
  * more BYTES                         writes on
+ * flush                              hflush and hsync
  * end                                closes it
  * write MODE PATH BYTES BLOCK SEED   all of that
+ * leave                              the JVM ends, by System.exit, with nothing closed
  * rename MODE PATH TO
  * close MODE                         closes the mode's file system, as at the end of a program, and makes a new one
  * counters MODE
@@ -94,6 +102,13 @@ public final class Writes {
             case "more":
                 more(Long.parseLong(words[1]));
                 return null;
+            case "flush":
+                out.hflush();
+                out.hsync();
+                return null;
+            case "leave":
+                System.exit(0);
+                return null;
             case "end":
                 out.close();
                 return null;
@@ -125,8 +140,23 @@ public final class Writes {
 
     private void begin(String[] words) throws IOException {
         seed = Long.parseLong(words[5]);
-        out = mode(words[1]).create(new Path(words[2]), true, BUFFER_BYTES, (short) 1, Long.parseLong(words[4]));
+        out = create(words[1], words.length > 6 ? words[6] : "create", new Path(words[2]), Long.parseLong(words[4]));
         more(Long.parseLong(words[3]));
+    }
+
+    private FSDataOutputStream create(String mode, String how, Path path, long blockBytes) throws IOException {
+        if (how.equals("context")) {
+            return FileContext.getFileContext(uri, settings.get(mode)).create(
+                    path, EnumSet.of(CreateFlag.CREATE, CreateFlag.OVERWRITE), Options.CreateOpts.blockSize(blockBytes),
+                    Options.CreateOpts.repFac((short) 1), Options.CreateOpts.createParent());
+        }
+        if (!how.startsWith("builder")) {
+            return mode(mode).create(path, true, BUFFER_BYTES, (short) 1, blockBytes);
+        }
+        DistributedFileSystem.HdfsDataOutputStreamBuilder builder = ((DistributedFileSystem) mode(mode)).createFile(path)
+                .overwrite(true).recursive().replication((short) 1).blockSize(blockBytes);
+        int colon = how.indexOf(':');
+        return (colon < 0 ? builder : builder.ecPolicyName(how.substring(colon + 1))).build();
     }
 
     private void more(long bytes) throws IOException {
