@@ -217,6 +217,18 @@ def test_a_file_that_is_flushed_while_it_is_written(world, path):
     is_what_a_first_reader_makes(world, path, length)
 
 
+def test_a_file_whose_block_is_ended_early_has_no_parity(world):
+    before = world.writer.counters("ours")
+    world.writer.ok("begin", "ours", "/uneven", BLOCK + 99, BLOCK, SEED)
+    world.writer.ok("end-block")
+    world.writer.ok("more", BLOCK)
+    world.writer.ok("end")
+    assert len(world.reader.ok("locations", "/uneven").split()) == 3
+    until(lambda: grown(before, world.writer.counters("ours"))["writes_dropped"] == 1, "its parity is dropped")
+    assert world.entry("/uneven") == {}
+    world.reader.ok("read", "ours", "/uneven", SEED)
+
+
 @pytest.mark.parametrize("part, trouble", [("steward", "stop"), ("cache", "hang")])
 def test_steward_or_cache_that_hang_or_go_while_a_striped_file_is_written(world, part, trouble):
     path = f"/striped/{part}-{trouble}"

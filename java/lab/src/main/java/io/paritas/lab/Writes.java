@@ -17,6 +17,7 @@ import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.Options;
 import org.apache.hadoop.fs.Path;
 import org.apache.hadoop.hdfs.DistributedFileSystem;
+import org.apache.hadoop.hdfs.client.HdfsDataOutputStream;
 
 /**
  * Writes files of an HDFS as told on standard input, with the bytes that {@link Reads} compares with. Arguments are as there.
@@ -26,6 +27,7 @@ import org.apache.hadoop.hdfs.DistributedFileSystem;
  *                                    created: `create`, `builder`, `builder:POLICY` (the erasure-coding policy), `context`
  * more BYTES                         writes on
  * flush                              hflush and hsync
+ * end-block                          hsync that ends the current block
  * end                                closes it
  * write MODE PATH BYTES BLOCK SEED   all of that
  * leave                              the JVM ends, by System.exit, with nothing closed
@@ -105,6 +107,9 @@ public final class Writes {
             case "flush":
                 out.hflush();
                 out.hsync();
+                return null;
+            case "end-block":
+                ((HdfsDataOutputStream) out).hsync(EnumSet.of(HdfsDataOutputStream.SyncFlag.END_BLOCK));
                 return null;
             case "leave":
                 System.exit(0);
