@@ -11,7 +11,7 @@ import redis
 from conftest import TIMEOUT_S, Cluster, until
 from hdfs import Hdfs, Reader, free_ports, missing
 from steward import NAMESPACE, Steward
-from test_hdfs_reads import BLOCK, CLASS, DATANODES, LENGTH, MIB, PARITY, SEED, STOPPED_S, Link, grown
+from test_hdfs_reads import BLOCK, CLASS, DATANODES, LENGTH, MIB, PARITY, SEED, STOPPED_S, Link, grown, heal_datanodes
 from writer import Worker, Writer
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.skipif(missing() is not None, reason=str(missing()))]
@@ -62,6 +62,7 @@ class World:
         # Little room for each file: the cache has that of all files of these tests.
         little = "fs.paritas.write.file.max=96m"
         return Writer(self.hdfs, {"vanilla": [], "ours": [*self.ours(), little], "far": [*far, little],
+                                  "off": [*self.ours(), "fs.paritas.enabled=false"],
                                   "short": [*self.ours(), little, "fs.paritas.min.file=1"],
                                   "patient": [*far, little, f"fs.paritas.timeout.ms={10 * PATIENCE_S}000"]})
 
@@ -118,8 +119,7 @@ def start_world(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def heal(world):
     yield
-    for i in range(DATANODES):
-        world.hdfs.signal(i, signal.SIGCONT)
+    heal_datanodes(world)
     for link in world.links.values():
         link.open()
     if world.steward.process.poll() is not None:
@@ -215,6 +215,25 @@ def test_a_file_that_is_flushed_while_it_is_written(world, path):
     world.writer.ok("more", length - BLOCK - 99)
     world.writer.ok("end")
     is_what_a_first_reader_makes(world, path, length)
+
+
+def test_a_datanode_dies_while_a_striped_file_is_written(world):
+    """HDFS goes on with the other units, and gives the group another generation."""
+    world.writer.ok("begin", "ours", "/striped/bereft", 2 * ROW + 5, BLOCK, SEED)
+    # The policy has a unit on each.
+    world.hdfs.kill(0)
+    world.writer.ok("more", GROUP - 2 * ROW + MIB)
+    world.writer.ok("end")
+    heal_datanodes(world)
+    is_what_a_first_reader_makes(world, "/striped/bereft", GROUP + MIB + 5)
+
+
+@pytest.mark.parametrize("how", ["create", "builder", "context"])
+def test_nothing_is_asked_for_files_that_are_written_with_it_switched_off(world, how):
+    before = world.status()["rooms"]
+    world.writer.ok("write", "off", f"/off-{how}", LENGTH, BLOCK, SEED, how)
+    assert world.status()["rooms"] == before and world.entry(f"/off-{how}") == {}
+    world.reader.ok("read", "vanilla", f"/off-{how}", SEED)
 
 
 def test_a_file_whose_block_is_ended_early_has_no_parity(world):
