@@ -42,7 +42,13 @@ public class ParitasHdfs extends DistributedFileSystem {
     /** Without it, first readers make the parity. */
     private void makeParityOfNewFiles(URI uri, Configuration conf) throws IOException {
         DFSClient own = getClient();
-        ParitasDfsClient mine = new ParitasDfsClient(uri, conf, statistics, streams);
+        ParitasDfsClient mine;
+        try {
+            mine = new ParitasDfsClient(uri, conf, statistics, streams);
+        } catch (IOException e) {
+            // Hadoop's own client could be made, and is enough.
+            return;
+        }
         try {
             DFS.set(this, mine);
             own.close();
