@@ -1,9 +1,11 @@
-"""A real HDFS for tests: a NameNode and DataNodes, each a JVM, from the jars in `target/hdfs/lib` (scripts/build-java)."""
+"""A real HDFS for tests: a NameNode and DataNodes, each a JVM, from the jars in `target/hdfs/VERSION/lib`
+(scripts/build-java). The environment's HADOOP is the version, by default the one of `java/hdfs/pom.xml`."""
 
 import json
 import os
 import pathlib
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -12,7 +14,8 @@ import urllib.request
 from conftest import TIMEOUT_S, is_free, until
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-LIBRARIES = ROOT / "target/hdfs/lib"
+HADOOP = os.environ.get("HADOOP") or re.search("<hadoop.version>(.*)</", (ROOT / "java/hdfs/pom.xml").read_text("utf-8"))[1]
+LIBRARIES = ROOT / "target/hdfs" / HADOOP / "lib"
 CLIENT_JARS = [ROOT / "java/client/target/paritas-hadoop-0.1.0.jar", ROOT / "java/lab/target/paritas-lab-0.1.0.jar"]
 JAVA = [
     "java",
@@ -51,7 +54,7 @@ def missing():
     if shutil.which("java") is None:
         return "no Java on this machine: install a JDK 11 or newer, for example default-jdk-headless"
     if not LIBRARIES.is_dir() or not all(jar.exists() for jar in CLIENT_JARS):
-        return "no HDFS and client jars: run `make java-test`, which needs Maven"
+        return f"no jars of HDFS {HADOOP} and of the client: run `HADOOP={HADOOP} make java-test`, which needs Maven"
     return None
 
 

@@ -9,9 +9,9 @@ import subprocess
 import time
 
 from .report import bars, spread, verdict, write
-from .stage import JAVA, MIB, PARITAS, ROOT, committed, load
+from .stage import HADOOP, JAVA, MIB, PARITAS, ROOT, committed, load
 
-LIBRARIES = ROOT / "target/hdfs/jobs"
+LIBRARIES = ROOT / "target/hdfs" / HADOOP / "jobs"
 K = 4
 NODES = 8
 # Small blocks and slow links: so the program waits for links and not for cores, of which this machine has two.

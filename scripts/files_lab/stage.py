@@ -14,7 +14,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 from bridge import BURST, LATENCY_MS, Bridge, run  # noqa: E402
 from conftest import until  # noqa: E402
-from hdfs import CLIENT_JARS, JAVA, Hdfs, Reader  # noqa: E402, F401
+from hdfs import CLIENT_JARS, HADOOP, JAVA, Hdfs, Reader  # noqa: E402, F401
 from steward import Steward  # noqa: E402
 
 MIB = 1 << 20

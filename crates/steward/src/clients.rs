@@ -63,6 +63,8 @@ struct Client {
     busy: bool,
     /// It has given the password, or needs none.
     is_in: bool,
+    /// Its command was refused by its length, for want of the password; not yet counted.
+    denied: bool,
     /// To be closed when the output is sent.
     closing: bool,
     active: Time,
@@ -156,6 +158,7 @@ impl Clients {
                     written: 0,
                     busy: false,
                     is_in: self.password.is_none(),
+                    denied: false,
                     closing: false,
                     active: now,
                 },
@@ -199,6 +202,7 @@ impl Clients {
             }
         };
         let outcome = client.work(room, &mut gated);
+        self.denied_count += u64::from(std::mem::take(&mut client.denied));
         self.input_bytes = self.input_bytes - before + client.input.len();
         match outcome {
             Outcome::Waits => {}
@@ -328,6 +332,11 @@ impl Client {
             }
             Err(error) => {
                 error.append_to(&mut self.output);
+                // FILES.OPEN of a file of two blocks is already that long.
+                self.denied = matches!(
+                    error,
+                    ProtocolError::UnauthenticatedMultibulkLength | ProtocolError::UnauthenticatedBulkLength
+                );
                 self.closing = true;
                 true
             }
