@@ -78,7 +78,7 @@ pub(crate) struct Clients {
     count_max: usize,
     refused_count: u64,
     password: Option<Password>,
-    /// Commands without the password, and wrong passwords.
+    /// Commands without the password, refused by name or by length, and wrong passwords.
     denied_count: u64,
     /// Denials were logged when there were so many, and then.
     denied_logged: (u64, Time),

@@ -195,8 +195,11 @@ public final class FileParity implements FilesClient.Pinned {
             if (client.isConfigured()) {
                 StewardClient.Grant granted = isAhead ? client.steward.make(file) : client.steward.open(file);
                 client.onSlow(granted.slow);
-                boolean isUsable = granted.decision != StewardClient.Decision.SHOULD_NOT_CACHE
-                        && granted.subBytes == client.settings.subBytes;
+                boolean isWanted = granted.decision != StewardClient.Decision.SHOULD_NOT_CACHE;
+                boolean isUsable = isWanted && granted.subBytes == client.settings.subBytes;
+                if (isWanted && !isUsable) {
+                    Troubles.onSubblock(client.settings.subBytes, granted.subBytes);
+                }
                 return isUsable ? granted : nothing(granted);
             }
         } catch (IOException e) {

@@ -133,7 +133,9 @@ public final class FilesClient {
         steward = new StewardClient(stewards(settings), settings.namespace);
         hedgeBudget = new ByteBudget(settings.hedgeShare, HEDGE_BYTES_MAX);
         cache = new RespPool(
-                settings.cache, settings.timeoutMs, new Password("parity cache", PASSWORD_OF_CACHE, settings.cachePassword));
+                settings.cache, settings.timeoutMs, new Password("parity cache", PASSWORD_OF_CACHE, settings.cachePassword),
+                Troubles.ofCache(), settings.namespace);
+        Troubles.onSettings(settings);
         lanes = new ThreadPoolExecutor(
                 0, LANE_THREADS_MAX, 10, TimeUnit.SECONDS, new SynchronousQueue<>(), named("paritas-lane"));
         writers = new ThreadPoolExecutor(
@@ -148,7 +150,8 @@ public final class FilesClient {
 
     private static RespPool stewards(Settings settings) {
         return new RespPool(
-                settings.steward, settings.timeoutMs, new Password("steward", PASSWORD_OF_STEWARD, settings.stewardPassword));
+                settings.steward, settings.timeoutMs, new Password("steward", PASSWORD_OF_STEWARD, settings.stewardPassword),
+                Troubles.ofSteward(), settings.namespace);
     }
 
     /** The JVM's client for these settings. */

@@ -6,6 +6,7 @@ import java.util.ArrayDeque;
 import java.util.ArrayList;
 import java.util.Deque;
 import java.util.List;
+import java.util.concurrent.TimeUnit;
 import java.util.logging.Logger;
 
 /**
@@ -26,6 +27,9 @@ public final class RespPool {
     private final List<Address> addresses = new ArrayList<>();
     private final int timeoutMs;
     private final Password password;
+    /** Null: nothing is logged but passwords. */
+    private final Troubles troubles;
+    private final String namespace;
     private int first;
 
     private static final class Address {
@@ -57,12 +61,26 @@ public final class RespPool {
     }
 
     public RespPool(String addresses, int timeoutMs, Password password) {
+        this(addresses, timeoutMs, password, null, "");
+    }
+
+    RespPool(String addresses, int timeoutMs, Password password, Troubles troubles, String namespace) {
         this.timeoutMs = timeoutMs;
         this.password = password;
+        this.troubles = troubles;
+        this.namespace = namespace;
         for (String text : addresses.split(",")) {
             if (!text.trim().isEmpty()) {
-                this.addresses.add(parse(text.trim()));
+                this.addresses.add(configured(text.trim()));
             }
+        }
+    }
+
+    private Address configured(String text) {
+        try {
+            return parse(text);
+        } catch (IllegalArgumentException e) {
+            throw troubles == null ? e : new IllegalArgumentException(troubles.setting() + ": " + e.getMessage(), e);
         }
     }
 
@@ -82,6 +100,7 @@ public final class RespPool {
     public <T> T use(int spread, long bytes, Use<T> use) throws IOException {
         long deadlineMs = timeoutMs + timeoutMs * bytes / MIB;
         IOException last = new IOException("no address is configured, or none answered within the last two seconds");
+        Runnable warning = null;
         int count = addresses.size();
         int start = preferred() + spread;
         for (int i = 0; i < count; i++) {
@@ -91,6 +110,7 @@ public final class RespPool {
             }
             RespConnection connection = null;
             boolean kept = false;
+            long dueNs = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(deadlineMs);
             try (Deadline deadline = new Deadline(deadlineMs)) {
                 connection = take(address);
                 boolean reused = connection != null;
@@ -127,6 +147,9 @@ public final class RespPool {
                 }
                 connection = null;
                 if (!follows(e.getMessage())) {
+                    if (troubles != null) {
+                        troubles.onRefusal(address.toString(), namespace, e);
+                    }
                     throw e;
                 }
                 last = e;
@@ -134,6 +157,9 @@ public final class RespPool {
                 last = e;
                 if (e instanceof Password.Refused) {
                     warn(address, e.getMessage() + ". Until then files are read and written without parity");
+                } else if (troubles != null) {
+                    boolean isLate = System.nanoTime() - dueNs >= 0 || e instanceof SocketTimeoutException;
+                    warning = () -> troubles.onUnusable(address.toString(), isLate, timeoutMs, e);
                 }
                 pause(address);
             } finally {
@@ -145,6 +171,10 @@ public final class RespPool {
                     }
                 }
             }
+        }
+        if (warning != null) {
+            // Another address would have done.
+            warning.run();
         }
         throw last;
     }

@@ -6,6 +6,7 @@ import java.lang.reflect.Field;
 import java.net.URI;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.function.Function;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FSDataInputStream;
 import org.apache.hadoop.fs.Path;
@@ -123,13 +124,13 @@ public class ParitasHdfs extends DistributedFileSystem {
 
         Settings(Configuration conf) {
             isEnabled = conf.getBoolean("fs.paritas.enabled", true);
-            k = conf.getInt("fs.paritas.k", 4);
+            k = number(conf, "fs.paritas.k", 4);
             if (k < 1 || k > 64) {
                 throw new IllegalArgumentException("fs.paritas.k is " + k + "; 1 to 64 is possible");
             }
-            minFileBytes = conf.getLongBytes("fs.paritas.min.file", 8 << 20);
-            writeFileBytesMax = conf.getLongBytes("fs.paritas.write.file.max", 1L << 30);
-            prefetchBytesPerSecond = conf.getLongBytes("fs.paritas.prefetch.rate", 32L << 20);
+            minFileBytes = bytes(conf, "fs.paritas.min.file", 8 << 20);
+            writeFileBytesMax = bytes(conf, "fs.paritas.write.file.max", 1L << 30);
+            prefetchBytesPerSecond = bytes(conf, "fs.paritas.prefetch.rate", 32L << 20);
             if (prefetchBytesPerSecond < 1) {
                 throw new IllegalArgumentException(
                         "fs.paritas.prefetch.rate is " + prefetchBytesPerSecond + "; at least 1 byte a second is needed");
@@ -149,22 +150,41 @@ public class ParitasHdfs extends DistributedFileSystem {
             shared.stewardPassword = isEnabled ? Passwords.of(conf, FilesClient.PASSWORD_OF_STEWARD) : "";
             shared.cachePassword = isEnabled ? Passwords.of(conf, FilesClient.PASSWORD_OF_CACHE) : "";
             shared.namespace = conf.getTrimmed("fs.paritas.namespace", "hdfs");
-            long subBytes = conf.getLongBytes("fs.paritas.subblock", 1 << 20);
+            long subBytes = bytes(conf, "fs.paritas.subblock", 1 << 20);
             if (subBytes < 4096 || subBytes > 16 << 20) {
                 throw new IllegalArgumentException("fs.paritas.subblock is " + subBytes + "; 4 KiB to 16 MiB is possible");
             }
             shared.subBytes = (int) subBytes;
             // A JVM with little heap must not lose it to reads.
             long most = Runtime.getRuntime().maxMemory() / 2;
-            shared.readMemoryBytes = Math.min(conf.getLongBytes("fs.paritas.read.memory", 640L << 20), most);
-            shared.hedgeShare = conf.getDouble("fs.paritas.hedge.budget", 0.1);
+            shared.readMemoryBytes = Math.min(bytes(conf, "fs.paritas.read.memory", 640L << 20), most);
+            shared.hedgeShare =
+                    parsed(conf, "fs.paritas.hedge.budget", "a number such as 0.1", name -> conf.getDouble(name, 0.1));
             if (!(shared.hedgeShare >= 0 && shared.hedgeShare <= 10)) {
                 throw new IllegalArgumentException(
                         "fs.paritas.hedge.budget is " + shared.hedgeShare + "; 0 to 10 is possible, 0.1 is usual");
             }
-            shared.timeoutMs = conf.getInt("fs.paritas.timeout.ms", 2000);
+            shared.timeoutMs = number(conf, "fs.paritas.timeout.ms", 2000);
             if (shared.timeoutMs < 1) {
                 throw new IllegalArgumentException("fs.paritas.timeout.ms is " + shared.timeoutMs + "; at least 1 is needed");
+            }
+        }
+
+        private static long bytes(Configuration conf, String setting, long usual) {
+            String form = "a number of bytes, such as 4096, 640m or 1g (in the steward's file 640mb, here not)";
+            return parsed(conf, setting, form, name -> conf.getLongBytes(name, usual));
+        }
+
+        private static int number(Configuration conf, String setting, int usual) {
+            return parsed(conf, setting, "a whole number", name -> conf.getInt(name, usual));
+        }
+
+        /** Hadoop's own error does not say which setting is wrong. */
+        private static <T> T parsed(Configuration conf, String setting, String form, Function<String, T> parse) {
+            try {
+                return parse.apply(setting);
+            } catch (RuntimeException e) {
+                throw new IllegalArgumentException(setting + " is '" + conf.get(setting) + "'; it must be " + form, e);
             }
         }
 
