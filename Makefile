@@ -109,7 +109,7 @@ lab: tools
 	PATH="$(abspath target/venv)/bin:$(addsuffix :,$(abspath $(firstword $(wildcard $(VALKEY)))))$$PATH" \
 		$(TARGET)/release/paritas lab run all --out docs/lab $(ARGS)
 
-# Reads and writes of a real HDFS through the Java client: some minutes.
+# Reads and writes of a real HDFS through the Java client: some minutes. HADOOP=3.3.6 make files-test: of another version.
 files-test: java-test release
 	$(say)
 	$(call hdfs-tests,$(ARGS))

@@ -109,7 +109,8 @@ class World:
         return {"vanilla": [], "ours": ours, "hedged": hedged, "far": far,
                 "stormed": [*hedged, "fs.paritas.timeout.ms=2002"], "off": [*ours, "fs.paritas.enabled=false"],
                 "adaptive": [*ours, "fs.paritas.read.policy=adaptive", "fs.paritas.timeout.ms=2001"],
-                "alone": [CLASS, "fs.paritas.read.policy=whole-file"]}
+                "alone": [CLASS, "fs.paritas.read.policy=whole-file"],
+                "misspelt": [*ours, "fs.paritas.namespace=laek"]}
 
     def write(self, path, seed=SEED, reader=None):
         nodes = [self.hdfs.node(i) for i in range(DATANODES)]
@@ -347,6 +348,14 @@ def test_steward_and_cache_that_hang_or_are_away(world):
         return grown(before, world.reader.counters("far"))["parity_bytes"] > 0
 
     until(uses_parity_again, "steward and cache are used when they are back")
+
+
+def test_a_wrong_namespace_is_logged_once(world):
+    world.write("/misspelt")
+    for _ in range(2):
+        world.reader.ok("read", "misspelt", "/misspelt", SEED)
+    lines = [line for line in world.reader.log.read_text(encoding="utf-8").splitlines() if "laek" in line]
+    assert len(lines) == 1 and "WARNING" in lines[0] and "see fs.paritas.namespace" in lines[0], lines
 
 
 def test_damaged_parity_is_not_used_and_made_again(world):
