@@ -13,6 +13,8 @@ import java.util.logging.Logger;
 final class Troubles {
     private static final Logger LOG = Logger.getLogger(Troubles.class.getName());
     private static final Set<String> LOGGED = ConcurrentHashMap.newKeySet();
+    /** The other side chooses words of some causes. */
+    private static final int CAUSES_MAX = 256;
     private static final String WITHOUT = ". Files are read and written without parity";
 
     private final String server;
@@ -74,14 +76,15 @@ final class Troubles {
             once(address + " full", who + " is full (" + text + "): give it more memory, or lower `blocks` of the mount in the"
                     + " steward's file; or see " + setting + ". Files that find no room have no parity");
         } else if (server.equals("parity cache")) {
-            once(address + " refuses", who + " refuses a command (" + text + "): see " + setting
+            // TRYAGAIN must not hide what comes after it.
+            once(address + " refuses " + text.split(" ", 2)[0], who + " refuses a command (" + text + "): see " + setting
                     + ". Files are read and written without parity while it does");
         }
         // Other errors of a steward are about one file.
     }
 
     private static void once(String cause, String text) {
-        if (LOGGED.add(cause)) {
+        if (LOGGED.size() < CAUSES_MAX && LOGGED.add(cause)) {
             LOG.warning(text);
         }
     }

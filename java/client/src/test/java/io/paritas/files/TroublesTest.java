@@ -192,6 +192,19 @@ public final class TroublesTest {
     }
 
     @Test
+    public void aRefusalDoesNotHideAnother() throws IOException {
+        String[] refusal = {"-TRYAGAIN later\r\n"};
+        try (FakeServer cache = new FakeServer(words -> refusal[0])) {
+            FilesClient client = FilesClient.of(settings(nobody(), cache.address()));
+            for (String next : new String[] {refusal[0], refusal[0], "-READONLY a replica\r\n"}) {
+                refusal[0] = next;
+                assertThrows(IOException.class, () -> client.set("key", new byte[16], new byte[4096], 4096, 1));
+            }
+            assertEquals(2, about(cache.address()).size());
+        }
+    }
+
+    @Test
     public void oneAddressWithoutTheOther() throws IOException {
         open(settings("", ""));
         assertEquals(Collections.emptyList(), about("is not set"));
