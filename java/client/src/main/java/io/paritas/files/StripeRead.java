@@ -32,6 +32,8 @@ public final class StripeRead {
         ABSENT_ALL,
         /** The store failed this lane, after all that the store's own client does about failures. */
         FAILED,
+        /** This data lane's node is known to be slow. */
+        SLOW,
         /** The reader waits for this subblock of this data lane, and for no other. */
         WANTED,
         /** The reader has gone. */
@@ -61,6 +63,9 @@ public final class StripeRead {
     /** Subblocks that the parity lane may be ahead of the first one that is not ready. Bounds its memory and waste. */
     public static final int PARITY_LEAD = 4;
 
+    /** The parity is fetched beyond the first subblock while one lane is so many subblocks behind all others. */
+    public static final int BEHIND = 2;
+
     /** A lane whose request is so many subblocks behind a substripe that lacks only it is not waited for. */
     public static final int LAG = 3;
 
@@ -76,6 +81,7 @@ public final class StripeRead {
     private final BitSet parityAbsent = new BitSet();
     private final int[] fetching;
     private final boolean[] dead;
+    private final boolean[] slow;
     private final boolean[] retried;
     private final boolean[] lost;
     private final long[] startNs;
@@ -106,6 +112,7 @@ public final class StripeRead {
         fetching = new int[k + 1];
         java.util.Arrays.fill(fetching, IDLE);
         dead = new boolean[k + 1];
+        slow = new boolean[k];
         retried = new boolean[k + 1];
         lost = new boolean[k];
         startNs = new long[k + 1];
@@ -196,6 +203,9 @@ public final class StripeRead {
             case FAILED:
                 onFailed(nowNs, lane, out);
                 break;
+            case SLOW:
+                slow[lane] = true;
+                break;
             case WANTED:
                 wantedLane = lane;
                 wantedSub = sub;
@@ -207,6 +217,8 @@ public final class StripeRead {
             default:
                 throw new IllegalArgumentException(kind.toString());
         }
+        // Any event may have left a lane behind.
+        next(nowNs, k, out);
         onQuiet(nowNs, out);
     }
 
@@ -389,13 +401,38 @@ public final class StripeRead {
 
     private int nextParity() {
         int first = ready.nextClearBit(0);
-        int end = Math.min(subs, first + PARITY_LEAD);
+        int end = Math.min(subs, isLaneBehind() ? first + PARITY_LEAD : 1);
         for (int sub = first; sub < end; sub++) {
             if (!ready.get(sub) && !decoding.get(sub) && !parityHave.get(sub) && !parityAbsent.get(sub)) {
                 return sub;
             }
         }
         return -1;
+    }
+
+    /** Whether the parity can be expected to be of use: lanes that are about as fast as each other do not need it. */
+    private boolean isLaneBehind() {
+        int last = subs;
+        int lastButOne = subs;
+        for (int lane = 0; lane < k; lane++) {
+            int place = place(lane);
+            if (place < subs && (dead[lane] || slow[lane])) {
+                return true;
+            }
+            if (place < last) {
+                lastButOne = last;
+                last = place;
+            } else {
+                lastButOne = Math.min(lastButOne, place);
+            }
+        }
+        return last < subs && (lastButOne == subs || lastButOne - last >= BEHIND);
+    }
+
+    /** The subblock that the lane is at. */
+    private int place(int lane) {
+        int sub = fetching[lane] == IDLE ? nextData(lane) : fetching[lane];
+        return sub < 0 ? subs : sub;
     }
 
     private int missing(int sub) {

@@ -548,6 +548,54 @@ public class StripeReadTest {
     }
 
     @Test
+    public void ofLanesThatAreAboutAsFastOnlyTheFirstParityIsFetched() {
+        Pair pair = new Pair();
+        assertEquals("the first is asked for with the data", 0, pair.fetched[2]);
+        pair.arrive(2, 0);
+        for (int sub = 0; sub < 5; sub++) {
+            if (sub > 0) {
+                pair.arrive(1, sub - 1);
+            }
+            assertEquals(0, pair.fetched[2]);
+            pair.arrive(0, sub);
+        }
+        assertEquals("one lane has ended and the other not", 4, pair.fetched[2]);
+    }
+
+    @Test
+    public void theParityIsFetchedWhileALaneIsBehind() {
+        Pair pair = new Pair();
+        pair.arrive(2, 0);
+        pair.arrive(0, 0);
+        assertEquals(0, pair.fetched[2]);
+        pair.arrive(0, 1);
+        assertEquals("two behind", 1, pair.fetched[2]);
+        pair.arrive(1, 0);
+        pair.arrive(2, 1);
+        assertEquals("one behind", 1, pair.fetched[2]);
+        pair.arrive(0, 2);
+        assertEquals("two behind", 2, pair.fetched[2]);
+    }
+
+    @Test
+    public void ofALaneThatIsKnownToBeSlowTheParityIsFetchedAhead() {
+        Pair pair = new Pair();
+        pair.machine.on(1, StripeRead.Kind.SLOW, 1, 0, 0, pair);
+        for (int sub = 0; sub < StripeRead.PARITY_LEAD; sub++) {
+            assertEquals(sub, pair.fetched[2]);
+            pair.arrive(2, sub);
+        }
+    }
+
+    @Test
+    public void ofALaneThatFailsTheParityIsFetchedAhead() {
+        Pair pair = new Pair();
+        pair.arrive(2, 0);
+        pair.machine.on(1, StripeRead.Kind.FAILED, 1, 0, 0, pair);
+        assertEquals(1, pair.fetched[2]);
+    }
+
+    @Test
     public void aReadIsCoveredWhenNoLaneIsNeeded() {
         Pair pair = new Pair();
         for (int sub = 0; sub < 5; sub++) {
