@@ -10,6 +10,10 @@ import java.util.BitSet;
  * left to bring its bytes: decoding in its place costs the cores more than it saves, and so does a lane that skips, which
  * needs a new connection.
  *
+ * <p>The first parity is asked for with the data. The others are while a lane is {@link #BEHIND} subblocks behind all others, is the only
+ * one that has not ended, has failed, or has a node that is known to be slow. Lanes that are about as fast as each other do not
+ * need them.
+ *
  * <p>Pure: time arrives with each event, and what is to be done leaves through {@link Out}. It holds no bytes. A lane has one
  * request at a time, always for its next subblock that nobody has yet. A lane that was overtaken thus skips ahead.
  *
@@ -64,7 +68,7 @@ public final class StripeRead {
     public static final int PARITY_LEAD = 4;
 
     /** The parity is fetched beyond the first subblock while one lane is so many subblocks behind all others. */
-    public static final int BEHIND = 2;
+    public static final int BEHIND = 3;
 
     /** A lane whose request is so many subblocks behind a substripe that lacks only it is not waited for. */
     public static final int LAG = 3;
@@ -217,7 +221,7 @@ public final class StripeRead {
             default:
                 throw new IllegalArgumentException(kind.toString());
         }
-        // Any event may have left a lane behind.
+        // Any event may have left a lane behind, or moved the parity lane's window.
         next(nowNs, k, out);
         onQuiet(nowNs, out);
     }
@@ -316,9 +320,6 @@ public final class StripeRead {
         out.ready(sub);
         if (isWhole()) {
             end(nowNs, out);
-        } else if (fetching[k] == IDLE) {
-            // The parity lane may have waited for this.
-            next(nowNs, k, out);
         }
     }
 
