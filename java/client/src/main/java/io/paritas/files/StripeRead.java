@@ -10,9 +10,9 @@ import java.util.BitSet;
  * left to bring its bytes: decoding in its place costs the cores more than it saves, and so does a lane that skips, which
  * needs a new connection.
  *
- * <p>The first parity is asked for with the data. The others are while a lane is {@link #BEHIND} subblocks behind all others, is the only
- * one that has not ended, has failed, or has a node that is known to be slow. Lanes that are about as fast as each other do not
- * need them.
+ * <p>The first parity is asked for with the data. The others are while a lane is {@link #BEHIND} subblocks behind all others, has
+ * failed, or has a node that is known to be slow; and for a lane that is the only one that has not ended, if it was behind before
+ * or the reader waits for it. Lanes that are about as fast as each other do not need them.
  *
  * <p>Pure: time arrives with each event, and what is to be done leaves through {@link Out}. It holds no bytes. A lane has one
  * request at a time, always for its next subblock that nobody has yet. A lane that was overtaken thus skips ahead.
@@ -86,6 +86,7 @@ public final class StripeRead {
     private final int[] fetching;
     private final boolean[] dead;
     private final boolean[] slow;
+    private final boolean[] wasBehind;
     private final boolean[] retried;
     private final boolean[] lost;
     private final long[] startNs;
@@ -117,6 +118,7 @@ public final class StripeRead {
         java.util.Arrays.fill(fetching, IDLE);
         dead = new boolean[k + 1];
         slow = new boolean[k];
+        wasBehind = new boolean[k];
         retried = new boolean[k + 1];
         lost = new boolean[k];
         startNs = new long[k + 1];
@@ -413,21 +415,26 @@ public final class StripeRead {
 
     /** Whether the parity can be expected to be of use: lanes that are about as fast as each other do not need it. */
     private boolean isLaneBehind() {
-        int last = subs;
-        int lastButOne = subs;
+        int last = 0;
+        int lastPlace = subs;
+        int placeOfOthers = subs;
         for (int lane = 0; lane < k; lane++) {
             int place = place(lane);
             if (place < subs && (dead[lane] || slow[lane])) {
                 return true;
             }
-            if (place < last) {
-                lastButOne = last;
-                last = place;
+            if (place < lastPlace) {
+                placeOfOthers = lastPlace;
+                lastPlace = place;
+                last = lane;
             } else {
-                lastButOne = Math.min(lastButOne, place);
+                placeOfOthers = Math.min(placeOfOthers, place);
             }
         }
-        return last < subs && (lastButOne == subs || lastButOne - last >= BEHIND);
+        wasBehind[last] |= placeOfOthers - lastPlace >= BEHIND;
+        boolean isAlone = lastPlace < subs && placeOfOthers == subs;
+        boolean isWaitedFor = last == wantedLane && !have[last].get(wantedSub);
+        return placeOfOthers - lastPlace >= BEHIND || isAlone && (wasBehind[last] || isWaitedFor);
     }
 
     /** The subblock that the lane is at. */

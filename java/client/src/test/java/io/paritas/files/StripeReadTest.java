@@ -559,7 +559,9 @@ public class StripeReadTest {
             assertEquals(0, pair.fetched[2]);
             pair.arrive(0, sub);
         }
-        assertEquals("one lane has ended and the other not", 4, pair.fetched[2]);
+        assertEquals("the other lane will bring its last subblock", 0, pair.fetched[2]);
+        pair.want(1, 4);
+        assertEquals("the reader waits for it", 4, pair.fetched[2]);
     }
 
     @Test
@@ -576,6 +578,24 @@ public class StripeReadTest {
         assertEquals("less behind", 1, pair.fetched[2]);
         pair.arrive(0, StripeRead.BEHIND);
         assertEquals("behind again", 2, pair.fetched[2]);
+    }
+
+    @Test
+    public void aLaneThatWasBehindMayNotBringItsLastSubblocks() {
+        Pair pair = new Pair();
+        pair.arrive(2, 0);
+        for (int sub = 0; sub < 5; sub++) {
+            pair.arrive(0, sub);
+        }
+        for (int sub = 1; sub < 3; sub++) {
+            pair.arrive(2, sub);
+        }
+        for (int sub = 0; sub < 3; sub++) {
+            pair.arrive(1, sub);
+        }
+        assertEquals("no more than two behind", 3, pair.fetched[2]);
+        pair.arrive(2, 3);
+        assertEquals(4, pair.fetched[2]);
     }
 
     @Test
