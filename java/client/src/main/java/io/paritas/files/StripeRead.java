@@ -10,8 +10,8 @@ import java.util.BitSet;
  * left to bring its bytes: decoding in its place costs the cores more than it saves, and so does a lane that skips, which
  * needs a new connection.
  *
- * <p>The first parity is asked for with the data. The others are while a lane is {@link #BEHIND} subblocks behind all others, has
- * failed, or has a node that is known to be slow; and for a lane that is the only one that has not ended, if it was behind before
+ * <p>The first parity is asked for with the data. The others are while a lane is {@link #BEHIND} subblocks and
+ * {@link #BEHIND_NS} behind all others, has failed, or has a node that is known to be slow; and for a lane that is the only one that has not ended, if it was behind before
  * or the reader waits for it. Lanes that are about as fast as each other do not need them.
  *
  * <p>Pure: time arrives with each event, and what is to be done leaves through {@link Out}. It holds no bytes. A lane has one
@@ -70,6 +70,9 @@ public final class StripeRead {
     /** The parity is fetched beyond the first subblock while one lane is so many subblocks behind all others. */
     public static final int BEHIND = 3;
 
+    /** And has been so for that long. Threads that wait for a core fall behind too, and catch up sooner. */
+    static final long BEHIND_NS = 20_000_000;
+
     /** A lane whose request is so many subblocks behind a substripe that lacks only it is not waited for. */
     public static final int LAG = 3;
 
@@ -92,6 +95,9 @@ public final class StripeRead {
     private final long[] startNs;
     private final long[] busyNs;
     private final long[] bytes;
+    /** The lane that is behind all others now, and since when. */
+    private int behindLane = IDLE;
+    private long behindSinceNs;
     private int wantedLane = IDLE;
     private int wantedSub;
     private boolean over;
@@ -384,7 +390,7 @@ public final class StripeRead {
         if (over || dead[lane] || fetching[lane] != IDLE) {
             return;
         }
-        int sub = lane == k ? nextParity() : nextData(lane);
+        int sub = lane == k ? nextParity(nowNs) : nextData(lane);
         if (sub < 0) {
             return;
         }
@@ -402,9 +408,9 @@ public final class StripeRead {
         return -1;
     }
 
-    private int nextParity() {
+    private int nextParity(long nowNs) {
         int first = ready.nextClearBit(0);
-        int end = Math.min(subs, isLaneBehind() ? first + PARITY_LEAD : 1);
+        int end = Math.min(subs, isLaneBehind(nowNs) ? first + PARITY_LEAD : 1);
         for (int sub = first; sub < end; sub++) {
             if (!ready.get(sub) && !decoding.get(sub) && !parityHave.get(sub) && !parityAbsent.get(sub)) {
                 return sub;
@@ -414,7 +420,7 @@ public final class StripeRead {
     }
 
     /** Whether the parity can be expected to be of use: lanes that are about as fast as each other do not need it. */
-    private boolean isLaneBehind() {
+    private boolean isLaneBehind(long nowNs) {
         int last = 0;
         int lastPlace = subs;
         int placeOfOthers = subs;
@@ -431,10 +437,18 @@ public final class StripeRead {
                 placeOfOthers = Math.min(placeOfOthers, place);
             }
         }
-        wasBehind[last] |= placeOfOthers - lastPlace >= BEHIND;
+        boolean isBehind = placeOfOthers - lastPlace >= BEHIND;
+        if (!isBehind) {
+            behindLane = IDLE;
+        } else if (behindLane != last) {
+            behindLane = last;
+            behindSinceNs = fetching[last] == IDLE ? nowNs : startNs[last];
+        }
+        isBehind &= nowNs - behindSinceNs >= BEHIND_NS;
+        wasBehind[last] |= isBehind;
         boolean isAlone = lastPlace < subs && placeOfOthers == subs;
         boolean isWaitedFor = last == wantedLane && !have[last].get(wantedSub);
-        return placeOfOthers - lastPlace >= BEHIND || isAlone && (wasBehind[last] || isWaitedFor);
+        return isBehind || isAlone && (wasBehind[last] || isWaitedFor);
     }
 
     /** The subblock that the lane is at. */

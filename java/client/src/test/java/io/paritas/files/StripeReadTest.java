@@ -13,6 +13,7 @@ import org.junit.Test;
 /** The machine in a world of seeded lanes and a virtual clock: right bytes or the store's error, never a hang. */
 public class StripeReadTest {
     private static final int SEEDS = 4000;
+    private static final long MS_NS = 1_000_000;
 
     /** What becomes of a lane's requests in this world. */
     private enum Health {
@@ -107,7 +108,7 @@ public class StripeReadTest {
         }
 
         void at(long delay, StripeRead.Kind kind, int lane, int sub) {
-            due.add(new Due(now + delay, order++, kind, lane, sub));
+            due.add(new Due(now + delay * MS_NS, order++, kind, lane, sub));
         }
 
         @Override
@@ -338,7 +339,7 @@ public class StripeReadTest {
             slow.health[slow.k - 1] = Health.SLOW;
             slow.run();
             if (slow.k > 1) {
-                long last = slow.machine.subs() * 100L + 500;
+                long last = (slow.machine.subs() * 100L + 500) * MS_NS;
                 slow.assertWhole(seed);
                 assertTrue("seed " + seed + " took " + overAt(seed), overAt(seed) <= last);
             }
@@ -458,17 +459,18 @@ public class StripeReadTest {
         final StripeRead machine = new StripeRead(new long[] {80, 80}, 16);
         final List<String> decoded = new ArrayList<>();
         final int[] fetched = new int[3];
+        long now = StripeRead.BEHIND_NS;
 
         Pair() {
             machine.on(0, StripeRead.Kind.START, 0, 0, 0, this);
         }
 
         void arrive(int lane, int sub) {
-            machine.on(1, StripeRead.Kind.ARRIVED, lane, sub, 16, this);
+            machine.on(now, StripeRead.Kind.ARRIVED, lane, sub, 16, this);
         }
 
         void want(int lane, int sub) {
-            machine.on(1, StripeRead.Kind.WANTED, lane, sub, 0, this);
+            machine.on(now, StripeRead.Kind.WANTED, lane, sub, 0, this);
         }
 
         @Override
@@ -576,8 +578,25 @@ public class StripeReadTest {
         pair.arrive(1, 0);
         pair.arrive(2, 1);
         assertEquals("less behind", 1, pair.fetched[2]);
+        pair.now += StripeRead.BEHIND_NS;
         pair.arrive(0, StripeRead.BEHIND);
         assertEquals("behind again", 2, pair.fetched[2]);
+    }
+
+    @Test
+    public void aLaneThatCatchesUpSoonIsNotBehind() {
+        Pair pair = new Pair();
+        pair.now = StripeRead.BEHIND_NS - 1;
+        pair.arrive(2, 0);
+        for (int sub = 0; sub < 4; sub++) {
+            pair.arrive(0, sub);
+        }
+        assertEquals(0, pair.fetched[2]);
+        pair.arrive(1, 0);
+        assertEquals("four behind, then three", 0, pair.fetched[2]);
+        pair.now++;
+        pair.want(0, 4);
+        assertEquals("behind for long enough now", 1, pair.fetched[2]);
     }
 
     @Test
