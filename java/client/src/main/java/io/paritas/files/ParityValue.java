@@ -50,7 +50,7 @@ public final class ParityValue {
         }
     }
 
-    /** `into` ^= each of these, of which so many bytes count. One part of `into` after the other, which thus stays in a core's cache. */
+    /** `into` ^= each of these, of which so many bytes count: part by part, so that a part of `into` stays in a core's cache. */
     public static void xorAll(byte[] into, byte[][] from, int[] lengths) {
         for (int start = 0; start < into.length; start += PART_BYTES) {
             for (int each = 0; each < from.length; each++) {

@@ -11,8 +11,9 @@ import java.util.BitSet;
  * needs a new connection.
  *
  * <p>The first parity is asked for with the data. The others are while a lane is {@link #BEHIND} subblocks and
- * {@link #BEHIND_NS} behind all others, has failed, or has a node that is known to be slow; and for a lane that is the only one that has not ended, if it was behind before
- * or the reader waits for it. Lanes that are about as fast as each other do not need them.
+ * {@link #BEHIND_NS} behind all others, has failed, or has a node that is known to be slow; and for a lane that is the only
+ * one that has not ended, if it was behind before or the reader waits for it. Lanes that are about as fast as each other do
+ * not need them.
  *
  * <p>Pure: time arrives with each event, and what is to be done leaves through {@link Out}. It holds no bytes. A lane has one
  * request at a time, always for its next subblock that nobody has yet. A lane that was overtaken thus skips ahead.
