@@ -15,7 +15,7 @@ BLOCK_MIB = 8
 # The JVM compiles what runs often: after 30 reads a quarter of the time was still that of its compilers.
 WARM_UPS = 300
 # A process's CPU time is told in hundredths of a second.
-READS = 10
+READS = 30
 LAYOUTS = ("contiguous", "striped")
 SYSTEMS = ("vanilla", "paritas")
 # The parity is read too; beside it a tenth more than vanilla.

@@ -10,6 +10,11 @@ import java.util.BitSet;
  * left to bring its bytes: decoding in its place costs the cores more than it saves, and so does a lane that skips, which
  * needs a new connection.
  *
+ * <p>The first parity is asked for with the data. The others are while a lane is {@link #BEHIND} subblocks and
+ * {@link #BEHIND_NS} behind all others, has failed, or has a node that is known to be slow; and for a lane that is the only
+ * one that has not ended, if it was behind before or the reader waits for it. Lanes that are about as fast as each other do
+ * not need them.
+ *
  * <p>Pure: time arrives with each event, and what is to be done leaves through {@link Out}. It holds no bytes. A lane has one
  * request at a time, always for its next subblock that nobody has yet. A lane that was overtaken thus skips ahead.
  *
@@ -32,6 +37,8 @@ public final class StripeRead {
         ABSENT_ALL,
         /** The store failed this lane, after all that the store's own client does about failures. */
         FAILED,
+        /** This data lane's node is known to be slow. */
+        SLOW,
         /** The reader waits for this subblock of this data lane, and for no other. */
         WANTED,
         /** The reader has gone. */
@@ -61,6 +68,12 @@ public final class StripeRead {
     /** Subblocks that the parity lane may be ahead of the first one that is not ready. Bounds its memory and waste. */
     public static final int PARITY_LEAD = 4;
 
+    /** The parity is fetched beyond the first subblock while one lane is so many subblocks behind all others. */
+    public static final int BEHIND = 3;
+
+    /** And has been so for that long. Threads that wait for a core fall behind too, and catch up sooner. */
+    static final long BEHIND_NS = 20_000_000;
+
     /** A lane whose request is so many subblocks behind a substripe that lacks only it is not waited for. */
     public static final int LAG = 3;
 
@@ -76,11 +89,16 @@ public final class StripeRead {
     private final BitSet parityAbsent = new BitSet();
     private final int[] fetching;
     private final boolean[] dead;
+    private final boolean[] slow;
+    private final boolean[] wasBehind;
     private final boolean[] retried;
     private final boolean[] lost;
     private final long[] startNs;
     private final long[] busyNs;
     private final long[] bytes;
+    /** The lane that is behind all others now, and since when. */
+    private int behindLane = IDLE;
+    private long behindSinceNs;
     private int wantedLane = IDLE;
     private int wantedSub;
     private boolean over;
@@ -106,6 +124,8 @@ public final class StripeRead {
         fetching = new int[k + 1];
         java.util.Arrays.fill(fetching, IDLE);
         dead = new boolean[k + 1];
+        slow = new boolean[k];
+        wasBehind = new boolean[k];
         retried = new boolean[k + 1];
         lost = new boolean[k];
         startNs = new long[k + 1];
@@ -196,6 +216,9 @@ public final class StripeRead {
             case FAILED:
                 onFailed(nowNs, lane, out);
                 break;
+            case SLOW:
+                slow[lane] = true;
+                break;
             case WANTED:
                 wantedLane = lane;
                 wantedSub = sub;
@@ -207,6 +230,8 @@ public final class StripeRead {
             default:
                 throw new IllegalArgumentException(kind.toString());
         }
+        // Any event may have left a lane behind, or moved the parity lane's window.
+        next(nowNs, k, out);
         onQuiet(nowNs, out);
     }
 
@@ -304,9 +329,6 @@ public final class StripeRead {
         out.ready(sub);
         if (isWhole()) {
             end(nowNs, out);
-        } else if (fetching[k] == IDLE) {
-            // The parity lane may have waited for this.
-            next(nowNs, k, out);
         }
     }
 
@@ -369,7 +391,7 @@ public final class StripeRead {
         if (over || dead[lane] || fetching[lane] != IDLE) {
             return;
         }
-        int sub = lane == k ? nextParity() : nextData(lane);
+        int sub = lane == k ? nextParity(nowNs) : nextData(lane);
         if (sub < 0) {
             return;
         }
@@ -387,15 +409,53 @@ public final class StripeRead {
         return -1;
     }
 
-    private int nextParity() {
+    private int nextParity(long nowNs) {
         int first = ready.nextClearBit(0);
-        int end = Math.min(subs, first + PARITY_LEAD);
+        int end = Math.min(subs, isLaneBehind(nowNs) ? first + PARITY_LEAD : 1);
         for (int sub = first; sub < end; sub++) {
             if (!ready.get(sub) && !decoding.get(sub) && !parityHave.get(sub) && !parityAbsent.get(sub)) {
                 return sub;
             }
         }
         return -1;
+    }
+
+    /** Whether the parity can be expected to be of use: lanes that are about as fast as each other do not need it. */
+    private boolean isLaneBehind(long nowNs) {
+        int last = 0;
+        int lastPlace = subs;
+        int placeOfOthers = subs;
+        for (int lane = 0; lane < k; lane++) {
+            int place = place(lane);
+            if (place < subs && (dead[lane] || slow[lane])) {
+                return true;
+            }
+            if (place < lastPlace) {
+                placeOfOthers = lastPlace;
+                lastPlace = place;
+                last = lane;
+            } else {
+                placeOfOthers = Math.min(placeOfOthers, place);
+            }
+        }
+        boolean isBehind = placeOfOthers - lastPlace >= BEHIND;
+        if (!isBehind) {
+            behindLane = IDLE;
+        } else if (behindLane != last) {
+            behindLane = last;
+            behindSinceNs = fetching[last] == IDLE ? nowNs : startNs[last];
+        }
+        isBehind &= nowNs - behindSinceNs >= BEHIND_NS;
+        wasBehind[last] |= isBehind;
+        boolean isAlone = lastPlace < subs && placeOfOthers == subs;
+        boolean isWaitedFor = last == wantedLane && !have[last].get(wantedSub);
+        return isBehind || isAlone && (wasBehind[last] || isWaitedFor);
+    }
+
+    /** The subblock that the lane is at. */
+    private int place(int lane) {
+        int sub = fetching[lane] == IDLE ? nextData(lane) : fetching[lane];
+        return sub < 0 ? subs : sub;
     }
 
     private int missing(int sub) {

@@ -34,6 +34,9 @@ public final class StripeReader implements StripeRead.Out {
         /** Waits for what the cache has. Whether there may be parity for this stripe. */
         boolean hasParity();
 
+        /** Whether this data lane's node is known to be slow, once `hasParity` has answered. */
+        boolean isSlow(int lane);
+
         /** Gets a parity subblock of at least `length` bytes. False if it is absent or damaged. */
         boolean parity(int sub, byte[] into, int length);
 
@@ -377,16 +380,18 @@ public final class StripeReader implements StripeRead.Out {
 
     private void sum(int lane, int sub, byte[] sum) {
         int length = length(lane, sub);
-        for (int other = 0; other < k; other++) {
-            byte[] piece;
-            synchronized (this) {
-                piece = other == lane ? null : data[other][sub];
-            }
-            if (piece != null) {
-                // Bytes beyond the lane's end are not wanted.
-                ParityValue.xor(sum, piece, Math.min(length, length(other, sub)));
+        byte[][] pieces = new byte[k - 1][];
+        int[] lengths = new int[k - 1];
+        synchronized (this) {
+            for (int other = 0, i = 0; other < k; other++) {
+                if (other != lane) {
+                    pieces[i] = data[other][sub];
+                    // Bytes beyond the lane's end are not wanted.
+                    lengths[i++] = pieces[i - 1] == null ? 0 : Math.min(length, length(other, sub));
+                }
             }
         }
+        ParityValue.xorAll(sum, pieces, lengths);
         source.onDecoded(length);
     }
 
@@ -452,7 +457,10 @@ public final class StripeReader implements StripeRead.Out {
                 if (!known && !source.hasParity()) {
                     answer = StripeRead.Kind.ABSENT_ALL;
                 } else {
-                    known = true;
+                    if (!known) {
+                        known = true;
+                        tellSlow();
+                    }
                     piece = pieces.take();
                     answer = source.parity(sub, piece, length) ? StripeRead.Kind.ARRIVED : StripeRead.Kind.ABSENT;
                 }
@@ -466,6 +474,14 @@ public final class StripeReader implements StripeRead.Out {
                 giveBack(piece);
                 ended(k);
                 on(answer, k, sub, 0);
+            }
+        }
+    }
+
+    private void tellSlow() {
+        for (int lane = 0; lane < k; lane++) {
+            if (source.isSlow(lane)) {
+                on(StripeRead.Kind.SLOW, lane, 0, 0);
             }
         }
     }

@@ -105,6 +105,12 @@ final class HdfsStripe implements StripeReader.Source {
     }
 
     @Override
+    public boolean isSlow(int lane) {
+        int place = (int) (index * map.file.k) + lane;
+        return place < map.file.nodes.size() && client.isSlow(map.file.nodes.get(place));
+    }
+
+    @Override
     public boolean parity(int sub, byte[] into, int length) {
         return parity.fetch(index, sub, into, length);
     }

@@ -13,6 +13,7 @@ import org.junit.Test;
 /** The machine in a world of seeded lanes and a virtual clock: right bytes or the store's error, never a hang. */
 public class StripeReadTest {
     private static final int SEEDS = 4000;
+    private static final long MS_NS = 1_000_000;
 
     /** What becomes of a lane's requests in this world. */
     private enum Health {
@@ -107,7 +108,7 @@ public class StripeReadTest {
         }
 
         void at(long delay, StripeRead.Kind kind, int lane, int sub) {
-            due.add(new Due(now + delay, order++, kind, lane, sub));
+            due.add(new Due(now + delay * MS_NS, order++, kind, lane, sub));
         }
 
         @Override
@@ -338,7 +339,7 @@ public class StripeReadTest {
             slow.health[slow.k - 1] = Health.SLOW;
             slow.run();
             if (slow.k > 1) {
-                long last = slow.machine.subs() * 100L + 500;
+                long last = (slow.machine.subs() * 100L + 500) * MS_NS;
                 slow.assertWhole(seed);
                 assertTrue("seed " + seed + " took " + overAt(seed), overAt(seed) <= last);
             }
@@ -458,17 +459,18 @@ public class StripeReadTest {
         final StripeRead machine = new StripeRead(new long[] {80, 80}, 16);
         final List<String> decoded = new ArrayList<>();
         final int[] fetched = new int[3];
+        long now = StripeRead.BEHIND_NS;
 
         Pair() {
             machine.on(0, StripeRead.Kind.START, 0, 0, 0, this);
         }
 
         void arrive(int lane, int sub) {
-            machine.on(1, StripeRead.Kind.ARRIVED, lane, sub, 16, this);
+            machine.on(now, StripeRead.Kind.ARRIVED, lane, sub, 16, this);
         }
 
         void want(int lane, int sub) {
-            machine.on(1, StripeRead.Kind.WANTED, lane, sub, 0, this);
+            machine.on(now, StripeRead.Kind.WANTED, lane, sub, 0, this);
         }
 
         @Override
@@ -545,6 +547,92 @@ public class StripeReadTest {
         pair.arrive(2, 1);
         pair.arrive(0, 1);
         assertEquals(Arrays.asList("1:0", "1:1"), pair.decoded);
+    }
+
+    @Test
+    public void ofLanesThatAreAboutAsFastOnlyTheFirstParityIsFetched() {
+        Pair pair = new Pair();
+        assertEquals("the first is asked for with the data", 0, pair.fetched[2]);
+        pair.arrive(2, 0);
+        for (int sub = 0; sub < 5; sub++) {
+            if (sub > 0) {
+                pair.arrive(1, sub - 1);
+            }
+            assertEquals(0, pair.fetched[2]);
+            pair.arrive(0, sub);
+        }
+        assertEquals("the other lane will bring its last subblock", 0, pair.fetched[2]);
+        pair.want(1, 4);
+        assertEquals("the reader waits for it", 4, pair.fetched[2]);
+    }
+
+    @Test
+    public void theParityIsFetchedWhileALaneIsBehind() {
+        Pair pair = new Pair();
+        pair.arrive(2, 0);
+        for (int sub = 0; sub < StripeRead.BEHIND; sub++) {
+            assertEquals("not yet behind", 0, pair.fetched[2]);
+            pair.arrive(0, sub);
+        }
+        assertEquals("behind", 1, pair.fetched[2]);
+        pair.arrive(1, 0);
+        pair.arrive(2, 1);
+        assertEquals("less behind", 1, pair.fetched[2]);
+        pair.now += StripeRead.BEHIND_NS;
+        pair.arrive(0, StripeRead.BEHIND);
+        assertEquals("behind again", 2, pair.fetched[2]);
+    }
+
+    @Test
+    public void aLaneThatCatchesUpSoonIsNotBehind() {
+        Pair pair = new Pair();
+        pair.now = StripeRead.BEHIND_NS - 1;
+        pair.arrive(2, 0);
+        for (int sub = 0; sub < 4; sub++) {
+            pair.arrive(0, sub);
+        }
+        assertEquals(0, pair.fetched[2]);
+        pair.arrive(1, 0);
+        assertEquals("four behind, then three", 0, pair.fetched[2]);
+        pair.now++;
+        pair.want(0, 4);
+        assertEquals("behind for long enough now", 1, pair.fetched[2]);
+    }
+
+    @Test
+    public void aLaneThatWasBehindMayNotBringItsLastSubblocks() {
+        Pair pair = new Pair();
+        pair.arrive(2, 0);
+        for (int sub = 0; sub < 5; sub++) {
+            pair.arrive(0, sub);
+        }
+        for (int sub = 1; sub < 3; sub++) {
+            pair.arrive(2, sub);
+        }
+        for (int sub = 0; sub < 3; sub++) {
+            pair.arrive(1, sub);
+        }
+        assertEquals("no more than two behind", 3, pair.fetched[2]);
+        pair.arrive(2, 3);
+        assertEquals(4, pair.fetched[2]);
+    }
+
+    @Test
+    public void ofALaneThatIsKnownToBeSlowTheParityIsFetchedAhead() {
+        Pair pair = new Pair();
+        pair.machine.on(1, StripeRead.Kind.SLOW, 1, 0, 0, pair);
+        for (int sub = 0; sub < StripeRead.PARITY_LEAD; sub++) {
+            assertEquals(sub, pair.fetched[2]);
+            pair.arrive(2, sub);
+        }
+    }
+
+    @Test
+    public void ofALaneThatFailsTheParityIsFetchedAhead() {
+        Pair pair = new Pair();
+        pair.arrive(2, 0);
+        pair.machine.on(1, StripeRead.Kind.FAILED, 1, 0, 0, pair);
+        assertEquals(1, pair.fetched[2]);
     }
 
     @Test

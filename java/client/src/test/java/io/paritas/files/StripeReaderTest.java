@@ -31,6 +31,8 @@ public class StripeReaderTest {
         final byte[][] blocks;
         final long[] lengths;
         int stalled = -1;
+        /** Its node is known to be slow. */
+        int known = -1;
         int failing = -1;
         /** Its reads end with an Error, as they do when the JVM has no memory. */
         int broken = -1;
@@ -38,6 +40,8 @@ public class StripeReaderTest {
         boolean isReadyBroken;
         final java.util.Set<String> cancelledNodes = java.util.Collections.synchronizedSet(new java.util.HashSet<>());
         boolean hasParity = true;
+        /** Lanes read nothing until so many parities have been asked for. */
+        CountDownLatch parityFirst = new CountDownLatch(0);
         boolean damaged;
         final AtomicInteger ready = new AtomicInteger();
         final AtomicInteger gone = new AtomicInteger();
@@ -67,6 +71,11 @@ public class StripeReaderTest {
                 public void read(long offset, byte[] into, int length) throws IOException {
                     if (lane == broken) {
                         throw new OutOfMemoryError("Direct buffer memory");
+                    }
+                    try {
+                        parityFirst.await();
+                    } catch (InterruptedException e) {
+                        throw new IOException(e);
                     }
                     if (lane == stalled) {
                         stalledReads.incrementAndGet();
@@ -104,7 +113,13 @@ public class StripeReaderTest {
         }
 
         @Override
+        public boolean isSlow(int lane) {
+            return lane == known;
+        }
+
+        @Override
         public boolean parity(int sub, byte[] into, int length) {
+            parityFirst.countDown();
             if (damaged) {
                 return false;
             }
@@ -287,6 +302,46 @@ public class StripeReaderTest {
             reader.stop();
             awaitGone(memory, pieces);
             assertEquals("seed " + seed, reader.subs(), memory.ready.get());
+        }
+    }
+
+    /** Else a lane would have to fall behind first, and here none does: they wait for the parity. */
+    @Test(timeout = 60_000)
+    public void theParityOfANodeThatIsKnownToBeSlowIsFetchedAhead() throws Exception {
+        for (long seed = 0; seed < 200; seed++) {
+            Memory memory = new Memory(seed);
+            Pieces pieces = new Pieces(SUB, 1 << 30);
+            memory.known = (int) (seed % memory.blocks.length);
+            int subs = (int) ((memory.lengths[memory.known] + SUB - 1) / SUB);
+            memory.parityFirst = new CountDownLatch(Math.min(subs, StripeRead.PARITY_LEAD));
+            StripeReader reader = start(memory, pieces);
+            for (int lane = 0; lane < memory.blocks.length; lane++) {
+                assertArrayEquals("seed " + seed, memory.blocks[lane], all(reader, lane, memory.blocks[lane].length));
+            }
+            reader.stop();
+            awaitGone(memory, pieces);
+        }
+    }
+
+    @Test
+    public void xorOfSeveralIsThatOfEach() {
+        Random random = new Random(1);
+        for (int count = 0; count < 4; count++) {
+            byte[] into = new byte[50_001];
+            random.nextBytes(into);
+            byte[] wanted = into.clone();
+            byte[][] from = new byte[count][];
+            int[] lengths = new int[count];
+            for (int each = 0; each < count; each++) {
+                from[each] = each == 1 ? null : new byte[into.length];
+                lengths[each] = each == 1 ? 0 : random.nextInt(into.length + 1);
+                for (int i = 0; i < lengths[each]; i++) {
+                    from[each][i] = (byte) random.nextInt();
+                    wanted[i] ^= from[each][i];
+                }
+            }
+            ParityValue.xorAll(into, from, lengths);
+            assertArrayEquals(wanted, into);
         }
     }
 

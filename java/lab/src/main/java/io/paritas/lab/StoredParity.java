@@ -115,6 +115,12 @@ final class StoredParity implements WholeRead {
             return units[k] != null;
         }
 
+        /** All units are asked at once, whichever is slow. */
+        @Override
+        public boolean isSlow(int lane) {
+            return true;
+        }
+
         @Override
         public boolean parity(int sub, byte[] into, int length) {
             try {
