@@ -158,7 +158,7 @@ impl Steward {
             (source.word().to_owned(), json!(count))
         });
         let c = &self.counters;
-        json!({
+        let mut figures = json!({
             "blocks": {
                 "total": self.settings.blocks,
                 "used": self.csac.used_blocks(),
@@ -175,8 +175,6 @@ impl Steward {
             "nodes": self.nodes.count(),
             "nodes_slow": self.csac.stragglers().count(),
             "nodes_with_rate": rates.len(),
-            "nodes_by_source": Map::from_iter(sources),
-            "datanodes": self.polls.as_ref().map(|polls| polls.figures(now)),
             "samples": c.samples,
             "last_sample_ms": c.last_sample.map(|at| (now - at).as_ms()),
             "opens": c.opens,
@@ -211,6 +209,9 @@ impl Steward {
                 "no_room": c.no_room,
                 "store_away": c.store_away,
             },
-        })
+        });
+        figures["nodes_by_source"] = Map::from_iter(sources).into();
+        figures["datanodes"] = json!(self.polls.as_ref().map(|polls| polls.figures(now)));
+        figures
     }
 }
