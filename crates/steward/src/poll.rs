@@ -51,6 +51,8 @@ struct Known {
     http: String,
     /// When it is to be asked next.
     ask_at: Time,
+    /// Why it did not tell when it was asked last.
+    failure: Option<String>,
 }
 
 struct Poller {
@@ -94,18 +96,18 @@ impl Poller {
             polled.list = Some(self.list());
         }
         self.ask(&mut polled);
-        match (polled.failures, self.nodes_warned) {
+        // A node that has failed is left out for a while, so a round without failures may be one without questions.
+        let failing = self.nodes.values().filter_map(|known| known.failure.as_ref());
+        polled.failure = failing.clone().next().cloned();
+        match (failing.count(), self.nodes_warned) {
             (0, true) => tracing::info!(mount = self.mount, "all DataNodes tell their counters"),
-            (1.., false) => {
-                let (mount, count) = (&self.mount, polled.failures);
-                let example = polled.failure.as_deref();
+            (count @ 1.., false) => {
+                let (mount, example) = (&self.mount, polled.failure.as_deref());
                 tracing::warn!(mount, count, example, "DataNodes do not tell their counters");
             }
             _ => {}
         }
-        // A node that has failed is left out for a while, so a round without failures may be one without questions.
-        let failing = self.nodes.values().any(|node| node.ask_at > clock::mono());
-        self.nodes_warned = polled.failures > 0 || (self.nodes_warned && failing);
+        self.nodes_warned = polled.failure.is_some();
         polled
     }
 
@@ -150,14 +152,18 @@ impl Poller {
         }
         let now = clock::mono();
         self.list_at = now + LIST_EVERY;
-        let earlier = std::mem::take(&mut self.nodes);
+        let mut earlier = std::mem::take(&mut self.nodes);
         for DataNode { name, http } in nodes {
             // A node at another address has been started again.
-            let ask_at = match earlier.get(&name) {
-                Some(known) if known.http == http => known.ask_at,
-                _ => Time(0),
+            let known = match earlier.remove(&name) {
+                Some(known) if known.http == http => known,
+                _ => Known {
+                    http,
+                    ask_at: Time(0),
+                    failure: None,
+                },
             };
-            self.nodes.insert(name, Known { http, ask_at });
+            self.nodes.insert(name, known);
         }
         Listed::Nodes(self.nodes.len())
     }
@@ -181,7 +187,7 @@ impl Poller {
                 let Some((name, known)) = next else {
                     break;
                 };
-                known.ask_at = found.take(name, jmx::counters(agent, &known.http));
+                found.take(name, known, jmx::counters(agent, &known.http));
             }
             found
         };
@@ -206,21 +212,20 @@ impl Poller {
 struct Found {
     counters: Vec<(String, Counters)>,
     failures: u64,
-    failure: Option<String>,
 }
 
 impl Found {
-    /// Returns when to ask that node again.
-    fn take(&mut self, name: &str, answer: Result<Counters, String>) -> Time {
+    fn take(&mut self, name: &str, known: &mut Known, answer: Result<Counters, String>) {
         match answer {
             Ok(counters) => {
                 self.counters.push((name.to_owned(), counters));
-                clock::mono()
+                known.failure = None;
+                known.ask_at = clock::mono();
             }
             Err(why) => {
                 self.failures += 1;
-                self.failure = Some(format!("{name}: {why}"));
-                clock::mono() + NODE_RETRY
+                known.failure = Some(format!("{name}: {why}"));
+                known.ask_at = clock::mono() + NODE_RETRY;
             }
         }
     }
@@ -228,6 +233,5 @@ impl Found {
     fn add_to(self, polled: &mut Polled) {
         polled.counters.extend(self.counters);
         polled.failures += self.failures;
-        polled.failure = self.failure.or(polled.failure.take());
     }
 }

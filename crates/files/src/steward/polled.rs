@@ -14,7 +14,7 @@ pub struct Polled {
     pub counters: Vec<(String, Counters)>,
     /// Number of nodes that were asked and did not tell.
     pub failures: u64,
-    /// Why one of them did not.
+    /// Why one node does not tell, in this round or since an earlier one.
     pub failure: Option<String>,
 }
 
