@@ -1,6 +1,7 @@
 //! Service rates of the store's nodes, and which nodes are stragglers (§3.3).
 //!
-//! A node's rate is the sum of bytes over the sum of times of its samples in the last minute. Samples of clients decide.
+//! A node's rate is the sum of bytes over the sum of times of its samples in the last minute. Samples of
+//! clients decide.
 //! Where they are too few, what the node itself has counted does. A node without enough of either keeps its last rate
 //! for another minute; then its rate is unknown, and it is no straggler.
 //!
@@ -268,7 +269,8 @@ impl Rates {
             return false;
         };
         if interval.requests == 0 {
-            // A node tells all counters of one moment again for some seconds, or had sent bytes of a request that was not
+            // A node tells all counters of one moment again for some seconds, or had sent bytes of a request
+            // that was not
             // yet counted.
             measured.counted = Some((now, before));
             return false;

@@ -199,7 +199,8 @@ mod tests {
     #[test]
     fn nodes_have_the_names_that_clients_use() {
         let body = list_of(&json!({
-            "d1.example:9866": {"infoAddr": "10.0.0.1:9864", "infoSecureAddr": "10.0.0.1:0", "xferaddr": "10.0.0.1:9866",
+            "d1.example:9866": {"infoAddr": "10.0.0.1:9864", "infoSecureAddr": "10.0.0.1:0",
+                "xferaddr": "10.0.0.1:9866",
                 "lastContact": 1, "usedSpace": 5},
             // Without HTTP it cannot be asked.
             "d2.example:9866": {"infoAddr": "10.0.0.2:0", "xferaddr": "10.0.0.2:9866"},

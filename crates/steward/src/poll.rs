@@ -1,4 +1,5 @@
-//! A mount's thread that asks DataNodes for their counters while this steward leads. It makes no request of a client wait:
+//! A mount's thread that asks DataNodes for their counters while this steward leads. It makes no request of
+//! a client wait:
 //! it shares nothing with the main thread but one flag and the queue of answers.
 
 use crate::jmx::{self, DataNode};

@@ -313,12 +313,15 @@ fn counters_that_cannot_be_true_say_nothing() {
 
 proptest! {
     #[test]
-    fn no_counters_give_a_rate_that_is_no_number(told in prop::collection::vec((0..u64::MAX, 0..u64::MAX, 0..u64::MAX), 0..40)) {
+    fn no_counters_give_a_rate_that_is_no_number(
+        told in prop::collection::vec((0..u64::MAX, 0..u64::MAX, 0..u64::MAX), 0..40)
+    ) {
         let mut rates = Rates::new();
         for (n, (requests, bytes, time_ms)) in told.into_iter().enumerate() {
             // Small ones too, so that some make sense.
             let shift = (n % 8) as u32 * 8;
-            let counters = Counters { requests: requests >> 56, bytes: bytes >> shift, time_ms: time_ms >> shift, copies: 0 };
+            let (bytes, time_ms) = (bytes >> shift, time_ms >> shift);
+            let counters = Counters { requests: requests >> 56, bytes, time_ms, copies: 0 };
             rates.on_counters(at(n as u64), 1, counters);
             for rate in rates.known(at(n as u64)) {
                 prop_assert!(rate.bytes_per_s.is_finite() && rate.bytes_per_s > 0.0);
