@@ -24,7 +24,7 @@ pub mod steward;
 
 pub use csac::{Admission, Csac, CsacSettings, Decision, Decline, Prediction, Update};
 pub use eviction::Eviction;
-pub use rates::{Estimator, NODES_MIN_THREE_SIGMA, Rates, Sample, stragglers};
+pub use rates::{Counters, Estimator, NODES_MIN_THREE_SIGMA, Rate, Rates, Sample, Source, stragglers};
 pub use steward::Steward;
 
 /// A file's id: with HDFS the inode's.

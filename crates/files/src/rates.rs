@@ -1,7 +1,9 @@
 //! Service rates of the store's nodes, and which nodes are stragglers (§3.3).
 //!
-//! A node's rate is the sum of bytes over the sum of times of its samples in the last minute. A node without enough
-//! samples keeps its last rate for another minute; then its rate is unknown, and it is no straggler.
+//! A node's rate is the sum of bytes over the sum of times of its samples in the last minute. Samples of
+//! clients decide.
+//! Where they are too few, what the node itself has counted does. A node without enough of either keeps its last rate
+//! for another minute; then its rate is unknown, and it is no straggler.
 //!
 //! The paper's rule is v < μ − 3σ. It cannot name any node below 11 nodes: an outlier is itself part of μ and σ, so of
 //! n values none is more than √(n − 1) standard deviations away from their mean. Two nodes that are equally slow hide
@@ -24,6 +26,9 @@ const SAMPLES_MIN: u64 = 8;
 const SAMPLE_BYTES_MIN: u64 = 64 << 10;
 /// A cancelled request below this has not begun yet, for all that the client knows.
 const CANCELLED_MIN: Span = Span::from_ms(5);
+/// Mean size of the requests of an interval below which a node's own counters say nothing: what is smaller fits in the
+/// buffers of its sockets, so that the node takes a slow link for a fast one.
+const REQUEST_BYTES_MIN: u64 = 4 << 20;
 /// Largest values of a sample that count: 1 TiB, one hour.
 const SAMPLE_BYTES_MAX: u64 = 1 << 40;
 const SAMPLE_MAX: Span = Span::from_secs(3600);
@@ -99,6 +104,77 @@ fn median(mut values: Vec<f64>) -> f64 {
     }
 }
 
+/// What a node of the store has counted since it started, of the requests for data that have ended.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Counters {
+    /// Number of requests.
+    pub requests: u64,
+    /// Bytes that it sent.
+    pub bytes: u64,
+    /// Milliseconds that sending took.
+    pub time_ms: u64,
+    /// Requests of other nodes that took blocks over to balance the store. The store holds them back, so their rate is
+    /// not the node's.
+    pub copies: u64,
+}
+
+impl Counters {
+    /// What was counted since `earlier`; `None` if the node has started again.
+    fn since(self, earlier: Self) -> Option<Self> {
+        Some(Self {
+            requests: self.requests.checked_sub(earlier.requests)?,
+            bytes: self.bytes.checked_sub(earlier.bytes)?,
+            time_ms: self.time_ms.checked_sub(earlier.time_ms)?,
+            copies: self.copies.checked_sub(earlier.copies)?,
+        })
+    }
+
+    /// Whether such an interval says something about a rate.
+    fn says_something(self) -> bool {
+        let mean = |sum: u64| sum.checked_div(self.requests).unwrap_or(0);
+        self.copies == 0
+            && self.time_ms > 0
+            && (REQUEST_BYTES_MIN..=SAMPLE_BYTES_MAX).contains(&mean(self.bytes))
+            && mean(self.time_ms) <= SAMPLE_MAX.as_ms()
+    }
+}
+
+/// Where a rate comes from.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Source {
+    /// Samples of clients.
+    Clients,
+    /// The node's own counters.
+    Node,
+    /// What either said earlier.
+    Earlier,
+}
+
+impl Source {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Clients, Self::Node, Self::Earlier];
+
+    /// For people and scripts.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Clients => "clients",
+            Self::Node => "node",
+            Self::Earlier => "earlier",
+        }
+    }
+}
+
+/// The rate of a node.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Rate {
+    /// Whose it is.
+    pub node: Node,
+    /// Bytes a second.
+    pub bytes_per_s: f64,
+    /// Where it comes from.
+    pub source: Source,
+}
+
 /// Sums of the samples in one part of the window.
 #[derive(Clone, Copy, Default, Debug)]
 struct Bucket {
@@ -109,9 +185,49 @@ struct Bucket {
     count: u64,
 }
 
+/// The samples of the last minute.
+#[derive(Clone, Default, Debug)]
+struct Window {
+    buckets: [Bucket; BUCKETS],
+}
+
+impl Window {
+    /// Adds `count` samples together.
+    fn add(&mut self, now: Time, bytes: u64, time: Span, count: u64) {
+        let part = now.0 / BUCKET.0;
+        let bucket = &mut self.buckets[(part % BUCKETS as u64) as usize];
+        if bucket.part != part {
+            *bucket = Bucket {
+                part,
+                ..Bucket::default()
+            };
+        }
+        bucket.bytes = bucket.bytes.saturating_add(bytes);
+        bucket.time = bucket.time + time;
+        bucket.count = bucket.count.saturating_add(count);
+    }
+
+    /// Bytes a second, if there are enough samples.
+    fn rate(&self, now: Time) -> Option<f64> {
+        let part = now.0 / BUCKET.0;
+        let recent = self.buckets.iter();
+        let recent = recent.filter(|bucket| bucket.count > 0 && part.saturating_sub(bucket.part) < BUCKETS as u64);
+        let sum = recent.fold(Bucket::default(), |sum, bucket| Bucket {
+            part,
+            bytes: sum.bytes.saturating_add(bucket.bytes),
+            time: sum.time + bucket.time,
+            count: sum.count.saturating_add(bucket.count),
+        });
+        (sum.count >= SAMPLES_MIN).then(|| sum.bytes as f64 * 1e9 / sum.time.0 as f64)
+    }
+}
+
 #[derive(Clone, Default, Debug)]
 struct Measured {
-    buckets: [Bucket; BUCKETS],
+    by_clients: Window,
+    by_node: Window,
+    /// What the node had counted when that last told something new, and when it was last heard of.
+    counted: Option<(Time, Counters)>,
     /// The last rate that was known, in bytes a second, and when it was.
     last: Option<(f64, Time)>,
 }
@@ -128,7 +244,7 @@ impl Rates {
         Self { nodes: map() }
     }
 
-    /// Adds a sample. Returns false if it says nothing about a rate.
+    /// Adds a client's sample. Returns false if it says nothing about a rate.
     pub fn add(&mut self, now: Time, node: Node, sample: Sample) -> bool {
         let says_something = match sample.cancelled {
             true => sample.time >= CANCELLED_MIN,
@@ -137,187 +253,68 @@ impl Rates {
         if !says_something || sample.time.0 == 0 || sample.time > SAMPLE_MAX || sample.bytes > SAMPLE_BYTES_MAX {
             return false;
         }
-        let part = now.0 / BUCKET.0;
         let measured = self.nodes.entry(node).or_default();
-        let bucket = &mut measured.buckets[(part % BUCKETS as u64) as usize];
-        if bucket.part != part {
-            *bucket = Bucket {
-                part,
-                ..Bucket::default()
-            };
-        }
-        bucket.bytes = bucket.bytes.saturating_add(sample.bytes);
-        bucket.time = bucket.time + sample.time;
-        bucket.count += 1;
+        measured.by_clients.add(now, sample.bytes, sample.time, 1);
         true
     }
 
-    /// The rate of each node that has one, in bytes a second, in the order of their numbers.
-    pub fn known(&mut self, now: Time) -> Vec<(Node, f64)> {
-        let part = now.0 / BUCKET.0;
+    /// A node tells its counters. Returns false if the interval since the last time says nothing about its rate.
+    pub fn on_counters(&mut self, now: Time, node: Node, counters: Counters) -> bool {
+        let measured = self.nodes.entry(node).or_default();
+        let earlier = measured.counted.replace((now, counters));
+        let Some((_, before)) = earlier.filter(|(at, _)| now - *at <= WINDOW) else {
+            return false;
+        };
+        let Some(interval) = counters.since(before) else {
+            return false;
+        };
+        if interval.requests == 0 {
+            // A node tells all counters of one moment again for some seconds, or had sent bytes of a request
+            // that was not
+            // yet counted.
+            measured.counted = Some((now, before));
+            return false;
+        }
+        if !interval.says_something() {
+            return false;
+        }
+        let time = Span(interval.time_ms.saturating_mul(Span::from_ms(1).0));
+        measured.by_node.add(now, interval.bytes, time, interval.requests);
+        true
+    }
+
+    /// The rate of each node that has one, in the order of their numbers.
+    pub fn known(&mut self, now: Time) -> Vec<Rate> {
         let mut rates = Vec::new();
         for (node, measured) in &mut self.nodes {
-            let recent = measured.buckets.iter();
-            let recent = recent.filter(|bucket| bucket.count > 0 && part.saturating_sub(bucket.part) < BUCKETS as u64);
-            let sum = recent.fold(Bucket::default(), |sum, bucket| Bucket {
-                part,
-                bytes: sum.bytes.saturating_add(bucket.bytes),
-                time: sum.time + bucket.time,
-                count: sum.count + bucket.count,
-            });
-            if sum.count >= SAMPLES_MIN {
-                measured.last = Some((sum.bytes as f64 * 1e9 / sum.time.0 as f64, now));
+            let fresh = match measured.by_clients.rate(now) {
+                Some(rate) => Some((rate, Source::Clients)),
+                None => measured.by_node.rate(now).map(|rate| (rate, Source::Node)),
+            };
+            if let Some((rate, _)) = fresh {
+                measured.last = Some((rate, now));
             }
             match measured.last {
-                Some((rate, since)) if now - since <= WINDOW => rates.push((*node, rate)),
+                Some((rate, since)) if now - since <= WINDOW => rates.push(Rate {
+                    node: *node,
+                    bytes_per_s: rate,
+                    source: fresh.map_or(Source::Earlier, |(_, source)| source),
+                }),
                 _ => measured.last = None,
             }
         }
-        rates.sort_by_key(|(node, _)| *node);
+        rates.sort_by_key(|rate| rate.node);
         rates
     }
 
     /// The nodes that are stragglers now.
     pub fn stragglers(&mut self, now: Time, estimator: Estimator) -> Vec<Node> {
         let known = self.known(now);
-        let rates: Vec<f64> = known.iter().map(|(_, rate)| *rate).collect();
+        let rates: Vec<f64> = known.iter().map(|rate| rate.bytes_per_s).collect();
         let slow = stragglers(estimator, &rates);
-        slow.into_iter().map(|at| known[at].0).collect()
+        slow.into_iter().map(|at| known[at].node).collect()
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    const SECOND: u64 = 1_000_000_000;
-
-    /// `slow` nodes at a seventh of the rate of the others.
-    fn with_slow(nodes: usize, slow: usize) -> Vec<f64> {
-        (0..nodes).map(|at| if at < slow { 25.0 / 7.0 } else { 25.0 }).collect()
-    }
-
-    #[test]
-    fn three_sigma_first_fires_at_eleven_nodes() {
-        for nodes in 1..30 {
-            let expected: &[usize] = if nodes >= NODES_MIN_THREE_SIGMA { &[0] } else { &[] };
-            assert_eq!(
-                stragglers(Estimator::ThreeSigma, &with_slow(nodes, 1)),
-                expected,
-                "{nodes}"
-            );
-        }
-    }
-
-    #[test]
-    fn two_equal_stragglers_hide_each_other_from_three_sigma_below_twenty_one_nodes() {
-        for nodes in 11..30 {
-            let found = stragglers(Estimator::ThreeSigma, &with_slow(nodes, 2));
-            assert_eq!(found.len(), if nodes >= 21 { 2 } else { 0 }, "{nodes}");
-        }
-    }
-
-    #[test]
-    fn the_other_rules_find_a_straggler_from_three_nodes() {
-        for estimator in [Estimator::LeaveOneOut, Estimator::Mad] {
-            for nodes in 1..12 {
-                let expected: &[usize] = if nodes >= 3 { &[0] } else { &[] };
-                assert_eq!(
-                    stragglers(estimator, &with_slow(nodes, 1)),
-                    expected,
-                    "{nodes} {estimator}"
-                );
-            }
-            assert!(stragglers(estimator, &[]).is_empty());
-            assert!(stragglers(estimator, &[10.0, 10.1, 9.9, 9.6, 10.2]).is_empty());
-        }
-        let two = with_slow(9, 2);
-        assert_eq!(stragglers(Estimator::Mad, &two), [0, 1]);
-        assert!(
-            stragglers(Estimator::LeaveOneOut, &two).is_empty(),
-            "each hides the other"
-        );
-    }
-
-    proptest! {
-        #[test]
-        fn three_sigma_never_fires_below_eleven_nodes(rates in prop::collection::vec(0.0f64..1e9, 0..11)) {
-            prop_assert!(stragglers(Estimator::ThreeSigma, &rates).is_empty());
-        }
-
-        #[test]
-        fn mad_never_names_half_of_the_nodes(rates in prop::collection::vec(0.0f64..1e9, 0..40)) {
-            let slow = stragglers(Estimator::Mad, &rates);
-            prop_assert!(slow.len() * 2 <= rates.len());
-            for at in slow {
-                prop_assert!(rates[at] < median(rates.clone()) / 2.0);
-            }
-        }
-    }
-
-    fn sample(bytes: u64, ms: u64) -> Sample {
-        Sample {
-            bytes,
-            time: Span::from_ms(ms),
-            cancelled: false,
-        }
-    }
-
-    #[test]
-    fn a_rate_needs_eight_samples_and_is_kept_for_a_minute_after_the_window() {
-        let mut rates = Rates::new();
-        let at = |seconds: u64| Time(seconds * SECOND);
-        for n in 0..7 {
-            assert!(rates.add(at(n), 3, sample(4 << 20, 100)));
-            assert!(rates.known(at(n)).is_empty());
-        }
-        rates.add(at(7), 3, sample(4 << 20, 100));
-        let expected = f64::from(40 << 20);
-        let known = rates.known(at(7));
-        assert_eq!(known.len(), 1);
-        assert!((known[0].1 - expected).abs() < 1.0, "{known:?}");
-        assert_eq!(rates.known(at(50)).len(), 1);
-        assert_eq!(rates.known(at(109)).len(), 1, "the old rate");
-        assert!(rates.known(at(171)).is_empty());
-    }
-
-    #[test]
-    fn samples_that_say_nothing_are_refused() {
-        let mut rates = Rates::new();
-        let now = Time(SECOND);
-        assert!(!rates.add(now, 1, sample(1000, 1)), "too small");
-        assert!(!rates.add(now, 1, sample(1 << 20, 0)), "no time");
-        assert!(!rates.add(now, 1, sample(u64::MAX, 5)), "too large");
-        assert!(!rates.add(now, 1, sample(1 << 20, u64::MAX / 1_000_000)), "too long");
-        let cancelled = Sample {
-            cancelled: true,
-            ..sample(0, 100)
-        };
-        assert!(rates.add(now, 1, cancelled), "cancelled, and nothing had come");
-        let early = Sample {
-            cancelled: true,
-            ..sample(0, 1)
-        };
-        assert!(!rates.add(now, 1, early));
-    }
-
-    #[test]
-    fn a_cancelled_reader_sees_the_straggler_too() {
-        let mut rates = Rates::new();
-        let now = Time(SECOND);
-        for _ in 0..8 {
-            for node in 0..4 {
-                rates.add(now, node, sample(4 << 20, 160));
-            }
-            let cut = Sample {
-                cancelled: true,
-                ..sample(600 << 10, 160)
-            };
-            rates.add(now, 4, cut);
-        }
-        assert_eq!(rates.stragglers(now, Estimator::Mad), [4]);
-        assert_eq!(rates.stragglers(now, Estimator::LeaveOneOut), [4]);
-        assert!(rates.stragglers(now, Estimator::ThreeSigma).is_empty());
-    }
-}
+mod tests;

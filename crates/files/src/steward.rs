@@ -22,13 +22,12 @@
 //!
 //! When a node becomes a straggler, [`Csac::prefetch`] names the files whose parity should be made ahead of their
 //! readers. Workers ask for them, one at a time (PREFETCH), and then write their parity as readers do (MAKE).
-//!
-//! Not there yet: rates that the store's nodes report themselves.
 
 mod answers;
 mod entry;
 mod nodes;
 mod pins;
+mod polled;
 mod prefetch;
 mod status;
 
@@ -44,6 +43,8 @@ use entry::{Entry, State};
 use nodes::Nodes;
 use paritas_base::{Map, Prng, Span, Time, map};
 use pins::Pins;
+use polled::Polls;
+pub use polled::{Listed, Polled};
 use status::Counters;
 pub use status::NodeFigures;
 use std::collections::{BTreeSet, VecDeque};
@@ -99,6 +100,8 @@ pub enum Event<'a> {
     Erased(u64, bool),
     /// What became of refreshing the keys of the entry with this token.
     Refreshed(u64, Refreshed),
+    /// The store's nodes were asked for their counters.
+    Polled(&'a Polled),
     /// The deadline has come.
     Tick,
 }
@@ -128,6 +131,8 @@ pub struct Steward {
     /// Blocks of Doomed and Erasing entries.
     doomed_blocks: u64,
     counters: Counters,
+    /// What became of asking the nodes; none: nobody asks them.
+    polls: Option<Polls>,
     next_tick: Time,
 }
 
@@ -161,6 +166,7 @@ impl Steward {
             refreshing_count: 0,
             doomed_blocks: 0,
             counters: Counters::default(),
+            polls: None,
             next_tick: now,
         };
         for (file, record) in records {
@@ -181,6 +187,7 @@ impl Steward {
             Event::Stored(token, done) => self.on_stored(now, token, done, out),
             Event::Erased(token, done) => self.on_erased(now, token, done),
             Event::Refreshed(token, outcome) => self.on_refreshed(now, token, outcome, out),
+            Event::Polled(polled) => self.on_polled(now, polled),
             Event::Tick => self.on_tick(now, out),
         }
     }

@@ -7,14 +7,17 @@
 //!                      ▼ │ bounded queue, waker
 //!                     work-NS  one for each mount: records and parity keys in the cache store, in order
 //!                     lease-NS one for each mount: asks every second whose the lease is
+//!                     poll-NS  if the mount names a NameNode: asks DataNodes for their counters, over HTTP
 //!                     metrics  if there is one: HTTP; asks main for the figures, at most once a second
 //! ```
 
 mod clients;
+mod jmx;
 mod link;
 mod metrics;
 mod mount;
 mod password;
+mod poll;
 mod process;
 mod replies;
 mod settings;

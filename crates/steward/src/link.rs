@@ -1,9 +1,10 @@
-//! A mount's two threads to its cache store.
+//! A mount's two threads to its cache store, and its queue to the main thread.
 //!
 //! *work* carries out what the machine asks, in order. *lease* has a connection of its own, so that a long deletion
 //! cannot cost the lease. While the store is away everything fails at once; it is tried again every half second.
 
 use crate::password::Password;
+use crate::poll;
 use crate::settings::MountSettings;
 use mio::Waker;
 use paritas_base::{Span, Time};
@@ -11,7 +12,7 @@ use paritas_files::File;
 use paritas_files::geometry::Geometry;
 use paritas_files::lease::{ASK_EVERY, LEASE};
 use paritas_files::record::{Record, hex};
-use paritas_files::steward::Refreshed;
+use paritas_files::steward::{Polled, Refreshed};
 use paritas_io::clock;
 use paritas_node::{Connection, Failure};
 use paritas_wire::command::slot;
@@ -57,9 +58,11 @@ pub(crate) enum Done {
     Refreshed(u64, Refreshed),
     /// Of the lease that was asked about then.
     Lease(Time, Result<Option<String>, String>),
+    /// The store's nodes were asked for their counters.
+    Polled(Polled),
 }
 
-/// Something done for the mount with this number, in this tenure; 0 for the lease.
+/// Something done for the mount with this number, in this tenure; 0 for what belongs to none.
 pub(crate) type Message = (usize, u64, Done);
 
 /// The threads of one mount.
@@ -70,6 +73,8 @@ pub(crate) struct Link {
     leads: Arc<AtomicBool>,
     ending: Option<Sender<()>>,
     lease: Option<JoinHandle<()>>,
+    /// The thread that asks the store's nodes ends when this is gone.
+    _polling: Option<Sender<()>>,
 }
 
 /// To the main thread.
@@ -85,7 +90,7 @@ impl Home {
         Self { mount, messages, waker }
     }
 
-    fn send(&self, tenure: u64, done: Done) {
+    pub(crate) fn send(&self, tenure: u64, done: Done) {
         // The main thread is gone only when the process ends.
         if self.messages.send((self.mount, tenure, done)).is_ok() {
             let _ = self.waker.wake();
@@ -110,6 +115,7 @@ impl Link {
             .name(format!("work-{name}"))
             .spawn(move || run_work(store, &asked, &to))
             .map_err(failed)?;
+        let polling = poll::start(name, settings, Arc::clone(&leads), home.clone()).map_err(failed)?;
         let store = Store::new(name, settings, LEASE_TIMEOUT);
         let (me, flag) = (me.to_owned(), Arc::clone(&leads));
         let lease = std::thread::Builder::new()
@@ -121,6 +127,7 @@ impl Link {
             leads,
             ending: Some(ending),
             lease: Some(lease),
+            _polling: polling,
         })
     }
 

@@ -144,6 +144,17 @@ const FAMILIES: &[Family] = &[
         "Nodes that have a rate.",
         &[("", "/nodes_with_rate")],
     ),
+    of(
+        Kind::Gauge,
+        "paritas_files_nodes_by_source",
+        "Nodes that have a rate, by where it comes from.",
+        "source",
+        &[
+            ("clients", "/nodes_by_source/clients"),
+            ("node", "/nodes_by_source/node"),
+            ("earlier", "/nodes_by_source/earlier"),
+        ],
+    ),
     gauge(
         "paritas_files_nodes_slow",
         "Nodes that are slow.",
@@ -160,6 +171,38 @@ const FAMILIES: &[Family] = &[
             "paritas_files_last_sample_age_seconds",
             "Time since the last sample of a rate; missing before the first.",
             &[("", "/last_sample_ms")],
+        )
+    },
+    gauge(
+        "paritas_files_datanodes",
+        "DataNodes in the NameNode's last list.",
+        &[("", "/datanodes/nodes")],
+    ),
+    of(
+        Kind::Counter,
+        "paritas_files_namenode_polls_total",
+        "Questions to NameNodes for their DataNodes.",
+        "outcome",
+        &[("answered", "/datanodes/lists"), ("failed", "/datanodes/lists_failed")],
+    ),
+    of(
+        Kind::Counter,
+        "paritas_files_datanode_polls_total",
+        "Questions to DataNodes for their counters.",
+        "outcome",
+        &[("answered", "/datanodes/answers"), ("failed", "/datanodes/failures")],
+    ),
+    counter(
+        "paritas_files_datanode_intervals_total",
+        "Intervals between two answers of a DataNode that said something about its rate.",
+        &[("", "/datanodes/intervals")],
+    ),
+    Family {
+        unit: 1e-3,
+        ..gauge(
+            "paritas_files_last_datanode_answer_age_seconds",
+            "Time since the last answer of a DataNode; missing before the first.",
+            &[("", "/datanodes/last_answer_ms")],
         )
     },
     counter("paritas_files_opens_total", "Opens of files.", &[("", "/opens")]),
@@ -344,7 +387,7 @@ fn for_mounts(text: &mut Text, figures: &[(&str, MountFigures)]) {
         Kind::Gauge,
         "Rate of this node, if it has one.",
     );
-    for_nodes(text, figures, |node| node.rate.map(f64::round));
+    for_nodes(text, figures, |node| node.rate.map(|rate| rate.bytes_per_s.round()));
 }
 
 fn for_nodes(text: &mut Text, figures: &[(&str, MountFigures)], of: fn(&NodeFigures) -> Option<f64>) {

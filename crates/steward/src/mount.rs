@@ -109,6 +109,8 @@ impl Mount {
         self.count_error(&done);
         match done {
             Done::Lease(asked, answer) => self.on_lease(now, asked, answer, told),
+            // Counters are the nodes', whoever asked for them.
+            Done::Polled(polled) => self.on(now, Event::Polled(&polled), told),
             _ if tenure != self.tenure => {}
             Done::Loaded(Ok(records)) => {
                 tracing::info!(mount = self.name, records = records.len(), "leads");

@@ -14,10 +14,12 @@ use std::path::{Path, PathBuf};
 
 /// Port of a steward if none is set.
 pub const DEFAULT_PORT: u16 = 16385;
-/// Most mounts of a process: each has two threads.
+/// Most mounts of a process: each has two or three threads.
 const MOUNTS_MAX: usize = 64;
 const BLOCKS_MAX: u64 = 1 << 20;
 const CLIENTS_MAX: usize = 4096;
+/// Most NameNodes of a mount.
+const NAMENODES_MAX: usize = 8;
 
 /// The file.
 #[derive(Deserialize, Clone, Debug)]
@@ -48,6 +50,8 @@ pub struct MountSettings {
     pub cache: String,
     /// File with the password of the cache store.
     pub cache_password_file: Option<PathBuf>,
+    /// `http://host:port` of NameNodes, separated by commas; none: DataNodes are not asked for their counters.
+    pub namenode_http: Option<String>,
     /// Blocks of the cache.
     pub blocks: u64,
     /// Bytes of such a block.
@@ -126,12 +130,22 @@ impl MountSettings {
         if !is_address(&self.cache) {
             return Err(format!("cache: `{}` is not host:port", self.cache));
         }
+        if self.namenode_http.is_some() {
+            check_namenodes(&self.namenodes()).map_err(|why| format!("namenode_http: {why}"))?;
+        }
         let machine = self.machine();
         within("blocks", machine.blocks, 1..=BLOCKS_MAX)?;
         within("block", machine.block_bytes, BLOCK_BYTES)?;
         within("subblock", machine.sub_bytes, SUB_BYTES)?;
         within("prefetch", u64::from(machine.prefetch_percent), 0..=100)?;
         within("period_ms", machine.period.as_ms(), 100..=60_000)
+    }
+
+    /// `http://host:port` of each NameNode.
+    pub(crate) fn namenodes(&self) -> Vec<String> {
+        let text = self.namenode_http.as_deref().into_iter();
+        let each = text.flat_map(|text| text.split(',')).map(str::trim);
+        each.map(|url| url.trim_end_matches('/').to_owned()).collect()
     }
 
     /// The settings of the machine.
@@ -161,8 +175,24 @@ fn within(name: &str, value: u64, allowed: std::ops::RangeInclusive<u64>) -> Res
     ))
 }
 
+fn check_namenodes(urls: &[String]) -> Result<(), String> {
+    if urls.len() > NAMENODES_MAX {
+        return Err(format!("{} NameNodes, at most {NAMENODES_MAX} are allowed", urls.len()));
+    }
+    for url in urls {
+        if url.starts_with("https:") {
+            return Err(format!("`{url}`: HTTPS is not supported"));
+        }
+        let address = url.strip_prefix("http://");
+        if !address.is_some_and(|address| is_address(address) && !address.contains(['/', '?', '#', '@'])) {
+            return Err(format!("`{url}` is not http://host:port"));
+        }
+    }
+    Ok(())
+}
+
 /// Whether a text is host:port, and fits in an error reply.
-fn is_address(text: &str) -> bool {
+pub(crate) fn is_address(text: &str) -> bool {
     let parts = text.rsplit_once(':');
     let port = parts.and_then(|(_, port)| port.parse::<u16>().ok());
     let printable = text.bytes().all(|byte| byte.is_ascii_graphic());

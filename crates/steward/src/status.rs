@@ -144,8 +144,39 @@ fn describe_mount(text: &mut String, name: &str, mount: &Value) -> std::fmt::Res
         number(&status["affected"]),
         number(&status["affected_misses"])
     )?;
+    describe_polls(text, &status["datanodes"])?;
     for (node, rate) in rates.into_iter().flatten() {
-        writeln!(text, "  rate     {node} {}/s", ByteCount(number(rate)))?;
+        let source = match status["rate_sources"][node].as_str() {
+            Some("node") => " by its own counters",
+            Some("earlier") => " earlier",
+            _ => "",
+        };
+        writeln!(text, "  rate     {node} {}/s{source}", ByteCount(number(rate)))?;
+    }
+    Ok(())
+}
+
+/// What became of asking DataNodes for their counters.
+fn describe_polls(text: &mut String, polls: &Value) -> std::fmt::Result {
+    if polls.is_null() {
+        return Ok(());
+    }
+    let number = |name: &str| polls[name].as_u64().unwrap_or(0);
+    write!(
+        text,
+        "  nodes    {} DataNodes listed; {} answers with counters, {} failures",
+        number("nodes"),
+        number("answers"),
+        number("failures")
+    )?;
+    match polls["last_answer_ms"].as_u64() {
+        Some(age_ms) => writeln!(text, "; the last answer {} s ago", age_ms / 1000)?,
+        None => writeln!(text)?,
+    }
+    for (key, what) in [("list_error", "the NameNode"), ("failure", "a DataNode")] {
+        if let Some(error) = polls[key].as_str() {
+            writeln!(text, "  {what}: {error}")?;
+        }
     }
     Ok(())
 }
@@ -160,6 +191,9 @@ mod tests {
             "lake": {"role": "leader", "cache": "c:1", "status": {
                 "blocks": {"total": 40, "used": 12, "doomed": 1, "bytes": 134_217_728},
                 "stragglers": ["d3:9866"], "rates": {"d3:9866": 3_500_000}, "nodes": 12, "estimator": "mad",
+                "rate_sources": {"d3:9866": "node"},
+                "datanodes": {"nodes": 12, "answers": 30, "failures": 2, "last_answer_ms": 4000,
+                    "list_error": "http://n:1: it answers with status 404"},
             }},
             "sea": {"role": "spare", "cache": "c:1", "leader": "h:2", "leader_error": "h:2 does not answer"},
         }});
@@ -168,7 +202,9 @@ mod tests {
             "mount lake: led by this steward, cache c:1",
             "12 of 40 used, 1 doomed, 128.0 MB each",
             "slow     d3:9866 (mad; 1 of 12 nodes have a rate)",
-            "rate     d3:9866 3.3 MB/s",
+            "rate     d3:9866 3.3 MB/s by its own counters",
+            "nodes    12 DataNodes listed; 30 answers with counters, 2 failures; the last answer 4 s ago",
+            "the NameNode: http://n:1: it answers with status 404",
             "mount sea: led by h:2",
             "the leader: h:2 does not answer",
         ] {

@@ -3,6 +3,7 @@
 use super::Steward;
 use super::entry::State;
 use crate::Node;
+use crate::rates::{Rate, Source};
 use crate::record::hex;
 use paritas_base::Time;
 use serde_json::{Map, Value, json};
@@ -67,8 +68,8 @@ impl Counters {
 pub struct NodeFigures {
     /// Its name.
     pub name: String,
-    /// Its rate in bytes a second, if it has one.
-    pub rate: Option<f64>,
+    /// Its rate, if it has one.
+    pub rate: Option<Rate>,
     /// Whether it is a straggler.
     pub is_slow: bool,
 }
@@ -83,7 +84,8 @@ struct Sum {
 impl Steward {
     /// Nodes that have a rate or are stragglers: stragglers first, then in the order of their names.
     pub fn nodes(&mut self, now: Time) -> Vec<NodeFigures> {
-        let rates: BTreeMap<Node, f64> = self.rates.known(now).into_iter().collect();
+        let rates = self.rates.known(now).into_iter();
+        let rates: BTreeMap<Node, Rate> = rates.map(|rate| (rate.node, rate)).collect();
         let slow: BTreeSet<Node> = self.csac.stragglers().collect();
         let numbers: BTreeSet<Node> = rates.keys().chain(&slow).copied().collect();
         let mut nodes: Vec<NodeFigures> = numbers
@@ -101,12 +103,12 @@ impl Steward {
     /// The state as JSON.
     pub(super) fn status(&mut self, now: Time) -> String {
         let mut status = self.figures(now);
-        let rates: Map<String, Value> = self
-            .rates
-            .known(now)
-            .into_iter()
-            .map(|(node, rate)| (self.nodes.name(node).to_owned(), json!(rate.round() as u64)))
-            .collect();
+        let (mut rates, mut sources) = (Map::new(), Map::new());
+        for rate in self.rates.known(now) {
+            let name = self.nodes.name(rate.node);
+            rates.insert(name.to_owned(), json!(rate.bytes_per_s.round() as u64));
+            sources.insert(name.to_owned(), json!(rate.source.word()));
+        }
         let mut entries: Vec<_> = self.entries.iter().collect();
         entries.sort_unstable_by_key(|(token, entry)| (entry.file, **token));
         let listed: Vec<Value> = entries
@@ -131,6 +133,7 @@ impl Steward {
         slow.sort_unstable();
         status["stragglers"] = json!(slow);
         status["rates"] = Value::Object(rates);
+        status["rate_sources"] = Value::Object(sources);
         status["entries"] = Value::Array(listed);
         status.to_string()
     }
@@ -149,8 +152,13 @@ impl Steward {
                 .map(|(state, sum)| (state.word().to_owned(), json!(of(sum))));
             words.collect()
         };
+        let rates = self.rates.known(now);
+        let sources = Source::ALL.map(|source| {
+            let count = rates.iter().filter(|rate| rate.source == source).count();
+            (source.word().to_owned(), json!(count))
+        });
         let c = &self.counters;
-        json!({
+        let mut figures = json!({
             "blocks": {
                 "total": self.settings.blocks,
                 "used": self.csac.used_blocks(),
@@ -166,7 +174,7 @@ impl Steward {
             "prediction": self.settings.prediction.to_string(),
             "nodes": self.nodes.count(),
             "nodes_slow": self.csac.stragglers().count(),
-            "nodes_with_rate": self.rates.known(now).len(),
+            "nodes_with_rate": rates.len(),
             "samples": c.samples,
             "last_sample_ms": c.last_sample.map(|at| (now - at).as_ms()),
             "opens": c.opens,
@@ -201,6 +209,9 @@ impl Steward {
                 "no_room": c.no_room,
                 "store_away": c.store_away,
             },
-        })
+        });
+        figures["nodes_by_source"] = Map::from_iter(sources).into();
+        figures["datanodes"] = json!(self.polls.as_ref().map(|polls| polls.figures(now)));
+        figures
     }
 }

@@ -2,8 +2,8 @@ use super::*;
 use paritas_base::{Prng, Span};
 use paritas_files::record::Record;
 use paritas_files::request::Request;
-use paritas_files::steward::{Asker, Event, Out, Reply, Settings, Steward};
-use paritas_files::{Admission, Estimator, Eviction, File, Prediction, Sample, geometry::Geometry};
+use paritas_files::steward::{Asker, Event, Listed, Out, Polled, Reply, Settings, Steward};
+use paritas_files::{Admission, Counters, Estimator, Eviction, File, Prediction, Sample, geometry::Geometry};
 use std::collections::BTreeSet;
 
 struct Nothing;
@@ -39,6 +39,13 @@ fn steward(now: Time) -> Steward {
         let report = Request::Report(vec![(name, sample)]);
         steward.on(now, Event::Request(Asker(1), report), &mut Nothing);
     }
+    let polled = Polled {
+        list: Some(Listed::Nodes(4)),
+        counters: vec![("n0:1".to_owned(), Counters::default())],
+        failures: 3,
+        failure: Some("n1:1: it is away".to_owned()),
+    };
+    steward.on(now, Event::Polled(&polled), &mut Nothing);
     steward.on(now, Event::Tick, &mut Nothing);
     steward
 }
@@ -133,6 +140,9 @@ fn the_text_has_figures_of_mounts_and_nodes() {
         "paritas_files_samples_total{mount=\"lake\"} 44",
         "paritas_files_last_sample_age_seconds{mount=\"lake\"} 2.5",
         "paritas_files_blocks_max{mount=\"lake\"} 20",
+        "paritas_files_nodes_by_source{mount=\"lake\",source=\"clients\"} 4",
+        "paritas_files_datanode_polls_total{mount=\"lake\",outcome=\"failed\"} 3",
+        "paritas_files_last_datanode_answer_age_seconds{mount=\"lake\"} 2.5",
         "paritas_files_nodes_slow{mount=\"lake\"} 1",
         "paritas_files_node_slow{mount=\"lake\",node=\"slow\\\"2\"} 1",
         "paritas_files_node_slow{mount=\"lake\",node=\"n0:1\"} 0",
