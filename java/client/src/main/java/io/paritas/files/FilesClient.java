@@ -32,13 +32,15 @@ public final class FilesClient {
         public int timeoutMs = 2000;
         /** What hedges may read, as a share of what readers read by position; 0: no hedges. */
         public double hedgeShare = 0.1;
+        /** Whether all parity is asked for with the data, as in the paper, and not only once a lane is behind. */
+        public boolean isParityAtOnce;
         /** Empty: none. */
         public String stewardPassword = "";
         public String cachePassword = "";
 
         private String key() {
             return steward + ' ' + cache + ' ' + namespace + ' ' + subBytes + ' ' + readMemoryBytes + ' ' + timeoutMs
-                    + ' ' + hedgeShare + ' ' + stewardPassword.length() + ' ' + stewardPassword + cachePassword;
+                    + ' ' + hedgeShare + ' ' + isParityAtOnce + ' ' + stewardPassword.length() + ' ' + stewardPassword + cachePassword;
         }
     }
 
@@ -177,6 +179,11 @@ public final class FilesClient {
     void onSlow(Set<String> nodes) {
         slow = nodes;
         slowAtNs = System.nanoTime();
+    }
+
+    /** Whether the parity of a stripe with a data unit at this node is asked for ahead of its data. */
+    public boolean wantsParityFor(String node) {
+        return settings.isParityAtOnce || isSlow(node);
     }
 
     public boolean isSlow(String node) {

@@ -37,7 +37,7 @@ public final class StripeRead {
         ABSENT_ALL,
         /** The store failed this lane, after all that the store's own client does about failures. */
         FAILED,
-        /** This data lane's node is known to be slow. */
+        /** This data lane's node is known to be slow, or the parity is wanted at once whatever the nodes do. */
         SLOW,
         /** The reader waits for this subblock of this data lane, and for no other. */
         WANTED,

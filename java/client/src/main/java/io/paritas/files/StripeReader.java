@@ -34,8 +34,8 @@ public final class StripeReader implements StripeRead.Out {
         /** Waits for what the cache has. Whether there may be parity for this stripe. */
         boolean hasParity();
 
-        /** Whether this data lane's node is known to be slow, once `hasParity` has answered. */
-        boolean isSlow(int lane);
+        /** Whether parity is wanted ahead because of this data lane: its node is known to be slow. Asked after `hasParity`. */
+        boolean wantsParityFor(int lane);
 
         /** Gets a parity subblock of at least `length` bytes. False if it is absent or damaged. */
         boolean parity(int sub, byte[] into, int length);
@@ -480,7 +480,7 @@ public final class StripeReader implements StripeRead.Out {
 
     private void tellSlow() {
         for (int lane = 0; lane < k; lane++) {
-            if (source.isSlow(lane)) {
+            if (source.wantsParityFor(lane)) {
                 on(StripeRead.Kind.SLOW, lane, 0, 0);
             }
         }

@@ -105,9 +105,9 @@ final class HdfsStripe implements StripeReader.Source {
     }
 
     @Override
-    public boolean isSlow(int lane) {
+    public boolean wantsParityFor(int lane) {
         int place = (int) (index * map.file.k) + lane;
-        return place < map.file.nodes.size() && client.isSlow(map.file.nodes.get(place));
+        return place < map.file.nodes.size() && client.wantsParityFor(map.file.nodes.get(place));
     }
 
     @Override

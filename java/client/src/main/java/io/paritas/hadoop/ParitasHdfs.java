@@ -141,6 +141,12 @@ public class ParitasHdfs extends DistributedFileSystem {
                 throw new IllegalArgumentException(
                         "fs.paritas.read.policy is '" + policy + "'; 'adaptive' and 'whole-file' are possible");
             }
+            String parity = conf.get("fs.paritas.read.parity", "when-behind");
+            shared.isParityAtOnce = parity.equals("at-once");
+            if (!shared.isParityAtOnce && !parity.equals("when-behind")) {
+                throw new IllegalArgumentException(
+                        "fs.paritas.read.parity is '" + parity + "'; 'when-behind' and 'at-once' are possible");
+            }
             isShortCircuit = conf.getBoolean("dfs.client.read.shortcircuit", false);
             for (String path : conf.getTrimmedStrings("fs.paritas.exclude", "/hbase")) {
                 excluded.add(path.endsWith("/") ? path.substring(0, path.length() - 1) : path);

@@ -113,7 +113,7 @@ public class StripeReaderTest {
         }
 
         @Override
-        public boolean isSlow(int lane) {
+        public boolean wantsParityFor(int lane) {
             return lane == known;
         }
 

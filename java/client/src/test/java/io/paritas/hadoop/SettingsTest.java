@@ -46,4 +46,16 @@ public final class SettingsTest {
             assertEquals(setting + ": '127.0.0.1' is not host:port", text);
         }
     }
+
+    @Test
+    public void theParityIsAskedForWhenALaneIsBehindOrAtOnce() throws Exception {
+        for (String value : new String[] {"at-once", "when-behind"}) {
+            FilesClient.Settings shared = of("fs.paritas.read.parity", value).shared;
+            shared.steward = "127.0.0.1:1";
+            shared.cache = "127.0.0.1:1";
+            assertEquals(value, value.equals("at-once"), FilesClient.of(shared).wantsParityFor("127.0.0.1:2"));
+        }
+        String wrong = assertThrows(IllegalArgumentException.class, () -> of("fs.paritas.read.parity", "never")).getMessage();
+        assertEquals("fs.paritas.read.parity is 'never'; 'when-behind' and 'at-once' are possible", wrong);
+    }
 }

@@ -117,7 +117,7 @@ final class StoredParity implements WholeRead {
 
         /** All units are asked at once, whichever is slow. */
         @Override
-        public boolean isSlow(int lane) {
+        public boolean wantsParityFor(int lane) {
             return true;
         }
 
