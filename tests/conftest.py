@@ -43,13 +43,13 @@ class Background(threading.Thread):
 
 
 def until(condition, what, timeout_s=TIMEOUT_S):
-    """Polls until `condition` returns a true value, and returns it."""
+    """Polls until `condition` returns a true value, and returns it. `what`: what is waited for, or a function that says it."""
     deadline = time.monotonic() + timeout_s
     while True:
         found = condition()
         if found:
             return found
-        assert time.monotonic() < deadline, f"not within {timeout_s} s: {what}"
+        assert time.monotonic() < deadline, f"not within {timeout_s} s: {what() if callable(what) else what}"
         time.sleep(0.005)
 
 

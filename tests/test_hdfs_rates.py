@@ -26,7 +26,7 @@ OFF = "off"
 
 
 class SlowNode(Background):
-    """A DataNode stands still nine tenths of the time."""
+    """A DataNode stands still nine tenths of the time. It runs for less time than a block takes, or no read would last longer."""
 
     def __init__(self, hdfs, i):
         super().__init__()
@@ -34,7 +34,7 @@ class SlowNode(Background):
 
     def work(self):
         while not self.ending.is_set():
-            for number, pause_s in ((signal.SIGSTOP, 0.18), (signal.SIGCONT, 0.02)):
+            for number, pause_s in ((signal.SIGSTOP, 0.018), (signal.SIGCONT, 0.002)):
                 self.hdfs.signal(self.i, number)
                 # No wait for something: this is the speed.
                 self.ending.wait(pause_s)
