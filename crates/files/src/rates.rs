@@ -269,9 +269,8 @@ impl Rates {
             return false;
         };
         if interval.requests == 0 {
-            // A node tells all counters of one moment again for some seconds, or had sent bytes of a request
-            // that was not
-            // yet counted.
+            // A node repeats its counters for some seconds. It may also have counted the bytes of a request, and not
+            // yet the request.
             measured.counted = Some((now, before));
             return false;
         }

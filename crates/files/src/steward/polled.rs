@@ -18,7 +18,7 @@ pub struct Polled {
     pub failure: Option<String>,
 }
 
-/// What came of asking for the list of nodes.
+/// The result of the last request for the list of nodes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Listed {
     /// Number of nodes in it.
