@@ -204,6 +204,8 @@ mod tests {
                 "lastContact": 1, "usedSpace": 5},
             // Without HTTP it cannot be asked.
             "d2.example:9866": {"infoAddr": "10.0.0.2:0", "xferaddr": "10.0.0.2:9866"},
+            // Another part of a URL is no address.
+            "d3.example:9866": {"infoAddr": "10.0.0.3/any?x=:80", "xferaddr": "10.0.0.3:9866"},
         }));
         let expected = DataNode {
             name: "10.0.0.1:9866".to_owned(),
