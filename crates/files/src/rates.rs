@@ -1,9 +1,8 @@
 //! Service rates of the store's nodes, and which nodes are stragglers (§3.3).
 //!
-//! A node's rate is the sum of bytes over the sum of times of its samples in the last minute. Samples of
-//! clients decide.
-//! Where they are too few, what the node itself has counted does. A node without enough of either keeps its last rate
-//! for another minute; then its rate is unknown, and it is no straggler.
+//! A node's rate is the sum of bytes over the sum of times of its samples in the last minute. Samples of clients
+//! decide. Where they are too few, the node's own counters do. A node without enough of either keeps its last rate for
+//! another minute. Then its rate is unknown, and it is no straggler.
 //!
 //! The paper's rule is v < μ − 3σ. It cannot name any node below 11 nodes: an outlier is itself part of μ and σ, so of
 //! n values none is more than √(n − 1) standard deviations away from their mean. Two nodes that are equally slow hide

@@ -109,7 +109,7 @@ impl Mount {
         self.count_error(&done);
         match done {
             Done::Lease(asked, answer) => self.on_lease(now, asked, answer, told),
-            // Counters are the nodes', whoever asked for them.
+            // Counters belong to the nodes, so those that were asked for in an earlier tenure count too.
             Done::Polled(polled) => self.on(now, Event::Polled(&polled), told),
             _ if tenure != self.tenure => {}
             Done::Loaded(Ok(records)) => {

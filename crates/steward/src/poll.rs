@@ -1,6 +1,5 @@
-//! A mount's thread that asks DataNodes for their counters while this steward leads. It makes no request of
-//! a client wait:
-//! it shares nothing with the main thread but one flag and the queue of answers.
+//! A mount's thread that asks DataNodes for their counters while this steward leads. No request of a client waits for
+//! it: it shares only one flag and the queue of answers with the main thread.
 
 use crate::jmx::{self, DataNode};
 use crate::link::{Done, Home};
@@ -23,7 +22,7 @@ const AT_ONCE: usize = 8;
 const ROUND_MAX: Span = Span::from_secs(5);
 /// How often the NameNode is asked for the list. It is long, and changes rarely.
 const LIST_EVERY: Span = Span::from_secs(10);
-/// When the NameNode is asked again if it has not told, and a DataNode.
+/// When a NameNode and a DataNode are asked again after a failure.
 const LIST_RETRY: Span = Span::from_secs(2);
 const NODE_RETRY: Span = Span::from_secs(10);
 

@@ -156,7 +156,7 @@ fn describe_mount(text: &mut String, name: &str, mount: &Value) -> std::fmt::Res
     Ok(())
 }
 
-/// What became of asking DataNodes for their counters.
+/// The results of asking DataNodes for their counters.
 fn describe_polls(text: &mut String, polls: &Value) -> std::fmt::Result {
     if polls.is_null() {
         return Ok(());

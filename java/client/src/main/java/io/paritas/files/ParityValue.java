@@ -43,14 +43,13 @@ public final class ParityValue {
 
     /** `into` ^= `from`. */
     public static void xor(byte[] into, byte[] from, int length) {
-        // The JIT makes vector instructions of a plain loop with one index, and not of one with two: that takes five times
-        // as long.
-        for (int i = 0; i < length; i++) {
-            into[i] ^= from[i];
-        }
+        xor(into, from, 0, length);
     }
 
-    /** `into` ^= each of these, of which so many bytes count: part by part, so that a part of `into` stays in a core's cache. */
+    /**
+     * `into` ^= each of `from`, of which the first `lengths` bytes count. It goes part by part, so that a part of `into` stays
+     * in a core's cache.
+     */
     public static void xorAll(byte[] into, byte[][] from, int[] lengths) {
         for (int start = 0; start < into.length; start += PART_BYTES) {
             for (int each = 0; each < from.length; each++) {
@@ -60,12 +59,14 @@ public final class ParityValue {
     }
 
     private static void xor(byte[] into, byte[] from, int start, int end) {
+        // The JIT makes vector instructions of a plain loop with one index, and not of one with two: that takes five times
+        // as long.
         for (int i = start; i < end; i++) {
             into[i] ^= from[i];
         }
     }
 
-    /** The same from these places on. */
+    /** `into` from `at` on ^= `length` bytes of `from` from `first` on. */
     public static void xor(byte[] into, int at, byte[] from, int first, int length) {
         if (length < 2 * TILE_BYTES) {
             for (int i = 0; i < length; i++) {

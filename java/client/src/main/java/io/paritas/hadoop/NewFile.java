@@ -80,7 +80,8 @@ final class NewFile {
         }
     }
 
-    private static Field field(Class<?> type, String name) {
+    /** A field that is not public. Null if this version of Hadoop does not have it. */
+    static Field field(Class<?> type, String name) {
         try {
             Field found = type.getDeclaredField(name);
             found.setAccessible(true);

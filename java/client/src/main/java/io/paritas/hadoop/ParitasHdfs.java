@@ -22,7 +22,7 @@ import org.apache.hadoop.hdfs.client.HdfsDataInputStream;
  */
 public class ParitasHdfs extends DistributedFileSystem {
     /** Not public, but the same in all versions that we support. Hadoop's builder of new files uses it, and nothing else. */
-    private static final Field DFS = dfsField();
+    private static final Field DFS = NewFile.field(DistributedFileSystem.class, "dfs");
 
     private final PendingParity pending = new PendingParity();
     private Settings settings;
@@ -55,16 +55,6 @@ public class ParitasHdfs extends DistributedFileSystem {
             own.close();
         } catch (ReflectiveOperationException e) {
             mine.close();
-        }
-    }
-
-    private static Field dfsField() {
-        try {
-            Field found = DistributedFileSystem.class.getDeclaredField("dfs");
-            found.setAccessible(true);
-            return found;
-        } catch (ReflectiveOperationException | RuntimeException e) {
-            return null;
         }
     }
 
