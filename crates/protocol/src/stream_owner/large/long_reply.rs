@@ -82,12 +82,23 @@ impl StreamOwner {
         ticket: Ticket,
         at: u64,
     ) -> Option<Result<&[u8], Stop>> {
-        let now = cx.mono();
-        let reply = self.large.long_replies.get_mut(&ticket)?;
-        reply.wanted_at = now;
+        self.large.long_replies.get_mut(&ticket)?.wanted_at = cx.mono();
         if at == STILL_WANTED {
             return Some(Ok(&[]));
         }
+        self.bytes_of_long_reply(cx, configuration, ticket, at)
+    }
+
+    /// The same for the owner itself: only its reader says that a reply is wanted. If the owner's own tries did, a reply
+    /// whose reader has gone and whose value is lost would stay.
+    fn bytes_of_long_reply<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        configuration: &Configuration,
+        ticket: Ticket,
+        at: u64,
+    ) -> Option<Result<&[u8], Stop>> {
+        let reply = self.large.long_replies.get(&ticket)?;
         let (record, from) = (reply.record.clone(), reply.range.start.saturating_add(at));
         let most = reply.range.end.saturating_sub(from) as usize;
         if from >= record.body_bytes {
@@ -136,7 +147,7 @@ impl StreamOwner {
             None => tell_gone(self, cx, configuration, from, (conn, n), at),
             Some(reply) if at == STILL_WANTED => reply.wanted_at = cx.now.mono,
             Some(reply) => {
-                reply.asked = Some((from, at));
+                (reply.asked, reply.wanted_at) = (Some((from, at)), cx.now.mono);
                 self.answer_long_reply(cx, configuration, ticket);
             }
         }
@@ -153,7 +164,7 @@ impl StreamOwner {
             return;
         }
         // Taken for the time of the call: the bytes are part of the owner.
-        let bytes = match self.read_long_reply(cx, configuration, ticket, at) {
+        let bytes = match self.bytes_of_long_reply(cx, configuration, ticket, at) {
             Some(Ok(bytes)) => bytes.to_vec(),
             None | Some(Err(_)) => return,
         };
