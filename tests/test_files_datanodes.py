@@ -59,6 +59,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def none(self):
         self.send(b'{"beans":[]}')
 
+    def young(self):
+        """A NameNode that has just started."""
+        self.send(b'{"beans":[{"LiveNodes":"{}"}]}')
+
     def bare(self):
         self.send(b'{"beans":[{"BytesRead":1,"TotalReadTime":1}]}')
 
@@ -210,6 +214,14 @@ def test_a_namenode_that_answers_anything_is_one_warning(hdfs, steward):
         until(lambda: polls(steward)["list_error"] is None, f"{mode}: it lists them again")
     log = steward.log.read_text(encoding="utf-8")
     assert log.count("the NameNode does not list its DataNodes") == len(LIST_FAULTS), log
+
+
+def test_a_namenode_that_lists_no_datanode_leaves_the_last_list_in_use(hdfs, steward):
+    all_asked(steward, hdfs)
+    hdfs.namenode.mode = "young"
+    until(lambda: fails_with(steward, "list_error", "it lists no live DataNode"), lambda: f"no list: {polls(steward)}")
+    all_asked(steward, hdfs)
+    assert polls(steward)["nodes"] == len(NODES)
 
 
 def test_datanodes_that_answer_anything_are_counted(hdfs, steward):

@@ -182,9 +182,10 @@ def test_a_stopped_datanode_does_not_delay_a_read(world):
     before = world.reader.counters("ours")
     world.reader.ok("read", "ours", "/stopped", SEED)
     fine = grown(before, world.reader.counters("ours"))
-    # Nothing is read twice, and of the parity no more than there is.
+    # Nothing is read twice. All nodes are about as fast as each other, so most of the parity is not needed: the first subblock
+    # of each of two stripes is, and others while a busy machine lets a thread fall behind.
     assert fine["delivered_bytes"] == LENGTH
-    assert 0 < fine["parity_bytes"] <= PARITY
+    assert 0 < fine["parity_bytes"] <= PARITY // 2, fine
     assert fine["data_bytes"] <= LENGTH
 
     world.hdfs.signal(2, signal.SIGSTOP)

@@ -4,6 +4,9 @@
 //! decide. Where they are too few, the node's own counters do. A node without enough of either keeps its last rate for
 //! another minute. Then its rate is unknown, and it is no straggler.
 //!
+//! Clients measure arrival, nodes measure sending. So a rate is compared only with those of the same source, and nodes
+//! have one of each source if they can.
+//!
 //! The paper's rule is v < μ − 3σ. It cannot name any node below 11 nodes: an outlier is itself part of μ and σ, so of
 //! n values none is more than √(n − 1) standard deviations away from their mean. Two nodes that are equally slow hide
 //! each other below 21 nodes: then √(n/2 − 1) is the limit. The other two rules work from three nodes.
@@ -61,29 +64,51 @@ choice! {
     None = "none",
 }
 
+impl Estimator {
+    /// Below this number of rates it names no node.
+    const fn rates_min(self) -> usize {
+        match self {
+            Self::Mad | Self::LeaveOneOut => 3,
+            Self::ThreeSigma => NODES_MIN_THREE_SIGMA,
+            Self::None => 0,
+        }
+    }
+}
+
 /// The indexes of the rates that belong to stragglers.
 pub fn stragglers(estimator: Estimator, rates: &[f64]) -> Vec<usize> {
-    let is_slow: Box<dyn Fn(usize) -> bool> = match estimator {
+    if rates.len() < estimator.rates_min() {
+        return Vec::new();
+    }
+    let is_slow: Box<dyn Fn(f64) -> bool> = match estimator {
         Estimator::None => Box::new(|_| false),
         Estimator::ThreeSigma => {
             let (mean, deviation) = moments(rates);
             let limit = mean - 3.0 * deviation - mean * ROUNDING;
-            Box::new(move |at| rates[at] < limit)
+            Box::new(move |rate| rate < limit)
         }
-        _ if rates.len() < 3 => Box::new(|_| false),
-        Estimator::LeaveOneOut => Box::new(|at| {
-            let others: Vec<f64> = [&rates[..at], &rates[at + 1..]].concat();
-            let (mean, deviation) = moments(&others);
-            rates[at] < mean - 3.0 * deviation.max(mean * DEVIATION_MIN)
-        }),
+        Estimator::LeaveOneOut => {
+            let (mean, deviation) = moments(rates);
+            let (count, others) = (rates.len() as f64, (rates.len() - 1) as f64);
+            Box::new(move |rate| {
+                // Mean and variance of the others, from those of all: sums of distances to the mean of all.
+                let distance = rate - mean;
+                let squares = (deviation.powi(2) * count - distance.powi(2)).max(0.0);
+                let shift = distance / others;
+                let deviation = (squares / others - shift.powi(2)).max(0.0).sqrt();
+                let mean = mean - shift;
+                rate < mean - 3.0 * deviation.max(mean * DEVIATION_MIN)
+            })
+        }
         Estimator::Mad => {
             let middle = median(rates.to_vec());
             let distance = median(rates.iter().map(|rate| (rate - middle).abs()).collect());
             let limit = (middle - 3.0 * 1.4826 * distance).min(middle / 2.0);
-            Box::new(move |at| rates[at] < limit)
+            Box::new(move |rate| rate < limit)
         }
     };
-    (0..rates.len()).filter(|at| is_slow(*at)).collect()
+    let slow = rates.iter().enumerate().filter(|(_, rate)| is_slow(**rate));
+    slow.map(|(at, _)| at).collect()
 }
 
 /// Mean and standard deviation of a population.
@@ -221,14 +246,31 @@ impl Window {
     }
 }
 
+/// What one source told of a node.
 #[derive(Clone, Default, Debug)]
-struct Measured {
-    by_clients: Window,
-    by_node: Window,
-    /// What the node had counted when that last told something new, and when it was last heard of.
-    counted: Option<(Time, Counters)>,
+struct Told {
+    window: Window,
     /// The last rate that was known, in bytes a second, and when it was.
     last: Option<(f64, Time)>,
+}
+
+impl Told {
+    /// The rate that is known now or was in the minute before, and when.
+    fn rate(&mut self, now: Time) -> Option<(f64, Time)> {
+        if let Some(rate) = self.window.rate(now) {
+            self.last = Some((rate, now));
+        }
+        self.last = self.last.filter(|(_, at)| now - *at <= WINDOW);
+        self.last
+    }
+}
+
+#[derive(Clone, Default, Debug)]
+struct Measured {
+    by_clients: Told,
+    by_node: Told,
+    /// What the node had counted when that last told something new, and when it was last heard of.
+    counted: Option<(Time, Counters)>,
 }
 
 /// The rates of all nodes.
@@ -253,7 +295,7 @@ impl Rates {
             return false;
         }
         let measured = self.nodes.entry(node).or_default();
-        measured.by_clients.add(now, sample.bytes, sample.time, 1);
+        measured.by_clients.window.add(now, sample.bytes, sample.time, 1);
         true
     }
 
@@ -277,7 +319,10 @@ impl Rates {
             return false;
         }
         let time = Span(interval.time_ms.saturating_mul(Span::from_ms(1).0));
-        measured.by_node.add(now, interval.bytes, time, interval.requests);
+        measured
+            .by_node
+            .window
+            .add(now, interval.bytes, time, interval.requests);
         true
     }
 
@@ -285,32 +330,55 @@ impl Rates {
     pub fn known(&mut self, now: Time) -> Vec<Rate> {
         let mut rates = Vec::new();
         for (node, measured) in &mut self.nodes {
-            let fresh = match measured.by_clients.rate(now) {
-                Some(rate) => Some((rate, Source::Clients)),
-                None => measured.by_node.rate(now).map(|rate| (rate, Source::Node)),
-            };
-            if let Some((rate, _)) = fresh {
-                measured.last = Some((rate, now));
-            }
-            match measured.last {
-                Some((rate, since)) if now - since <= WINDOW => rates.push(Rate {
+            let told = [
+                (Source::Clients, measured.by_clients.rate(now)),
+                (Source::Node, measured.by_node.rate(now)),
+            ];
+            let told = told.iter().filter_map(|(source, rate)| Some((*source, (*rate)?)));
+            // Of two that are equally new, that of the clients.
+            let newest = told.reduce(|a, b| if b.1.1 > a.1.1 { b } else { a });
+            if let Some((source, (bytes_per_s, at))) = newest {
+                rates.push(Rate {
                     node: *node,
-                    bytes_per_s: rate,
-                    source: fresh.map_or(Source::Earlier, |(_, source)| source),
-                }),
-                _ => measured.last = None,
+                    bytes_per_s,
+                    source: if at == now { source } else { Source::Earlier },
+                });
             }
         }
         rates.sort_by_key(|rate| rate.node);
         rates
     }
 
-    /// The nodes that are stragglers now.
+    /// The nodes that are stragglers now. A node is compared with others by what clients say, or by what the nodes say:
+    /// by the newer of the two, as in [`Self::known`], or by the other if too few nodes have a rate of that source.
     pub fn stragglers(&mut self, now: Time, estimator: Estimator) -> Vec<Node> {
-        let known = self.known(now);
-        let rates: Vec<f64> = known.iter().map(|rate| rate.bytes_per_s).collect();
-        let slow = stragglers(estimator, &rates);
-        slow.into_iter().map(|at| known[at].node).collect()
+        let told: [fn(&mut Measured) -> &mut Told; 2] = [|m| &mut m.by_clients, |m| &mut m.by_node];
+        // For each node: when the rate was known by which it is judged, and if it is slow.
+        let mut judged: Map<Node, (Time, bool)> = map();
+        for of in told {
+            let rates = self.nodes.iter_mut().filter_map(|(node, measured)| {
+                let (rate, at) = of(measured).rate(now)?;
+                Some((*node, rate, at))
+            });
+            let rates: Vec<(Node, f64, Time)> = rates.collect();
+            if rates.len() < estimator.rates_min() {
+                continue;
+            }
+            let values: Vec<f64> = rates.iter().map(|(_, rate, _)| *rate).collect();
+            let slow = stragglers(estimator, &values);
+            let mut is_slow = vec![false; rates.len()];
+            slow.into_iter().for_each(|at| is_slow[at] = true);
+            for ((node, _, at), is_slow) in rates.into_iter().zip(is_slow) {
+                let judgement = judged.entry(node).or_insert((at, is_slow));
+                if at > judgement.0 {
+                    *judgement = (at, is_slow);
+                }
+            }
+        }
+        let slow = judged.into_iter().filter(|(_, (_, is_slow))| *is_slow);
+        let mut slow: Vec<Node> = slow.map(|(node, _)| node).collect();
+        slow.sort_unstable();
+        slow
     }
 }
 

@@ -20,6 +20,9 @@ use ureq::Agent;
 const AT_ONCE: usize = 8;
 /// No DataNode is asked after so much of a round; those that are left are the first of the next one.
 const ROUND_MAX: Span = Span::from_secs(5);
+/// The longest pause between two rounds. With a round whose NameNodes hang it stays far below the minute after which an
+/// answer is too old to be compared with the next one.
+const PAUSE_MAX: Duration = Duration::from_secs(10);
 /// How often the NameNode is asked for the list. It is long, and changes rarely.
 const LIST_EVERY: Span = Span::from_secs(10);
 /// When a NameNode and a DataNode are asked again after a failure.
@@ -38,11 +41,11 @@ pub(crate) fn start(
         return Ok(None);
     }
     let (ending, ended) = channel();
-    let period = Duration::from_nanos(settings.machine().period.0);
+    let pause = Duration::from_nanos(settings.machine().period.0).min(PAUSE_MAX);
     let mut poller = Poller::new(name, namenodes);
     std::thread::Builder::new()
         .name(format!("poll-{name}"))
-        .spawn(move || poller.run(period, &leads, &ended, &home))?;
+        .spawn(move || poller.run(pause, &leads, &ended, &home))?;
     Ok(Some(ending))
 }
 
@@ -80,8 +83,8 @@ impl Poller {
         }
     }
 
-    fn run(&mut self, period: Duration, leads: &AtomicBool, ended: &Receiver<()>, home: &Home) {
-        while ended.recv_timeout(period) == Err(RecvTimeoutError::Timeout) {
+    fn run(&mut self, pause: Duration, leads: &AtomicBool, ended: &Receiver<()>, home: &Home) {
+        while ended.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
             // A spare leaves the nodes in peace.
             if leads.load(Ordering::SeqCst) {
                 let polled = self.round();
@@ -119,6 +122,8 @@ impl Poller {
                 break;
             };
             match jmx::list(&self.agent, namenode) {
+                // One that has just started has not heard of its DataNodes yet.
+                Ok(nodes) if nodes.is_empty() => errors.push(format!("{namenode}: it lists no live DataNode")),
                 Ok(nodes) => {
                     self.namenodes.rotate_left(at);
                     return self.listed(nodes);

@@ -57,6 +57,20 @@ proptest! {
     }
 
     #[test]
+    fn leave_one_out_is_the_rule_for_the_other_nodes(rates in prop::collection::vec(1.0f64..1e9, 3..40)) {
+        let slow = stragglers(Estimator::LeaveOneOut, &rates);
+        for at in 0..rates.len() {
+            let others: Vec<f64> = [&rates[..at], &rates[at + 1..]].concat();
+            let (mean, deviation) = moments(&others);
+            let limit = mean - 3.0 * deviation.max(mean * DEVIATION_MIN);
+            // The sums are rounded in another way.
+            if (rates[at] - limit).abs() > mean * ROUNDING {
+                prop_assert_eq!(slow.contains(&at), rates[at] < limit);
+            }
+        }
+    }
+
+    #[test]
     fn mad_never_names_half_of_the_nodes(rates in prop::collection::vec(0.0f64..1e9, 0..40)) {
         let slow = stragglers(Estimator::Mad, &rates);
         prop_assert!(slow.len() * 2 <= rates.len());
@@ -337,6 +351,51 @@ fn a_straggler_is_found_by_the_nodes_counters_alone() {
         for node in 0..5 {
             let rate = if node == 2 { 4 } else { 28 };
             rates.on_counters(at(second), node, counted(requests, 8 * MIB, rate));
+        }
+    }
+    assert_eq!(rates.stragglers(at(10), Estimator::Mad), [2]);
+}
+
+#[test]
+fn rates_of_clients_are_not_compared_with_those_that_nodes_tell() {
+    let mut rates = Rates::new();
+    // All nodes send at 100 MiB a second by their own counters; clients see 20, and only of five.
+    for (second, requests) in [(0, 0), (10, 20)] {
+        for node in 0..12 {
+            rates.on_counters(at(second), node, counted(requests, 8 * MIB, 100));
+        }
+    }
+    for node in 0..5 {
+        for _ in 0..8 {
+            rates.add(at(10), node, sample(4 * MIB, 200));
+        }
+    }
+    let sources = rates.known(at(10));
+    assert_eq!(sources.iter().filter(|rate| rate.source == Source::Clients).count(), 5);
+    for estimator in [Estimator::Mad, Estimator::LeaveOneOut, Estimator::ThreeSigma] {
+        assert!(rates.stragglers(at(10), estimator).is_empty(), "{estimator}");
+    }
+    // Among those of which clients tell, one is slow: node 5. Its own counters do not show it.
+    for _ in 0..8 {
+        rates.add(at(10), 5, sample(4 * MIB, 1400));
+    }
+    assert_eq!(rates.stragglers(at(10), Estimator::Mad), [5]);
+    // Clients tell of too few nodes for this rule, so the nodes' own counters decide.
+    assert!(rates.stragglers(at(10), Estimator::ThreeSigma).is_empty());
+}
+
+#[test]
+fn clients_of_two_nodes_alone_do_not_hide_what_the_nodes_tell() {
+    let mut rates = Rates::new();
+    for (second, requests) in [(0, 0), (10, 20)] {
+        for node in 0..5 {
+            let rate = if node == 2 { 4 } else { 28 };
+            rates.on_counters(at(second), node, counted(requests, 8 * MIB, rate));
+        }
+    }
+    for node in [1, 2] {
+        for _ in 0..8 {
+            rates.add(at(10), node, sample(4 * MIB, 200));
         }
     }
     assert_eq!(rates.stragglers(at(10), Estimator::Mad), [2]);

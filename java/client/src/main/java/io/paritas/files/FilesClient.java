@@ -108,6 +108,8 @@ public final class FilesClient {
     private static final int WRITER_THREADS = 2;
     /** Parity subblocks that wait to be encoded. More are dropped, and the file's parity with them. */
     private static final int WRITES_WAITING_MAX = 4096;
+    /** Closed files whose parity waits to be committed. That of more is dropped. */
+    private static final int COMMITS_WAITING_MAX = 1024;
     private static final long RENEW_MS = 10_000;
     private static final long REPORT_MS = 1_000;
     private static final long HEDGE_BYTES_MAX = 64 << 20;
@@ -126,6 +128,7 @@ public final class FilesClient {
     private final RespPool cache;
     private final ThreadPoolExecutor lanes;
     private final ThreadPoolExecutor writers;
+    private final ThreadPoolExecutor committer;
     private final Map<Long, Pinned> pinned = new ConcurrentHashMap<>();
     private final List<StewardClient.Sample> samples = new ArrayList<>();
 
@@ -144,6 +147,9 @@ public final class FilesClient {
                 WRITER_THREADS, WRITER_THREADS, 10, TimeUnit.SECONDS, new ArrayBlockingQueue<>(WRITES_WAITING_MAX),
                 named("paritas-parity"));
         writers.allowCoreThreadTimeOut(true);
+        committer = new ThreadPoolExecutor(
+                1, 1, 10, TimeUnit.SECONDS, new ArrayBlockingQueue<>(COMMITS_WAITING_MAX), named("paritas-commit"));
+        committer.allowCoreThreadTimeOut(true);
         showCounters();
         Thread reporter = new Thread(this::report, "paritas-report");
         reporter.setDaemon(true);
@@ -208,8 +214,17 @@ public final class FilesClient {
 
     /** False if too much waits already. */
     boolean write(Runnable work) {
+        return execute(writers, work);
+    }
+
+    /** The same for work that asks the store about a file that was written. */
+    boolean commit(Runnable work) {
+        return execute(committer, work);
+    }
+
+    private static boolean execute(Executor threads, Runnable work) {
         try {
-            writers.execute(work);
+            threads.execute(work);
             return true;
         } catch (RejectedExecutionException | OutOfMemoryError e) {
             // The system may have no thread left, of which Java says that there is no memory.

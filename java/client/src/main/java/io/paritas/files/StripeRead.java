@@ -11,9 +11,9 @@ import java.util.BitSet;
  * needs a new connection.
  *
  * <p>The first parity is asked for with the data. The others are while a lane is {@link #BEHIND} subblocks and
- * {@link #BEHIND_NS} behind all others, has failed, or has a node that is known to be slow; and for a lane that is the only
- * one that has not ended, if it was behind before or the reader waits for it. Lanes that are about as fast as each other do
- * not need them.
+ * {@link #BEHIND_NS} behind all others that are long enough, has failed, or has a node that is known to be slow; and for a
+ * lane that is the only one that has not ended, if it was behind before, or if the reader waits for a request of it that is
+ * {@link #BEHIND_NS} old. Lanes that are about as fast as each other do not need them.
  *
  * <p>Pure: time arrives with each event, and what is to be done leaves through {@link Out}. It holds no bytes. A lane has one
  * request at a time, always for its next subblock that nobody has yet. A lane that was overtaken thus skips ahead.
@@ -39,7 +39,7 @@ public final class StripeRead {
         FAILED,
         /** This data lane's node is known to be slow, or the parity is wanted at once whatever the nodes do. */
         SLOW,
-        /** The reader waits for this subblock of this data lane, and for no other. */
+        /** The reader waits for this subblock of this data lane, and for no other. Told again while it waits. */
         WANTED,
         /** The reader has gone. */
         STOP
@@ -424,18 +424,27 @@ public final class StripeRead {
     private boolean isLaneBehind(long nowNs) {
         int last = 0;
         int lastPlace = subs;
-        int placeOfOthers = subs;
         for (int lane = 0; lane < k; lane++) {
             int place = place(lane);
             if (place < subs && (dead[lane] || slow[lane])) {
                 return true;
             }
             if (place < lastPlace) {
-                placeOfOthers = lastPlace;
                 lastPlace = place;
                 last = lane;
-            } else {
-                placeOfOthers = Math.min(placeOfOthers, place);
+            }
+        }
+        boolean isAlone = true;
+        int placeOfOthers = IDLE;
+        for (int lane = 0; lane < k; lane++) {
+            if (lane != last) {
+                int place = place(lane);
+                isAlone &= place == subs;
+                // A lane that is too short to come here says nothing of how fast the last one should be.
+                if (laneSubs[lane] > lastPlace) {
+                    place = Math.min(place, laneSubs[lane]);
+                    placeOfOthers = placeOfOthers == IDLE ? place : Math.min(placeOfOthers, place);
+                }
             }
         }
         boolean isBehind = placeOfOthers - lastPlace >= BEHIND;
@@ -447,9 +456,13 @@ public final class StripeRead {
         }
         isBehind &= nowNs - behindSinceNs >= BEHIND_NS;
         wasBehind[last] |= isBehind;
-        boolean isAlone = lastPlace < subs && placeOfOthers == subs;
-        boolean isWaitedFor = last == wantedLane && !have[last].get(wantedSub);
-        return isBehind || isAlone && (wasBehind[last] || isWaitedFor);
+        return isBehind || isAlone && lastPlace < subs && (wasBehind[last] || isWaitedFor(nowNs, last));
+    }
+
+    /** Whether the reader has waited for this lane's request for so long that it may not come soon. */
+    private boolean isWaitedFor(long nowNs, int lane) {
+        boolean isWanted = lane == wantedLane && !have[lane].get(wantedSub);
+        return isWanted && fetching[lane] != IDLE && nowNs - startNs[lane] >= BEHIND_NS;
     }
 
     /** The subblock that the lane is at. */

@@ -55,6 +55,7 @@ public final class StripeReader implements StripeRead.Out {
     public static final int LOST = -1;
 
     private static final int NOTHING = -1;
+    private static final long TOLD_AGAIN_MS = StripeRead.BEHIND_NS / 1_000_000;
 
     private final Source source;
     private final Pieces pieces;
@@ -132,31 +133,38 @@ public final class StripeReader implements StripeRead.Out {
     public int read(int lane, long offset, byte[] into, int at, int length) throws IOException {
         int sub = (int) (offset / subBytes);
         int from = (int) (offset % subBytes);
-        byte[] piece;
-        if (!isThere(lane, offset)) {
-            // If the parity can stand for a lane that is late, this thread decodes.
-            on(StripeRead.Kind.WANTED, lane, sub, 0);
-        }
-        synchronized (this) {
-            while (data[lane][sub] == null) {
-                if (machine.isLost(lane) || machine.isOver()) {
+        byte[] piece = null;
+        while (piece == null) {
+            if (!isThere(lane, offset)) {
+                // If the parity can stand for a lane that is late, this thread decodes.
+                on(StripeRead.Kind.WANTED, lane, sub, 0);
+            }
+            synchronized (this) {
+                if (data[lane][sub] == null && (machine.isLost(lane) || machine.isOver())) {
                     return LOST;
                 }
-                waiting[lane]++;
-                try {
-                    wait();
-                } catch (InterruptedException e) {
-                    Thread.currentThread().interrupt();
-                    throw new InterruptedIOException("interrupted while it waited for a stripe");
-                } finally {
-                    waiting[lane]--;
+                if (data[lane][sub] == null) {
+                    awaitData(lane);
                 }
+                piece = data[lane][sub];
             }
-            piece = data[lane][sub];
         }
         int count = Math.min(length, length(lane, sub) - from);
         System.arraycopy(piece, from, into, at, count);
         return count;
+    }
+
+    /** Waits until something of the lane has changed, or the machine is to be told again that it is waited for. */
+    private void awaitData(int lane) throws InterruptedIOException {
+        waiting[lane]++;
+        try {
+            wait(TOLD_AGAIN_MS);
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+            throw new InterruptedIOException("interrupted while it waited for a stripe");
+        } finally {
+            waiting[lane]--;
+        }
     }
 
     /** Whether a read of these bytes would not wait. */

@@ -15,8 +15,8 @@ import java.util.concurrent.TimeUnit;
 public final class WrittenParity implements FilesClient.Pinned, ParityWrite.Out {
     /** Asks the store about the closed file. */
     public interface Identity {
-        /** Its version. Fails unless its bytes are exactly those that were written. */
-        long version() throws IOException;
+        /** Its version. Fails unless its bytes are exactly those that were written, `length` in number. */
+        long version(long length) throws IOException;
     }
 
     private static final class Sum {
@@ -78,7 +78,9 @@ public final class WrittenParity implements FilesClient.Pinned, ParityWrite.Out 
         this.lengthMin = lengthMin;
         this.lengthMax = lengthMax;
         machine = new ParityWrite(isStriped, k, blockBytes, client.settings.subBytes);
-        sums = new byte[machine.subs()][];
+        // A file that is longer than `lengthMax` is given up before it has more sums, however large its blocks are.
+        long subs = (lengthMax + client.settings.subBytes - 1) / client.settings.subBytes;
+        sums = new byte[(int) Math.min(machine.subs(), subs)][];
         patienceNs = TimeUnit.MILLISECONDS.toNanos(client.settings.timeoutMs);
     }
 
@@ -221,7 +223,12 @@ public final class WrittenParity implements FilesClient.Pinned, ParityWrite.Out 
                 return null;
             }
         }
-        return client.pieces.take();
+        try {
+            return client.pieces.take();
+        } catch (OutOfMemoryError e) {
+            client.pieces.release(bytes);
+            throw e;
+        }
     }
 
     private void give(byte[] piece) {
@@ -269,9 +276,13 @@ public final class WrittenParity implements FilesClient.Pinned, ParityWrite.Out 
     }
 
     private void answered(StewardClient.Grant granted) {
-        boolean isUsable = granted != null && granted.pin != 0 && granted.subBytes == client.settings.subBytes;
-        if (granted != null && granted.pin != 0) {
+        boolean hasRoom = granted != null && granted.pin != 0;
+        boolean isUsable = hasRoom && granted.subBytes == client.settings.subBytes;
+        if (hasRoom) {
             client.pin(granted.pin, this);
+        }
+        if (hasRoom && !isUsable) {
+            Troubles.onSubblock(client.settings.subBytes, granted.subBytes);
         }
         Deque<Sum> ready;
         synchronized (this) {
@@ -347,9 +358,23 @@ public final class WrittenParity implements FilesClient.Pinned, ParityWrite.Out 
             isFinishing = true;
             commits = ended && !failed && grant != null;
         }
+        // The store is asked by another thread: it may take minutes, and what readers write must not wait for it.
+        if (!commits || !client.commit(this::commitNow)) {
+            end(false);
+        }
+    }
+
+    private void commitNow() {
         boolean done = false;
+        try {
+            done = commit();
+        } finally {
+            end(done);
+        }
+    }
+
+    private void end(boolean done) {
         if (grant != null && grant.pin != 0) {
-            done = commits && commit();
             client.unpin(grant.pin);
             if (!done) {
                 drop();
@@ -371,7 +396,8 @@ public final class WrittenParity implements FilesClient.Pinned, ParityWrite.Out 
 
     private boolean commit() {
         try {
-            client.steward.commit(grant.pin, machine.subblocks(), identity.version(), machine.length());
+            long length = machine.length();
+            client.steward.commit(grant.pin, machine.subblocks(), identity.version(length), length);
             client.counters.commits.incrementAndGet();
             return true;
         } catch (IOException | RuntimeException e) {

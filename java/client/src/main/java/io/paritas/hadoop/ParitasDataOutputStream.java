@@ -32,11 +32,11 @@ final class ParitasDataOutputStream extends HdfsDataOutputStream {
 
     @Override
     public long getPos() {
-        return tee.position();
+        return tee.position;
     }
 
     /**
-     * The file's version, if it has the bytes that were written and no others. Asked by its inode: it may have another name by
+     * The file's version, if it has the `length` bytes that were written and no others. Asked by its inode: it may have another name by
      * now. Whoever has changed it since (truncated, appended, joined) has given it another last block or another generation
      * of it, or is still writing.
      */
@@ -60,7 +60,9 @@ final class ParitasDataOutputStream extends HdfsDataOutputStream {
     /** What all methods of the stream write to. */
     private final class Tee extends FilterOutputStream {
         private final WrittenParity parity;
-        private long position;
+        private final byte[] single = new byte[1];
+        /** Read without the lock: a write may hold that for as long as Hadoop repairs a pipeline. */
+        private volatile long position;
         private boolean isClosed;
 
         Tee(OutputStream below, WrittenParity parity) {
@@ -70,7 +72,8 @@ final class ParitasDataOutputStream extends HdfsDataOutputStream {
 
         @Override
         public synchronized void write(int one) throws IOException {
-            write(new byte[] {(byte) one}, 0, 1);
+            single[0] = (byte) one;
+            write(single, 0, 1);
         }
 
         @Override
@@ -86,7 +89,12 @@ final class ParitasDataOutputStream extends HdfsDataOutputStream {
                 }
             }
             position += count;
-            parity.data(bytes, at, count);
+            try {
+                parity.data(bytes, at, count);
+            } catch (RuntimeException | Error e) {
+                // Memory, for one. The file has the bytes, so its writer must not hear of it.
+                parity.fail();
+            }
         }
 
         @Override
@@ -97,7 +105,7 @@ final class ParitasDataOutputStream extends HdfsDataOutputStream {
                 done = true;
             } finally {
                 if (!isClosed && done) {
-                    parity.end(() -> version(position()));
+                    parity.end(ParitasDataOutputStream.this::version);
                 } else if (!done) {
                     parity.fail();
                 }
@@ -105,8 +113,5 @@ final class ParitasDataOutputStream extends HdfsDataOutputStream {
             }
         }
 
-        synchronized long position() {
-            return position;
-        }
     }
 }

@@ -77,7 +77,11 @@ public class ParitasHdfs extends DistributedFileSystem {
     @Override
     public void close() throws IOException {
         try {
-            pending.finish(settings == null ? 0 : settings.shared.timeoutMs);
+            if (settings != null) {
+                // As Hadoop does, and before any wait: files that are open when the JVM ends must be completed in time.
+                getClient().closeOutputStreams(false);
+                pending.finish(settings.shared.timeoutMs);
+            }
         } finally {
             super.close();
         }
@@ -153,7 +157,7 @@ public class ParitasHdfs extends DistributedFileSystem {
             shared.subBytes = (int) subBytes;
             // A JVM with little heap must not lose it to reads.
             long most = Runtime.getRuntime().maxMemory() / 2;
-            shared.readMemoryBytes = Math.min(bytes(conf, "fs.paritas.read.memory", 640L << 20), most);
+            shared.readMemoryBytes = Math.min(bytes(conf, "fs.paritas.read.memory", 800L << 20), most);
             shared.hedgeShare =
                     parsed(conf, "fs.paritas.hedge.budget", "a number such as 0.1", name -> conf.getDouble(name, 0.1));
             if (!(shared.hedgeShare >= 0 && shared.hedgeShare <= 10)) {
@@ -167,7 +171,7 @@ public class ParitasHdfs extends DistributedFileSystem {
         }
 
         private static long bytes(Configuration conf, String setting, long usual) {
-            String form = "a number of bytes, such as 4096, 640m or 1g (in the steward's file 640mb, here not)";
+            String form = "a number of bytes, such as 4096, 800m or 1g (in the steward's file 800mb, here not)";
             return parsed(conf, setting, form, name -> conf.getLongBytes(name, usual));
         }
 

@@ -44,11 +44,20 @@ public final class ParitasHdfsContext extends FilterFs {
     /** As Hadoop makes it. */
     public ParitasHdfsContext(URI uri, Configuration conf) throws IOException, URISyntaxException {
         super(own(uri, conf));
-        streams = ParityStreams.of(new ParitasHdfs.Settings(conf), conf, PENDING);
-        // By the same address as Hadoop's own client, which refuses one without a host too.
-        dfs = streams == null ? null : new ParitasDfsClient(uri, conf, getStatistics(), streams);
+        ParityStreams made = ParityStreams.of(new ParitasHdfs.Settings(conf), conf, PENDING);
+        dfs = made == null ? null : client(uri, conf, made);
+        streams = dfs == null ? null : made;
         if (streams != null) {
             waitAtEnd(streams.settings.shared.timeoutMs);
+        }
+    }
+
+    /** Null if there can be no second client: Hadoop's own could be made, and is enough. */
+    private ParitasDfsClient client(URI uri, Configuration conf, ParityStreams made) {
+        try {
+            return new ParitasDfsClient(uri, conf, getStatistics(), made);
+        } catch (IOException e) {
+            return null;
         }
     }
 

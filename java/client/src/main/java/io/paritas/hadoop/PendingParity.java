@@ -9,6 +9,11 @@ import java.util.concurrent.TimeUnit;
 
 /** Files that are read or written, and those whose parity is not yet committed. A program must not end before it is. */
 final class PendingParity {
+    /** After a wait that was too short, further calls do not wait for this time: a JVM that ends has 30 s for all of them. */
+    private static final long LATE_NS = TimeUnit.SECONDS.toNanos(30);
+    /** When the last such wait ended; null: there was none. */
+    private static volatile Long lateNs;
+
     private final Set<WrittenParity> writing = Collections.newSetFromMap(new ConcurrentHashMap<>());
     private final Set<FileParity> reading = Collections.newSetFromMap(new ConcurrentHashMap<>());
 
@@ -24,7 +29,10 @@ final class PendingParity {
 
     /** Waits for parity of closed files, so long at most. Files that are still being written get none. */
     void finish(long timeoutMs) {
-        long deadlineNs = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(timeoutMs);
+        long nowNs = System.nanoTime();
+        Long before = lateNs;
+        boolean isLate = before != null && nowNs - before < LATE_NS;
+        long deadlineNs = nowNs + (isLate ? 0 : TimeUnit.MILLISECONDS.toNanos(timeoutMs));
         try {
             for (WrittenParity parity : writing) {
                 if (parity.hasEnded()) {
@@ -35,6 +43,9 @@ final class PendingParity {
             }
             for (FileParity parity : reading) {
                 parity.await(deadlineNs);
+            }
+            if (!isLate && System.nanoTime() - deadlineNs >= 0) {
+                lateNs = System.nanoTime();
             }
         } catch (InterruptedException e) {
             Thread.currentThread().interrupt();

@@ -2,6 +2,7 @@ package io.paritas.files;
 
 import static org.junit.Assert.assertEquals;
 import static org.junit.Assert.assertTrue;
+import static org.junit.Assert.fail;
 
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -189,16 +190,17 @@ public class StripeReadTest {
             assertTrue("no lane is faster than its requests", bytes >= 0 && ns > 0);
         }
 
-        /** The reader takes what is there, and says what it waits for. */
-        void read() {
+        /** The reader takes what is there, and says what it waits for. False if it has all. */
+        boolean read() {
             for (; place < k * machine.subs(); place++) {
                 int lane = isStriped ? place % k : place / machine.subs();
                 int sub = isStriped ? place / k : place % machine.subs();
                 if (!machine.has(lane, sub) && !machine.isLost(lane)) {
                     machine.on(now, StripeRead.Kind.WANTED, lane, sub, 0, this);
-                    return;
+                    return true;
                 }
             }
+            return false;
         }
 
         void start() {
@@ -209,12 +211,25 @@ public class StripeReadTest {
         /** Runs until nothing is due. */
         void run() {
             start();
-            while (!due.isEmpty()) {
+            while (!due.isEmpty() || isToldAgain()) {
                 step();
             }
         }
 
+        /** Nothing is due, and the reader says once more what it waits for. Whether something is due then. */
+        boolean isToldAgain() {
+            now += StripeRead.BEHIND_NS;
+            read();
+            return !due.isEmpty();
+        }
+
         void step() {
+            if (due.peek().ns > now + StripeRead.BEHIND_NS) {
+                now += StripeRead.BEHIND_NS;
+                if (read()) {
+                    return;
+                }
+            }
             Due next = due.poll();
             now = next.ns;
             if (next.kind != StripeRead.Kind.DECODED && next.kind != StripeRead.Kind.NOT_DECODED) {
@@ -367,6 +382,75 @@ public class StripeReadTest {
                 wanted += (int) ((bytes + world.subBytes - 1) / world.subBytes);
             }
             assertTrue("seed " + seed + ": " + world.arrivals + " of " + wanted, world.arrivals <= wanted);
+        }
+    }
+
+    /**
+     * Lanes that are all as fast as each other, in blocks of any length, as those of a file's last stripe are. Their reader takes
+     * what comes in the order of the file, and nothing of the parity is read but the first subblock.
+     */
+    @Test
+    public void ofHealthyLanesNoParityIsReadHoweverShortTheyAre() {
+        for (long seed = 0; seed < SEEDS; seed++) {
+            Random random = new Random(seed);
+            long[] laneBytes = new long[1 + random.nextInt(6)];
+            int stripe = random.nextInt(16 * 40 * laneBytes.length) + 1;
+            for (int lane = 0; lane < laneBytes.length; lane++) {
+                laneBytes[lane] = Math.max(0, Math.min(16 * 40, stripe - lane * 16 * 40));
+            }
+            int lanes = laneBytes.length;
+            int[] asked = new int[lanes + 1];
+            Arrays.fill(asked, -1);
+            int[] parities = new int[1];
+            StripeRead machine = new StripeRead(laneBytes, 16);
+            StripeRead.Out out = new StripeRead.Out() {
+                @Override
+                public void fetch(int lane, int sub) {
+                    asked[lane] = sub;
+                    parities[0] += lane == lanes ? 1 : 0;
+                }
+
+                @Override
+                public void cancel(int lane) {
+                    asked[lane] = -1;
+                }
+
+                @Override
+                public void decode(int sub, int lane) {
+                    fail("nothing is decoded");
+                }
+
+                @Override
+                public void ready(int sub) {}
+
+                @Override
+                public void lost(int lane) {}
+
+                @Override
+                public void sample(int lane, long bytes, long ns, boolean cancelled) {}
+            };
+            machine.on(0, StripeRead.Kind.START, 0, 0, 0, out);
+            for (long now = 1; !machine.isOver(); now += StripeRead.BEHIND_NS / 2) {
+                int[] due = asked.clone();
+                for (int lane = 0; lane < lanes; lane++) {
+                    // The reader has all that has come, and waits for the next.
+                    int wanted = 0;
+                    while (wanted < machine.subs() && machine.has(lane, wanted)) {
+                        wanted++;
+                    }
+                    if (wanted < machine.subs()) {
+                        machine.on(now, StripeRead.Kind.WANTED, lane, wanted, 0, out);
+                        break;
+                    }
+                }
+                for (int lane = 0; lane <= lanes; lane++) {
+                    if (due[lane] >= 0 && asked[lane] == due[lane]) {
+                        asked[lane] = -1;
+                        machine.on(now, StripeRead.Kind.ARRIVED, lane, due[lane], 16, out);
+                    }
+                }
+            }
+            assertTrue("seed " + seed + ": " + parities[0] + " subblocks of parity", parities[0] <= 1);
         }
     }
 
@@ -562,6 +646,9 @@ public class StripeReadTest {
             pair.arrive(0, sub);
         }
         assertEquals("the other lane will bring its last subblock", 0, pair.fetched[2]);
+        pair.want(1, 4);
+        assertEquals("the reader waits for it, but not for long", 0, pair.fetched[2]);
+        pair.now += StripeRead.BEHIND_NS;
         pair.want(1, 4);
         assertEquals("the reader waits for it", 4, pair.fetched[2]);
     }

@@ -25,7 +25,7 @@ public final class SettingsTest {
     public void aWrongSizeNamesItsSetting() {
         for (String name : new String[] {"min.file", "write.file.max", "prefetch.rate", "subblock", "read.memory"}) {
             for (String wrong : new String[] {"640mb", "much", ""}) {
-                assertError("fs.paritas." + name, wrong, "a number of bytes, such as 4096, 640m or 1g");
+                assertError("fs.paritas." + name, wrong, "a number of bytes, such as 4096, 800m or 1g");
             }
         }
         assertEquals(8 << 20, of("fs.paritas.min.file", "8m").minFileBytes);
