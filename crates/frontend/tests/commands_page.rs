@@ -30,8 +30,8 @@ a minus means at least that many.
 - A value above 64 KiB lies in parts at all positions of its list. It costs a round trip more to write, and one to read,
   than a small value. If one of these nodes has no memory for its part, the owner evicts keys of the same stream, if
   the policy evicts, but not more bytes than the value has. If that does not help, the write is refused with `-OOM`.
-- With `noeviction` and full memory, a write right after DEL or UNLINK may still be refused with `-OOM`: chunks of deleted
-  values, and their parity at other nodes, are free a moment later. Repeat it.
+- With `noeviction` and full memory, a write right after DEL or UNLINK may still be refused with `-OOM`: chunks of
+  deleted values, and their parity at other nodes, are free a moment later. Repeat it.
 - A command of 128 KiB or more for another node is sent while less than 1 MiB waits for the link to that node. Until
   then it waits at its client's node, and short commands go first.
 - Commands from other nodes that wait at their owner, for a takeover or while a large value is written, have at most an

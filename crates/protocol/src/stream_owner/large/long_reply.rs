@@ -89,8 +89,8 @@ impl StreamOwner {
         self.bytes_of_long_reply(cx, configuration, ticket, at)
     }
 
-    /// The same for the owner itself: only its reader says that a reply is wanted. If the owner's own tries did, a reply
-    /// whose reader has gone and whose value is lost would stay.
+    /// The same for the owner itself: only its reader says that a reply is wanted. If the owner's own tries did, a
+    /// reply whose reader has gone and whose value is lost would stay.
     fn bytes_of_long_reply<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,
