@@ -35,7 +35,7 @@ class Experiment:
     def __init__(self, name, title, wanted, claims, nodes=NODES, blocks=None, size=100, moves_every=None, clients=1, filled=False):
         self.name, self.title, self.wanted, self.claims = name, title, wanted, claims
         # The name of its tables. A simulation has taken that of `strategies`.
-        self.tables = "pocache-strategies-hdfs" if name == "strategies" else f"pocache-{name}"
+        self.tables = f"pocache-{name}-hdfs" if name.startswith("strategies") else f"pocache-{name}"
         # Blocks of the cache.
         self.nodes, self.size = nodes, size
         # Reads after which another node is slow.
@@ -84,9 +84,10 @@ EXPERIMENTS = {each.name: each for each in (
                  [("p95 s", "LRU", (72.1, 75.8)), ("p95 s", "ARC", (84.2, 86.3)), ("p95 s", "LFU", (83.5, 85.7))],
                  nodes=nodes, size=40, filled=True)
       for name, nodes in (("caches", 12), ("caches-8", 8))),
-    Experiment("strategies", "POCache experiment 14: copies and parity, caches of 40 blocks, one straggler",
-               ("SR", "DC1", "DC2", "OR", "paritas"), [("mean s", baseline, LOWEST) for baseline in ("SR", "DC1", "DC2", "OR")],
-               nodes=8, size=40, filled=True),
+    *(Experiment(name, f"POCache experiment 14: copies and parity, {nodes} nodes, caches of 40 blocks, one straggler",
+                 ("SR", "DC1", "DC2", "OR", "paritas"), [("mean s", baseline, LOWEST) for baseline in ("SR", "DC1", "DC2", "OR")],
+                 nodes=nodes, size=40, filled=True)
+      for name, nodes in (("strategies", 12), ("strategies-8", 8))),
     *(Experiment("clients" if count == 4 else f"clients-{count}",
                  f"POCache experiment 5: {count} clients at once, one straggler, contiguous", ("vanilla", "SR", "paritas"),
                  [("mean s", "vanilla", (41.1, 57.3)), ("p95 s", "vanilla", (32.6, 55.4))], clients=count)
