@@ -109,14 +109,17 @@ def test_a_slow_datanode_is_found_though_no_client_reports(world):
     world.all_asked()
     assert world.status()["nodes_with_rate"] == 0, "requests of 2 MiB say nothing"
 
+    def slow_is_named():
+        # The others' rates differ on a busy machine, and less after more reads.
+        world.read("/large")
+        return world.status()["nodes_with_rate"] == DATANODES and world.status()["stragglers"] == [world.hdfs.node(SLOW)]
+
     slow = SlowNode(world.hdfs, SLOW)
     slow.start()
     try:
-        world.read("/large")
+        until(slow_is_named, lambda: f"the slow one is named: {world.status()}")
     finally:
         slow.stop()
-    until(lambda: world.status()["nodes_with_rate"] == DATANODES, lambda: f"all DataNodes have a rate: {world.status()}")
-    until(lambda: world.status()["stragglers"] == [world.hdfs.node(SLOW)], lambda: f"the slow one is named: {world.status()}")
     status = world.status()
     print(json.dumps({"rates": status["rates"], "datanodes": status["datanodes"]}, indent=1))
     # The names are those that clients use, and no client has told a rate.
@@ -126,7 +129,7 @@ def test_a_slow_datanode_is_found_though_no_client_reports(world):
     off = world.status(OFF)
     assert off["datanodes"] is None and off["nodes_with_rate"] == 0 and off["stragglers"] == []
 
-    # It starts again, and its counters from zero. That is no rate, so its last one stays, and no other node is named.
+    # It starts again, and its counters from zero. That is no rate, so its last one stays.
     before = world.polls()["intervals"]
     world.hdfs.kill(SLOW)
     world.hdfs.start_datanode(SLOW)

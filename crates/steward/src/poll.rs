@@ -140,7 +140,7 @@ impl Poller {
             tracing::warn!(
                 mount,
                 why,
-                "the NameNode does not list its DataNodes: rates come from clients"
+                "the NameNode does not list its DataNodes: the last list stays in use"
             );
             self.list_warned = Some(why.clone());
         }

@@ -385,6 +385,24 @@ fn rates_of_clients_are_not_compared_with_those_that_nodes_tell() {
 }
 
 #[test]
+fn clients_that_read_from_few_nodes_do_not_hide_what_the_nodes_tell() {
+    let mut rates = Rates::new();
+    for (second, requests) in [(0, 0), (10, 20)] {
+        for node in 0..12 {
+            let rate = if node < 2 { 4 } else { 28 };
+            rates.on_counters(at(second), node, counted(requests, 8 * MIB, rate));
+        }
+    }
+    // Of three nodes the two slow ones are the usual case.
+    for node in 0..3 {
+        for _ in 0..8 {
+            rates.add(at(10), node, sample(4 * MIB, if node < 2 { 1400 } else { 200 }));
+        }
+    }
+    assert_eq!(rates.stragglers(at(10), Estimator::Mad), [0, 1]);
+}
+
+#[test]
 fn clients_of_two_nodes_alone_do_not_hide_what_the_nodes_tell() {
     let mut rates = Rates::new();
     for (second, requests) in [(0, 0), (10, 20)] {

@@ -289,15 +289,19 @@ public final class FileParity implements FilesClient.Pinned {
         return closed && (!shouldCache() || isTold);
     }
 
-    /** Waits until the parity that a reader has made is committed or dropped, if the reader has gone. */
-    public synchronized void await(long deadlineNs) throws InterruptedException {
+    /**
+     * Waits until the parity that a reader has made is committed or dropped, if the reader has gone. False if it is not by the
+     * deadline.
+     */
+    public synchronized boolean await(long deadlineNs) throws InterruptedException {
         while (closed && !isOver()) {
             long leftMs = TimeUnit.NANOSECONDS.toMillis(deadlineNs - System.nanoTime());
             if (leftMs <= 0) {
-                return;
+                return false;
             }
             wait(leftMs);
         }
+        return true;
     }
 
     private void tell(long pin, String how) {

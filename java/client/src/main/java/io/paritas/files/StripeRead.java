@@ -440,9 +440,8 @@ public final class StripeRead {
             if (lane != last) {
                 int place = place(lane);
                 isAlone &= place == subs;
-                // A lane that is too short to come here says nothing of how fast the last one should be.
-                if (laneSubs[lane] > lastPlace) {
-                    place = Math.min(place, laneSubs[lane]);
+                // A lane that has ended too soon to be much ahead says nothing of how fast the last one should be.
+                if (place < subs || laneSubs[lane] >= lastPlace + BEHIND) {
                     placeOfOthers = placeOfOthers == IDLE ? place : Math.min(placeOfOthers, place);
                 }
             }

@@ -136,15 +136,16 @@ public final class WrittenParity implements FilesClient.Pinned, ParityWrite.Out 
         finishSoon();
     }
 
-    /** Waits until the parity is committed or dropped. Of use before a JVM ends. */
-    public synchronized void await(long deadlineNs) throws InterruptedException {
+    /** Waits until the parity is committed or dropped. Of use before a JVM ends. False if it is not by the deadline. */
+    public synchronized boolean await(long deadlineNs) throws InterruptedException {
         while (!isOver) {
             long leftMs = TimeUnit.NANOSECONDS.toMillis(deadlineNs - System.nanoTime());
             if (leftMs <= 0) {
-                return;
+                return false;
             }
             wait(leftMs);
         }
+        return true;
     }
 
     /** Whether nothing more will happen. */

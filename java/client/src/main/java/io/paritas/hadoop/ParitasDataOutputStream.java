@@ -97,6 +97,14 @@ final class ParitasDataOutputStream extends HdfsDataOutputStream {
             }
         }
 
+        private void end() {
+            try {
+                parity.end(ParitasDataOutputStream.this::version);
+            } catch (RuntimeException | Error e) {
+                parity.fail();
+            }
+        }
+
         @Override
         public synchronized void close() throws IOException {
             boolean done = false;
@@ -104,12 +112,13 @@ final class ParitasDataOutputStream extends HdfsDataOutputStream {
                 out.close();
                 done = true;
             } finally {
-                if (!isClosed && done) {
-                    parity.end(ParitasDataOutputStream.this::version);
+                boolean ends = done && !isClosed;
+                isClosed = true;
+                if (ends) {
+                    end();
                 } else if (!done) {
                     parity.fail();
                 }
-                isClosed = true;
             }
         }
 

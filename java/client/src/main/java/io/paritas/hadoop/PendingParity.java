@@ -33,22 +33,23 @@ final class PendingParity {
         Long before = lateNs;
         boolean isLate = before != null && nowNs - before < LATE_NS;
         long deadlineNs = nowNs + (isLate ? 0 : TimeUnit.MILLISECONDS.toNanos(timeoutMs));
+        boolean isDone = true;
         try {
             for (WrittenParity parity : writing) {
                 if (parity.hasEnded()) {
-                    parity.await(deadlineNs);
+                    isDone &= parity.await(deadlineNs);
                 } else {
                     parity.fail();
                 }
             }
             for (FileParity parity : reading) {
-                parity.await(deadlineNs);
-            }
-            if (!isLate && System.nanoTime() - deadlineNs >= 0) {
-                lateNs = System.nanoTime();
+                isDone &= parity.await(deadlineNs);
             }
         } catch (InterruptedException e) {
             Thread.currentThread().interrupt();
+        }
+        if (!isLate && !isDone) {
+            lateNs = System.nanoTime();
         }
     }
 }

@@ -12,13 +12,13 @@ import java.util.List;
 import java.util.function.Function;
 
 /** A server that answers each command as a function says, on any number of connections, and remembers what was asked. */
-final class FakeServer implements AutoCloseable {
+public final class FakeServer implements AutoCloseable {
     private final ServerSocket server = new ServerSocket(0, 50, InetAddress.getLoopbackAddress());
     private final List<String> asked = new ArrayList<>();
     private final List<Socket> open = new ArrayList<>();
 
     /** The function gets the words, one character for each byte. It returns the reply's bytes; null: there is none, ever. */
-    FakeServer(Function<String[], String> answers) throws IOException {
+    public FakeServer(Function<String[], String> answers) throws IOException {
         start(() -> {
             while (true) {
                 Socket socket = server.accept();
@@ -81,12 +81,12 @@ final class FakeServer implements AutoCloseable {
         return text.toString().trim();
     }
 
-    String address() {
+    public String address() {
         return "127.0.0.1:" + server.getLocalPort();
     }
 
     /** What was asked with this first word. */
-    List<String> asked(String word) {
+    public List<String> asked(String word) {
         synchronized (asked) {
             List<String> found = new ArrayList<>(asked);
             found.removeIf(text -> !text.startsWith(word + " "));

@@ -653,6 +653,45 @@ public class StripeReadTest {
         assertEquals("the reader waits for it", 4, pair.fetched[2]);
     }
 
+    /** The last stripe of a file, whose first block is on a node that stands still from the beginning. */
+    @Test
+    public void aShortLaneThatHasEndedHidesNoLaneThatStandsStill() {
+        for (int shortSubs = 0; shortSubs <= 5; shortSubs++) {
+            int[] parity = {0};
+            StripeRead machine = new StripeRead(new long[] {16 * 128, 16 * 128, 16 * shortSubs}, 16);
+            StripeRead.Out out = new StripeRead.Out() {
+                @Override
+                public void fetch(int lane, int sub) {
+                    parity[0] = lane == 3 ? sub : parity[0];
+                }
+
+                @Override
+                public void cancel(int lane) {}
+
+                @Override
+                public void decode(int sub, int lane) {}
+
+                @Override
+                public void ready(int sub) {}
+
+                @Override
+                public void lost(int lane) {}
+
+                @Override
+                public void sample(int lane, long bytes, long ns, boolean cancelled) {}
+            };
+            machine.on(0, StripeRead.Kind.START, 0, 0, 0, out);
+            machine.on(1, StripeRead.Kind.ARRIVED, 3, 0, 16, out);
+            for (int sub = 0; sub < shortSubs; sub++) {
+                machine.on(1, StripeRead.Kind.ARRIVED, 2, sub, 16, out);
+            }
+            for (int sub = 0; sub < StripeRead.BEHIND; sub++) {
+                machine.on(StripeRead.BEHIND_NS, StripeRead.Kind.ARRIVED, 1, sub, 16, out);
+            }
+            assertEquals("a last block of " + shortSubs + " subblocks", 1, parity[0]);
+        }
+    }
+
     @Test
     public void theParityIsFetchedWhileALaneIsBehind() {
         Pair pair = new Pair();

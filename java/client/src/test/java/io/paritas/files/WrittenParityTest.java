@@ -212,11 +212,13 @@ public class WrittenParityTest {
     @Test
     public void aStoreThatDoesNotAnswerDelaysNoOtherParity() throws Exception {
         CountDownLatch answers = new CountDownLatch(1);
+        CountDownLatch asked = new CountDownLatch(1);
         List<WrittenParity> waiting = new ArrayList<>();
         for (int file = 0; file < 3; file++) {
             WrittenParity parity = parity(2L * K * BLOCK);
             write(parity, LENGTH);
             parity.end(length -> {
+                asked.countDown();
                 try {
                     assertTrue(answers.await(PATIENCE_NS, TimeUnit.NANOSECONDS));
                 } catch (InterruptedException e) {
@@ -226,6 +228,7 @@ public class WrittenParityTest {
             });
             waiting.add(parity);
         }
+        assertTrue(asked.await(PATIENCE_NS, TimeUnit.NANOSECONDS));
         CountDownLatch written = new CountDownLatch(1);
         assertTrue(client.write(written::countDown));
         assertTrue("readers write", written.await(PATIENCE_NS, TimeUnit.NANOSECONDS));
