@@ -130,6 +130,7 @@ def test_a_slow_datanode_is_found_though_no_client_reports(world):
     assert off["datanodes"] is None and off["nodes_with_rate"] == 0 and off["stragglers"] == []
 
     # It starts again, and its counters from zero. That is no rate, so its last one stays.
+    world.all_asked()
     before = world.polls()["intervals"]
     world.hdfs.kill(SLOW)
     world.hdfs.start_datanode(SLOW)
