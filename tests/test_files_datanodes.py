@@ -210,8 +210,8 @@ def test_a_namenode_that_answers_anything_is_one_warning(hdfs, steward):
         until(lambda mode=mode, texts=texts: fails_with(steward, "list_error", texts), lambda mode=mode: f"{mode}: {polls(steward)}")
         before = polls(steward)["lists_failed"]
         until(lambda before=before: polls(steward)["lists_failed"] > before, f"{mode}: it is asked again")
-        hdfs.namenode.mode = "good"
-        until(lambda: polls(steward)["list_error"] is None, f"{mode}: it lists them again")
+    hdfs.namenode.mode = "good"
+    until(lambda: polls(steward)["list_error"] is None, "it lists them again")
     log = steward.log.read_text(encoding="utf-8")
     assert log.count("the NameNode does not list its DataNodes") == len(LIST_FAULTS), log
 
