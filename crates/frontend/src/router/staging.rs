@@ -89,6 +89,13 @@ impl Staging {
         self.at - self.untaken.len() as u64
     }
 
+    /// The stream has not served for as long as commands wait. The command is refused here (P5.13): its owner, if there
+    /// is one, does not know since when it has waited, and would let it wait for as long again.
+    fn end_wait(&mut self) {
+        self.destination = Destination::Discard;
+        self.refusal.get_or_insert(Refusal::Unavailable);
+    }
+
     pub(crate) fn value_bytes(&self) -> u64 {
         self.value_bytes
     }
@@ -292,9 +299,8 @@ impl Dispatcher {
         let now = cx.mono();
         staging.stream = cx.shared.slots.stream_of(command::slot(&staging.key));
         let stream = staging.stream;
-        // The command itself will be refused at once (P5.13).
         if now > staging.moved_at + wait_max(cx) || self.is_refused(cx, lists, stream) {
-            staging.destination = Destination::Discard;
+            staging.end_wait();
             return;
         }
         self.retry_at = self.retry_at.min(now + cx.shared.parameters.retry);
@@ -335,7 +341,7 @@ impl Dispatcher {
         let now = cx.mono();
         let end = self.wait_for(cx, lists, staging.stream, now) + wait_max(cx);
         if now >= end {
-            staging.destination = Destination::Discard;
+            staging.end_wait();
         } else {
             self.retry_at = self.retry_at.min(end);
         }

@@ -21,6 +21,8 @@ pub(super) struct Stray {
     link: Option<LinkId>,
     timer_at: Option<Time>,
     ends_at: Time,
+    /// The number of its node.
+    node: usize,
 }
 
 impl World {
@@ -57,12 +59,19 @@ impl World {
             link: None,
             timer_at: None,
             ends_at,
+            node,
         });
         let at = self.fleet.processes.len() + governed.strays.len() - 1;
         self.schedule
             .log(|| format!("a second process of n{node} begins, incarnation {}", incarnation.0));
         self.oracle.marks.see(Seen::SecondProcess);
         self.stray_has(at, AgentEvent::Timer);
+    }
+
+    /// Whether a second process of this node runs.
+    pub(super) fn runs_twice(&self, node: usize) -> bool {
+        let mut strays = self.governed.iter().flat_map(|g| &g.strays);
+        strays.any(|stray| stray.node == node && self.schedule.now < stray.ends_at)
     }
 
     /// Whether that incarnation of a node is a second process.
