@@ -350,8 +350,8 @@ impl Rates {
     }
 
     /// The nodes that are stragglers now. A node is compared with others by what clients say, or by what the nodes say:
-    /// by the newer of the two, or by the only one that has enough rates. Of two that are equally new the clients' counts,
-    /// unless clients tell of less than half as many nodes: the few that they read from may all be slow.
+    /// by the newer of the two, or by the only one that has enough rates. Of two that are equally new the clients'
+    /// counts, unless clients tell of less than half as many nodes: the few that they read from may all be slow.
     pub fn stragglers(&mut self, now: Time, estimator: Estimator) -> Vec<Node> {
         let mut told: [fn(&mut Measured) -> &mut Told; 2] = [|m| &mut m.by_clients, |m| &mut m.by_node];
         let counts = told.map(|of| self.nodes.values_mut().filter_map(|m| of(m).rate(now)).count());

@@ -291,8 +291,8 @@ impl World {
             self.fleet.processes[at].is_some() && installed
         };
         let known: Vec<usize> = (0..self.fleet.processes.len()).filter(|at| has_newer(*at)).collect();
-        // Without parity nobody but a holder knows what it holds. If an old store does not know its process, and a second
-        // process of its node has told in its place, nobody can know of it.
+        // Without parity nobody but a holder knows what it holds. If an old store does not know its process, and a
+        // second process of its node has told in its place, nobody can know of it.
         let is_unknown = self.swarm.parity == 0 && known.iter().all(|at| self.runs_twice(*at));
         if !known.is_empty() && is_unknown {
             self.oracle.excused = Some(Excuse::SecondProcess);
