@@ -403,7 +403,7 @@ public class StripeReadTest {
             Arrays.fill(asked, -1);
             int[] parities = new int[1];
             StripeRead machine = new StripeRead(laneBytes, 16);
-            StripeRead.Out out = new StripeRead.Out() {
+            StripeRead.Out out = new Quiet() {
                 @Override
                 public void fetch(int lane, int sub) {
                     asked[lane] = sub;
@@ -419,15 +419,6 @@ public class StripeReadTest {
                 public void decode(int sub, int lane) {
                     fail("nothing is decoded");
                 }
-
-                @Override
-                public void ready(int sub) {}
-
-                @Override
-                public void lost(int lane) {}
-
-                @Override
-                public void sample(int lane, long bytes, long ns, boolean cancelled) {}
             };
             machine.on(0, StripeRead.Kind.START, 0, 0, 0, out);
             for (long now = 1; !machine.isOver(); now += StripeRead.BEHIND_NS / 2) {
@@ -502,8 +493,26 @@ public class StripeReadTest {
         assertTrue("then its reader asks the store", trace.machine.isLost(0));
     }
 
+    /** What a test does not look at. */
+    private abstract static class Quiet implements StripeRead.Out {
+        @Override
+        public void cancel(int lane) {}
+
+        @Override
+        public void decode(int sub, int lane) {}
+
+        @Override
+        public void ready(int sub) {}
+
+        @Override
+        public void lost(int lane) {}
+
+        @Override
+        public void sample(int lane, long bytes, long ns, boolean cancelled) {}
+    }
+
     /** A machine of two lanes whose answers are written down in a test. */
-    private static final class Trace implements StripeRead.Out {
+    private static final class Trace extends Quiet {
         final StripeRead machine;
         final int[] fetched = new int[3];
 
@@ -521,25 +530,10 @@ public class StripeReadTest {
         public void fetch(int lane, int sub) {
             fetched[lane] = sub;
         }
-
-        @Override
-        public void cancel(int lane) {}
-
-        @Override
-        public void decode(int sub, int lane) {}
-
-        @Override
-        public void ready(int sub) {}
-
-        @Override
-        public void lost(int lane) {}
-
-        @Override
-        public void sample(int lane, long bytes, long ns, boolean cancelled) {}
     }
 
     /** Two data lanes of five subblocks, and what the machine asks for. */
-    private static final class Pair implements StripeRead.Out {
+    private static final class Pair extends Quiet {
         final StripeRead machine = new StripeRead(new long[] {80, 80}, 16);
         final List<String> decoded = new ArrayList<>();
         final int[] fetched = new int[3];
@@ -563,21 +557,9 @@ public class StripeReadTest {
         }
 
         @Override
-        public void cancel(int lane) {}
-
-        @Override
         public void decode(int sub, int lane) {
             decoded.add(lane + ":" + sub);
         }
-
-        @Override
-        public void ready(int sub) {}
-
-        @Override
-        public void lost(int lane) {}
-
-        @Override
-        public void sample(int lane, long bytes, long ns, boolean cancelled) {}
     }
 
     @Test
@@ -659,26 +641,11 @@ public class StripeReadTest {
         for (int shortSubs = 0; shortSubs <= 5; shortSubs++) {
             int[] parity = {0};
             StripeRead machine = new StripeRead(new long[] {16 * 128, 16 * 128, 16 * shortSubs}, 16);
-            StripeRead.Out out = new StripeRead.Out() {
+            StripeRead.Out out = new Quiet() {
                 @Override
                 public void fetch(int lane, int sub) {
                     parity[0] = lane == 3 ? sub : parity[0];
                 }
-
-                @Override
-                public void cancel(int lane) {}
-
-                @Override
-                public void decode(int sub, int lane) {}
-
-                @Override
-                public void ready(int sub) {}
-
-                @Override
-                public void lost(int lane) {}
-
-                @Override
-                public void sample(int lane, long bytes, long ns, boolean cancelled) {}
             };
             machine.on(0, StripeRead.Kind.START, 0, 0, 0, out);
             machine.on(1, StripeRead.Kind.ARRIVED, 3, 0, 16, out);
