@@ -353,19 +353,16 @@ impl Rates {
     /// by the newer of the two, or by the only one that has enough rates. Of two that are equally new the clients'
     /// counts, unless clients tell of less than half as many nodes: the few that they read from may all be slow.
     pub fn stragglers(&mut self, now: Time, estimator: Estimator) -> Vec<Node> {
-        let mut told: [fn(&mut Measured) -> &mut Told; 2] = [|m| &mut m.by_clients, |m| &mut m.by_node];
-        let counts = told.map(|of| self.nodes.values_mut().filter_map(|m| of(m).rate(now)).count());
-        if counts[0] * 2 < counts[1] {
-            told.reverse();
+        let mut sources = [
+            self.told(now, |measured| &mut measured.by_clients),
+            self.told(now, |measured| &mut measured.by_node),
+        ];
+        if sources[0].len() * 2 < sources[1].len() {
+            sources.reverse();
         }
         // For each node: when the rate was known by which it is judged, and if it is slow.
         let mut judged: Map<Node, (Time, bool)> = map();
-        for of in told {
-            let rates = self.nodes.iter_mut().filter_map(|(node, measured)| {
-                let (rate, at) = of(measured).rate(now)?;
-                Some((*node, rate, at))
-            });
-            let rates: Vec<(Node, f64, Time)> = rates.collect();
+        for rates in sources {
             if rates.len() < estimator.rates_min() {
                 continue;
             }
@@ -384,6 +381,15 @@ impl Rates {
         let mut slow: Vec<Node> = slow.map(|(node, _)| node).collect();
         slow.sort_unstable();
         slow
+    }
+
+    /// The rates of one source, and when each was known.
+    fn told(&mut self, now: Time, of: fn(&mut Measured) -> &mut Told) -> Vec<(Node, f64, Time)> {
+        let rates = self.nodes.iter_mut().filter_map(|(node, measured)| {
+            let (rate, at) = of(measured).rate(now)?;
+            Some((*node, rate, at))
+        });
+        rates.collect()
     }
 }
 

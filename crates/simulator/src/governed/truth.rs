@@ -293,8 +293,8 @@ impl World {
         let known: Vec<usize> = (0..self.fleet.processes.len()).filter(|at| has_newer(*at)).collect();
         // Without parity nobody but a holder knows what it holds. If an old store does not know its process, and a
         // second process of its node has told in its place, nobody can know of it.
-        let is_unknown = self.swarm.parity == 0 && known.iter().all(|at| self.runs_twice(*at));
-        if !known.is_empty() && is_unknown {
+        let can_be_known = |at: &usize| self.swarm.parity > 0 || !self.runs_twice(*at);
+        if !known.is_empty() && !known.iter().any(can_be_known) {
             self.oracle.excused = Some(Excuse::SecondProcess);
             return false;
         }

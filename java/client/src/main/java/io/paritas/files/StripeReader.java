@@ -140,10 +140,10 @@ public final class StripeReader implements StripeRead.Out {
                 on(StripeRead.Kind.WANTED, lane, sub, 0);
             }
             synchronized (this) {
-                if (data[lane][sub] == null && (machine.isLost(lane) || machine.isOver())) {
-                    return LOST;
-                }
                 if (data[lane][sub] == null) {
+                    if (machine.isLost(lane) || machine.isOver()) {
+                        return LOST;
+                    }
                     awaitData(lane);
                 }
                 piece = data[lane][sub];

@@ -121,6 +121,5 @@ final class ParitasDataOutputStream extends HdfsDataOutputStream {
                 }
             }
         }
-
     }
 }
