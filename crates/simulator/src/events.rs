@@ -89,9 +89,10 @@ pub(crate) enum SimEvent {
     Control(Control),
 }
 /// A process with too many timer events within this time keeps a core busy without progress: it asks to be called, but
-/// does not do the work when it is called.
-const SPIN: Span = Span::from_ms(1);
-const SPINS_MAX: u32 = 500;
+/// does not do the work when it is called. Such a process never rests. One that hands over large values to itself, a piece
+/// in each turn, rests after some hundred turns.
+const SPIN: Span = Span::from_ms(10);
+const SPINS_MAX: u32 = 5_000;
 
 /// An event and its time. Of two events at the same time, the one planned first comes first.
 pub(crate) struct Queued {

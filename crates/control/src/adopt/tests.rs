@@ -181,6 +181,11 @@ fn a_node_declared_off_that_registers_fails_the_adoption() {
     let mut world = World::new(MemoryStore::new(), &[3]);
     world.report(0, &first_lists());
     world.report(3, &first_lists());
+    // A node that is awaited may know newer configurations.
+    world.tick(60_000);
+    assert!(world.remarks().contains("process 103") && world.remarks().contains("waits for n1, n2"));
+    world.report(1, &first_lists());
+    world.report(2, &first_lists());
     assert!(
         world.failure().contains("--without 3") && world.failure().contains("process 103"),
         "{}",

@@ -25,15 +25,11 @@ impl<S: Store> Adoption<S> {
         }
         let mut missing: BTreeSet<NodeId> = BTreeSet::new();
         let mut silent = Vec::new();
+        let mut contradicted = None;
         for (node, incarnation) in holders(chains) {
             if self.has_reported(node, incarnation) {
                 if self.without.contains(&node) {
-                    return Err(format!(
-                        "--without {} says that its machine is off or its process has ended, and process {} has \
-                         registered, which holds positions. Nothing is written. Start again without it",
-                        node.0,
-                        self.witnesses[&(node, incarnation)].registration.pid
-                    ));
+                    contradicted = Some((node.0, self.witnesses[&(node, incarnation)].registration.pid));
                 }
             } else if !self.without.contains(&node) {
                 if self.witness_of(node).is_none() {
@@ -67,6 +63,20 @@ impl<S: Store> Adoption<S> {
                     self.grace().as_ms()
                 ));
             }
+        }
+        // Another node may know newer configurations, in which the process that has registered holds nothing.
+        match contradicted {
+            Some((node, pid)) if now >= until && missing.is_empty() => {
+                return Err(format!(
+                    "--without {node} says that its machine is off or its process has ended, and process {pid} has \
+                     registered, which holds positions. Nothing is written. Start again without it"
+                ));
+            }
+            Some((node, pid)) => words.push(format!(
+                "process {pid} has registered as n{node}, which --without names, and holds positions by what is known: \
+                 unless a node that is awaited knows better, nothing will be written"
+            )),
+            None => {}
         }
         words.extend(self.waits_for_names(now, &missing));
         if !missing.is_empty() {

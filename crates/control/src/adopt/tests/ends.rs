@@ -138,9 +138,36 @@ fn an_operator_who_is_wrong_about_the_former_process_is_told_so() {
     world.adoption.confirm();
     world.tick(1_000);
     world.report(FORMER, &first_lists());
+    world.tick(60_000);
     let why = world.failure();
     assert!(why.contains("--without 3") && why.contains("process 103"), "{why}");
     assert!(world.adoption.store.list("").unwrap().is_empty(), "nothing is written");
+}
+
+#[test]
+fn the_operator_is_not_contradicted_by_a_process_that_has_lost_its_positions() {
+    // The successor of this process has ended. It registers before any node that knows the newer configurations.
+    let mut world = World::new(MemoryStore::new(), &[FORMER]);
+    world.adoption.confirm();
+    world.report(FORMER, &first_lists());
+    assert!(world.remarks().contains("nothing will be written"), "{}", world.remarks());
+    world.tick(60_000);
+    assert!(world.remarks().contains("waits for n0, n1, n2"), "{}", world.remarks());
+    let newer: Vec<Configuration> = first_lists().iter().map(|c| after(c, replace)).collect();
+    for node in 0..FORMER {
+        world.report(node, &newer);
+    }
+    let (coordinator, _) = world.done();
+    assert_eq!(coordinator.configurations().next().unwrap().epoch, Epoch(3));
+}
+
+/// The other process has taken the place of the former one.
+fn replace(c: &mut Configuration) {
+    let (since, id) = (c.epoch, NodeId(FORMER));
+    for a in c.positions.iter_mut().flatten().filter(|a| a.tenure.node == id) {
+        (a.tenure.incarnation, a.tenure.since) = (OTHER, since);
+        a.state = PositionState::Filling;
+    }
 }
 
 #[test]
