@@ -322,15 +322,32 @@ def test_a_file_system_that_is_closed_has_committed(world):
     assert world.status()["commits"] == before + 1
 
 
-def test_a_file_that_is_appended_to_has_no_parity_of_the_old_bytes(world):
-    world.writer.ok("write", "ours", "/grown", LENGTH, BLOCK, SEED)
-    world.is_committed("/grown")
-    world.reader.ok("append", "/grown", 2 * BLOCK, SEED)
+@pytest.mark.parametrize("how", ["append", "flag"])
+def test_a_file_that_is_appended_to_has_no_parity_of_the_old_bytes(world, how):
+    path = f"/grown-by-{how}"
+    world.writer.ok("write", "ours", path, LENGTH, BLOCK, SEED)
+    world.is_committed(path)
+    if how == "append":
+        world.reader.ok("append", path, 2 * BLOCK, SEED)
+    else:
+        world.writer.ok("write", "ours", path, 2 * BLOCK, BLOCK, SEED, "append")
     before = world.reader.counters("ours")
     # A read asks for the first subblock of each stripe's parity, if it knows of any.
-    world.reader.ok("read", "ours", "/grown", SEED)
+    assert int(world.reader.ok("read", "ours", path, SEED).split()[1]) == LENGTH + 2 * BLOCK
     read = grown(before, world.reader.counters("ours"))
     assert (read["parity_bytes"], read["decoded_bytes"]) == (0, 0), read
+
+
+def test_a_file_whose_lease_another_client_ends_gets_no_parity_of_its_writer(world):
+    before = world.writer.counters("ours")
+    world.writer.ok("begin", "ours", "/taken", LENGTH, BLOCK, SEED)
+    world.writer.ok("flush")
+    until(lambda: world.reader.ok("recover", "/taken") == "true", "the file is closed in its writer's place")
+    world.reader.ok("append", "/taken", MIB, SEED)
+    assert world.writer.ask("end").startswith("error"), "as with Hadoop's own stream"
+    until(lambda: grown(before, world.writer.counters("ours"))["writes_dropped"] == 1, "its parity is dropped")
+    assert world.entry("/taken").get("state") != "cached"
+    assert int(world.reader.ok("read", "ours", "/taken", SEED).split()[1]) == LENGTH + MIB
 
 
 def test_a_file_that_is_appended_to_before_its_parity_is_committed_gets_none(world):

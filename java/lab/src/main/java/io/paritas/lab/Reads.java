@@ -56,6 +56,7 @@ import org.apache.hadoop.io.erasurecode.ECSchema;
  * slow MODE PATH SEED BYTES MS          reads the whole file, and waits MS after each so many BYTES
  * policy PATH NAME                      makes a directory whose files have this erasure-coding policy
  * append PATH BYTES SEED                the bytes that the seed has after the file's end
+ * recover PATH                          ends the lease of a file's writer. `ok true` when the file is closed
  * delete PATH
  * locations PATH                        the DataNodes of each block, those of one block joined by commas
  * id PATH                               the number of its inode
@@ -189,6 +190,8 @@ public final class Reads {
                     fill(out, Long.parseLong(words[3]), end, end + Long.parseLong(words[2]));
                 }
                 return "ok";
+            case "recover":
+                return "ok " + ((DistributedFileSystem) any()).recoverLease(new Path(words[1]));
             case "id":
                 DistributedFileSystem ids = (DistributedFileSystem) any();
                 return "ok " + ids.getClient().getFileInfo(words[1]).getFileId();

@@ -24,7 +24,8 @@ import org.apache.hadoop.hdfs.client.HdfsDataOutputStream;
  *
  * <pre>
  * begin MODE PATH BYTES BLOCK SEED   creates a file, writes so many bytes, and leaves it open. A sixth word says how it is
- *                                    created: `create`, `builder`, `builder:POLICY` (the erasure-coding policy), `context`
+ *                                    created: `create`, `builder`, `builder:POLICY` (the erasure-coding policy), `context`.
+ *                                    `append` opens a file to append to it, by a flag of FileContext
  * more BYTES                         writes on
  * flush                              hflush and hsync
  * end-block                          hsync that ends the current block
@@ -150,6 +151,9 @@ public final class Writes {
     }
 
     private FSDataOutputStream create(String mode, String how, Path path, long blockBytes) throws IOException {
+        if (how.equals("append")) {
+            return FileContext.getFileContext(uri, settings.get(mode)).create(path, EnumSet.of(CreateFlag.APPEND));
+        }
         if (how.equals("context")) {
             return FileContext.getFileContext(uri, settings.get(mode)).create(
                     path, EnumSet.of(CreateFlag.CREATE, CreateFlag.OVERWRITE), Options.CreateOpts.blockSize(blockBytes),
