@@ -6,6 +6,7 @@ use paritas_base::{Clock, Time};
 use paritas_protocol::{
     Context, Event, Figures, FrontMessage, Identity, Lists, Notice, Out, Parameters, Replica, Shared,
 };
+use paritas_wire::resp::Password;
 
 /// One node.
 #[derive(Debug)]
@@ -24,6 +25,11 @@ impl Node {
             replica: Replica::new(identity, parameters),
             router: Router::default(),
         }
+    }
+
+    /// Clients must give this password before other commands. To be set before the first event.
+    pub fn require(&mut self, password: Password) {
+        self.router.require(password);
     }
 
     /// Its roles.

@@ -1,5 +1,6 @@
 //! The parts that are specific to Redis: its commands, its texts, and the form of partial commands between nodes.
 
+pub(crate) mod authentication;
 mod cluster;
 pub(crate) mod commands;
 mod config;

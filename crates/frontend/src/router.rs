@@ -31,7 +31,7 @@ use paritas_base::configuration::{NodeRecord, Tenure};
 use paritas_base::{ConnId, ListId, Map, NodeId, Span, StreamId, Term, Time};
 use paritas_protocol::{Answer, Context, Effect, Ends, Fault, Lists, Out, Phase, Port};
 use paritas_wire::command::{Command, CommandSpec, flag};
-use paritas_wire::resp::{ArgList, Args};
+use paritas_wire::resp::{ArgList, Args, Password};
 use prefetch::{Ahead, Target};
 use remote::Standing;
 use stuck::{Stuck, wait_max};
@@ -86,6 +86,8 @@ pub(crate) struct Dispatcher {
     /// Commands forwarded to this node itself, and replies to it.
     loopback: Vec<forward::Loopback>,
     next_client_id: u64,
+    /// What clients of this node must give before other commands.
+    pub(crate) password: Option<Password>,
     pub(crate) client_count: usize,
     pub(crate) counters: Counters,
     /// How often the end of a turn has stopped at a round limit.
@@ -121,11 +123,16 @@ impl Router {
         self.settle_lost_tenures(cx, lists, |_| true);
     }
 
+    pub(crate) fn require(&mut self, password: Password) {
+        self.dispatcher.password = Some(password);
+    }
+
     pub(crate) fn on_client_up<O: Out>(&mut self, cx: &mut Context<'_, O>, conn: ConnId, port: Port, ends: Ends) {
         self.dispatcher.next_client_id += 1;
         self.dispatcher.counters.connections += 1;
         let mut client = Client::new(Caller::Local(conn), port, self.dispatcher.next_client_id, cx.mono());
         client.about.ends = Some(ends);
+        client.authenticated = self.dispatcher.password.is_none();
         self.clients.insert(conn, client);
         self.dispatcher.client_count = self.clients.len();
     }
@@ -382,7 +389,9 @@ impl Dispatcher {
         }
         client.full = false;
         let start = turn.bytes.len();
-        if client.refuses_transaction(turn.bytes, ahead.spec.as_ref().ok().copied(), args) {
+        if client.refuses_unauthenticated(turn.bytes, &ahead.spec)
+            || client.refuses_transaction(turn.bytes, ahead.spec.as_ref().ok().copied(), args)
+        {
             self.counters.count_error(turn.bytes.get(start..).is_some_and(is_error));
             self.push(cx, lists, client, turn, start, Wait::Ready);
             return Ran::Done;

@@ -95,7 +95,9 @@ A value that is set already is OK |
 | maxmemory-clients | an eighth of the memory by default. Beyond it, the clients that use most are closed, \
 except one that uses at most 48 MiB; 0 for no limit |
 | CONFIG REWRITE | writes what CONFIG SET has changed to the file given with `--config`, in place; comments stay |
-| AUTH | there is one user, `default`, without a password |
+| AUTH | there is one user, `default`. Its password is the line of the node's `password_file` \
+([by-hand.md](by-hand.md#a-password)); without one everybody is served. Until a client has given it, every command \
+but AUTH, HELLO, QUIT and RESET gets `-NOAUTH`, an argument has at most 16 KiB, and a command 10 arguments |
 | MULTI, EXEC, DISCARD | transactions are not supported. `MULTI` is refused, every command after it on that \
 connection is refused and not executed until `EXEC` or `DISCARD`, and `EXEC` answers `-EXECABORT` |
 | SELECT, COPY DB | there is one database, 0 |

@@ -1,7 +1,8 @@
 //! A client connection to a node's client port: many commands at once, with their replies in order.
 
 use crate::Failure;
-use paritas_wire::resp::{self, ReplyDecoder, Value};
+use paritas_wire::resp::{self, Password, ReplyDecoder, Value};
+use std::fmt;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
@@ -10,6 +11,35 @@ use std::time::Duration;
 const READ_BYTES: usize = 64 << 10;
 /// Longest reply that is accepted, in bytes.
 const REPLY_BYTES_MAX: usize = 64 << 20;
+
+/// A node, and the password that its clients must give.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Login {
+    /// Its client port.
+    pub node: SocketAddr,
+    /// Its password, if there is one.
+    pub password: Option<Password>,
+}
+
+impl Login {
+    /// Another node with the same password.
+    #[must_use]
+    pub fn at(&self, node: SocketAddr) -> Self {
+        Self { node, ..self.clone() }
+    }
+}
+
+impl From<SocketAddr> for Login {
+    fn from(node: SocketAddr) -> Self {
+        Self { node, password: None }
+    }
+}
+
+impl fmt::Display for Login {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.node.fmt(f)
+    }
+}
 
 /// A blocking connection. A node that is silent for longer than `timeout` counts as lost.
 #[derive(Debug)]
@@ -25,17 +55,18 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Connects.
+    /// Connects, and gives the password.
     ///
     /// # Errors
-    /// If nobody answers within `timeout`.
-    pub fn open(node: SocketAddr, timeout: Duration) -> Result<Self, Failure> {
+    /// If nobody answers within `timeout`, or the password is wrong.
+    pub fn open(login: &Login, timeout: Duration) -> Result<Self, Failure> {
+        let node = login.node;
         let failed = |error: std::io::Error| Failure(format!("{node} does not answer: {error}"));
         let stream = TcpStream::connect_timeout(&node, timeout).map_err(failed)?;
         stream.set_read_timeout(Some(timeout)).map_err(failed)?;
         stream.set_write_timeout(Some(timeout)).map_err(failed)?;
         stream.set_nodelay(true).map_err(failed)?;
-        Ok(Self {
+        let mut connection = Self {
             node,
             stream,
             output: Vec::new(),
@@ -43,12 +74,34 @@ impl Connection {
             taken: 0,
             decoder: ReplyDecoder::new(),
             lost: false,
-        })
+        };
+        if let Some(password) = &login.password {
+            connection.send(&[b"AUTH", password.bytes()]);
+            match connection.reply()? {
+                // A node without a password takes everybody.
+                Value::Error(error) if error == resp::errors::AUTH_WITHOUT_PASSWORD => {}
+                Value::Error(error) if error == resp::errors::WRONGPASS => {
+                    return Err(Failure(format!(
+                        "{node} refuses the password: it must be the line of the node's password_file"
+                    )));
+                }
+                Value::Error(error) => return Err(Failure(format!("{node}: {error}"))),
+                _ => {}
+            }
+        }
+        Ok(connection)
     }
 
     /// Whether the connection is lost: the node has closed it, or is silent.
     pub fn is_lost(&self) -> bool {
         self.lost
+    }
+
+    /// What to do about an error of a node, if the password is missing.
+    pub(crate) fn explain(&self, error: &str) -> Option<Failure> {
+        let node = self.node;
+        (error == resp::errors::NOAUTH)
+            .then(|| Failure(format!("{node} has a password: give its file by --password-file")))
     }
 
     /// Queues a command. It is sent when a reply is asked for.

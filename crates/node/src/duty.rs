@@ -1,11 +1,11 @@
 //! Takes a node out of service and back: the order, and its progress (P5.12, P10.2a).
 
 use crate::Failure;
+use crate::connection::Login;
 use crate::status::{command, watch};
 use paritas_base::NodeId;
 pub use paritas_base::configuration::Duty;
 use paritas_control::status::{NodeStatus, Status};
-use std::net::SocketAddr;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ impl Order {
     ///
     /// # Errors
     /// If it is refused; the text says why.
-    pub fn give(&self, whom: SocketAddr, timeout: Duration) -> Result<(), Failure> {
+    pub fn give(&self, whom: &Login, timeout: Duration) -> Result<(), Failure> {
         let number = self.node.0.0.to_string();
         let word = match self.duty {
             Duty::Draining => "drain",
@@ -53,7 +53,7 @@ impl Order {
     ///
     /// # Errors
     /// If no node answers, or another order was given meanwhile.
-    pub fn watch(&self, whom: SocketAddr, timeout: Duration) -> Result<(), Failure> {
+    pub fn watch(&self, whom: &Login, timeout: Duration) -> Result<(), Failure> {
         watch(whom, timeout, |status| {
             let (line, done) = self.progress(status)?;
             Ok((line, done.then_some(Ok(()))))

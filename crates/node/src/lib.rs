@@ -16,6 +16,7 @@ pub mod dev;
 pub mod duty;
 pub mod move_slots;
 pub mod order;
+pub mod password;
 pub mod process;
 pub mod settings;
 pub mod snapshot;
@@ -32,7 +33,7 @@ mod quantity;
 mod resolver;
 mod rewrite;
 
-pub use connection::Connection;
+pub use connection::{Connection, Login};
 pub use log_settings::{LogLayout, log_settings};
 pub use logging::start as start_logging;
 pub use process::Supervision;

@@ -1,11 +1,11 @@
 //! Moves hash slots, with their keys, to another stream or node: the order, and its progress (P10.8).
 
 use crate::Failure;
+use crate::connection::Login;
 use crate::duty::NodeNumber;
 use crate::status::{command, watch};
 use paritas_control::status::{SlotMove, SlotMoveState};
 use std::fmt;
-use std::net::SocketAddr;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -68,7 +68,7 @@ impl Order {
     ///
     /// # Errors
     /// If it is refused; the text says why.
-    pub fn give(&self, whom: SocketAddr, timeout: Duration) -> Result<(), Failure> {
+    pub fn give(&self, whom: &Login, timeout: Duration) -> Result<(), Failure> {
         match &self.what {
             Some((slots, to)) => {
                 let (first, last) = (slots.first.to_string(), slots.last.to_string());
@@ -82,7 +82,7 @@ impl Order {
     ///
     /// # Errors
     /// If no node answers, or the move was cancelled.
-    pub fn watch(&self, whom: SocketAddr, timeout: Duration) -> Result<(), Failure> {
+    pub fn watch(&self, whom: &Login, timeout: Duration) -> Result<(), Failure> {
         watch(whom, timeout, |status| {
             let Some(slots) = &status.slots else {
                 return Err(Failure("the coordinator does not know this order".into()));

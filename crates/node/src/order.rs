@@ -1,6 +1,7 @@
 //! Requests of an operator to the coordinator itself: orders that can lose data, and its status when no node answers.
 
 use crate::agent::first_that_answers;
+use crate::connection::Login;
 use crate::{Failure, status};
 use paritas_base::{ListId, NodeId};
 use paritas_control::message::{
@@ -75,10 +76,13 @@ impl Connection {
 ///
 /// # Errors
 /// If the node does not say it, or no coordinator is there.
-pub fn find_coordinator(node: SocketAddr, timeout: Duration) -> Result<SocketAddr, Failure> {
+pub fn find_coordinator(node: &Login, timeout: Duration) -> Result<SocketAddr, Failure> {
     let other_ways = "give --port (and --host) of a node that answers, or --coordinator ADDRESS";
-    let status = status::ask(node, timeout)
-        .map_err(|Failure(why)| Failure(format!("no node says where the coordinator is: {why}; {other_ways}")))?;
+    let status = status::ask(node, timeout).map_err(|Failure(why)| {
+        Failure(format!(
+            "{node} does not say where the coordinator is: {why}; or {other_ways}"
+        ))
+    })?;
     let name = status.coordinator_address;
     let failed = |error| {
         Failure(format!(

@@ -4,7 +4,7 @@ use crate::agent::{Agent, Outcome};
 use crate::log_settings::check_alone;
 use crate::parity_disk::ParityDisk;
 use crate::settings::NodeSettings;
-use crate::{Failure, lifeline, logging};
+use crate::{Failure, lifeline, logging, password};
 use clap::Args;
 use paritas_base::configuration::{ClusterRecord, NodeRole};
 use paritas_base::{Incarnation, NodeId, Span};
@@ -69,6 +69,8 @@ pub fn run(settings: NodeSettings, file: Option<PathBuf>, supervision: Supervisi
         .addresses()
         .map_err(|error| Failure(format!("the system does not say where this node listens: {error}")))?;
     let registration = registration(&settings, bound, &supervision)?;
+    let password = settings.password_file.as_deref().map(password::read_first).transpose();
+    let password = password.map_err(|why| Failure(format!("password_file: {why}")))?;
     let coordinators = settings.coordinator.clone().unwrap_or_default();
     if coordinators.is_empty() {
         return Err(Failure(
@@ -122,6 +124,9 @@ pub fn run(settings: NodeSettings, file: Option<PathBuf>, supervision: Supervisi
     };
     let failed = |error: std::io::Error| Failure(format!("the event loop cannot start: {error}"));
     let mut node = Node::new(identity, parameters);
+    if let Some(password) = password {
+        node.require(password);
+    }
     let directory = log.map(|log| log.attach(&mut node));
     let limits = Limits {
         sockets_max: sockets_max(),

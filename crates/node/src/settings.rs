@@ -62,6 +62,8 @@ settings! {
         /// Wait as a spare until another node fails; not for a planned member [default: false]
         #[arg(num_args = 0..=1, default_missing_value = "true")]
         pub spare: bool,
+        /// File with the password that clients must give: one line. It should be the same at all nodes [default: none]
+        pub password_file: PathBuf,
         /// Most client connections [default: 10000]
         pub clients_max: usize,
         /// Most bytes of one command [default: 64mb]

@@ -1,6 +1,6 @@
 //! The status of a cluster. A node is asked on its client port, and asks the coordinator (docs/operate.md).
 
-use crate::connection::Connection;
+use crate::connection::{Connection, Login};
 use crate::{ByteCount, Failure};
 use paritas_base::configuration::Duty;
 use paritas_control::status::{
@@ -8,7 +8,6 @@ use paritas_control::status::{
 };
 use paritas_wire::resp::Value;
 use std::fmt;
-use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -206,13 +205,13 @@ impl fmt::Display for Progress<'_> {
 }
 
 /// Asks a node for the cluster's status, as JSON.
-pub fn ask_json(node: SocketAddr, timeout: Duration) -> Result<String, Failure> {
+pub fn ask_json(node: &Login, timeout: Duration) -> Result<String, Failure> {
     let reply = command(node, &["PARITAS.STATUS"], timeout)?;
     String::from_utf8(reply).map_err(|_| Failure(format!("{node} sent an answer that is not text")))
 }
 
 /// Asks a node for the cluster's status.
-pub fn ask(node: SocketAddr, timeout: Duration) -> Result<Status, Failure> {
+pub fn ask(node: &Login, timeout: Duration) -> Result<Status, Failure> {
     let json = ask_json(node, timeout)?;
     serde_json::from_str(&json)
         .map_err(|error| Failure(format!("{node} sent a status that this version cannot read: {error}")))
@@ -224,7 +223,7 @@ const WATCH_EVERY: Duration = Duration::from_millis(200);
 /// Prints the line that `progress` makes of the status whenever it changes, until `progress` says that the work has
 /// ended.
 pub(crate) fn watch(
-    whom: SocketAddr,
+    whom: &Login,
     timeout: Duration,
     progress: impl Fn(&Status) -> Result<(String, Option<Result<(), Failure>>), Failure>,
 ) -> Result<(), Failure> {
@@ -257,7 +256,7 @@ pub fn describe(status: &Status) -> String {
 }
 
 /// Sends one command to a node. Returns the bytes of a simple, integer or bulk reply; empty for nil.
-pub(crate) fn command(node: SocketAddr, words: &[&str], timeout: Duration) -> Result<Vec<u8>, Failure> {
+pub(crate) fn command(node: &Login, words: &[&str], timeout: Duration) -> Result<Vec<u8>, Failure> {
     let mut connection = Connection::open(node, timeout)?;
     let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
     connection.send(&words);
@@ -266,7 +265,9 @@ pub(crate) fn command(node: SocketAddr, words: &[&str], timeout: Duration) -> Re
         Value::Integer(number) => Ok(number.to_string().into_bytes()),
         Value::Bulk(bytes) => Ok(bytes),
         Value::Null => Ok(Vec::new()),
-        Value::Error(error) => Err(Failure(format!("{node}: {error}"))),
+        Value::Error(error) => Err(connection
+            .explain(&error)
+            .unwrap_or_else(|| Failure(format!("{node}: {error}")))),
         other => Err(Failure(format!(
             "{node} answered `{other:?}`: is it a node of Paritas?"
         ))),
@@ -291,7 +292,7 @@ mod tests {
             assert_eq!(&request, b"*2\r\n$4\r\nECHO\r\n$2\r\nhi\r\n");
             stream.write_all(reply).unwrap();
         });
-        let reply = command(address, &["ECHO", "hi"], Duration::from_secs(10));
+        let reply = command(&address.into(), &["ECHO", "hi"], Duration::from_secs(10));
         server.join().unwrap();
         reply
     }

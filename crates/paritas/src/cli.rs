@@ -7,7 +7,9 @@ use paritas_node::dev::DevSettings;
 use paritas_node::duty::{Duty, NodeNumber, Order};
 use paritas_node::move_slots::{Slots, Target};
 use paritas_node::settings::{CoordinatorSettings, DEFAULT_PORT, NodeSettings};
-use paritas_node::{Failure, Supervision, coordinator, dev, move_slots, order, print, process, snapshot, status};
+use paritas_node::{
+    Failure, Login, Supervision, coordinator, dev, move_slots, order, password, print, process, snapshot, status,
+};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -122,11 +124,11 @@ struct StatusTask {
 
 impl StatusTask {
     fn run(&self) -> Result<(), Failure> {
-        let node = self.whom.address();
         if let Some(coordinator) = self.coordinator {
             let status = order::ask_status(coordinator, STATUS_TIMEOUT)?;
             return order::print_status(&status, self.json);
         }
+        let node = &self.whom.login()?;
         match self.json {
             true => print(status::ask_json(node, STATUS_TIMEOUT)?),
             false => print(status::describe(&status::ask(node, STATUS_TIMEOUT)?)),
@@ -151,7 +153,7 @@ impl ToWhom {
     fn coordinator(&self) -> Result<SocketAddr, Failure> {
         match self.coordinator {
             Some(coordinator) => Ok(coordinator),
-            None => order::find_coordinator(self.node.address(), STATUS_TIMEOUT),
+            None => order::find_coordinator(&self.node.login()?, STATUS_TIMEOUT),
         }
     }
 }
@@ -222,11 +224,18 @@ struct Whom {
     /// Address of that node
     #[arg(long, default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
     host: IpAddr,
+    /// File with the password of the cluster's nodes, if they have one
+    #[arg(long)]
+    password_file: Option<PathBuf>,
 }
 
 impl Whom {
-    fn address(&self) -> SocketAddr {
-        SocketAddr::new(self.host, self.port)
+    fn login(&self) -> Result<Login, Failure> {
+        let password = self.password_file.as_deref().map(password::read).transpose();
+        Ok(Login {
+            node: SocketAddr::new(self.host, self.port),
+            password: password.map_err(|why| Failure(format!("--password-file: {why}")))?,
+        })
     }
 }
 
@@ -258,11 +267,12 @@ impl SlotsTask {
             what: self.slots.zip(self.to),
             json: self.json,
         };
-        order.give(self.whom.address(), STATUS_TIMEOUT)?;
+        let whom = self.whom.login()?;
+        order.give(&whom, STATUS_TIMEOUT)?;
         if self.no_wait {
             return Ok(());
         }
-        order.watch(self.whom.address(), STATUS_TIMEOUT)
+        order.watch(&whom, STATUS_TIMEOUT)
     }
 }
 
@@ -290,11 +300,12 @@ impl DutyTask {
             duty: if self.undo { Duty::Returning } else { duty },
             json: self.json,
         };
-        order.give(self.whom.address(), STATUS_TIMEOUT)?;
+        let whom = self.whom.login()?;
+        order.give(&whom, STATUS_TIMEOUT)?;
         if self.no_wait {
             return Ok(());
         }
-        order.watch(self.whom.address(), STATUS_TIMEOUT)
+        order.watch(&whom, STATUS_TIMEOUT)
     }
 }
 
@@ -308,7 +319,8 @@ struct SnapshotTask {
 
 impl SnapshotTask {
     fn run(&self) -> Result<(), Failure> {
-        timed(|| snapshot::take(self.whom.address(), &self.file, SNAPSHOT_TIMEOUT, &mut tell))
+        let whom = self.whom.login()?;
+        timed(|| snapshot::take(&whom, &self.file, SNAPSHOT_TIMEOUT, &mut tell))
     }
 }
 
@@ -325,8 +337,8 @@ struct RestoreTask {
 
 impl RestoreTask {
     fn run(&self) -> Result<(), Failure> {
-        let whom = self.whom.address();
-        timed(|| snapshot::restore(whom, &self.file, self.keep, SNAPSHOT_TIMEOUT, &mut tell))
+        let whom = self.whom.login()?;
+        timed(|| snapshot::restore(&whom, &self.file, self.keep, SNAPSHOT_TIMEOUT, &mut tell))
     }
 }
 

@@ -1,12 +1,12 @@
 //! Clients' connections. Each has at most one command without an answer, and one answer that is not yet sent; what it
 //! sends meanwhile waits in its socket. So what a client can make this process hold is bounded.
 
-use crate::password::{Gate, Password, gate};
+use crate::gate::{Gate, gate};
 use mio::event::Event;
 use mio::net::{TcpListener, TcpStream};
 use mio::{Interest, Registry, Token};
 use paritas_base::{Span, Time};
-use paritas_wire::resp::{Args, Decoded, Limits, ProtocolError, decode, decode_more, encode};
+use paritas_wire::resp::{Args, Decoded, Limits, Password, ProtocolError, decode, decode_more, encode};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, ErrorKind, Read, Write};
 

@@ -12,11 +12,11 @@
 //! ```
 
 mod clients;
+mod gate;
 mod jmx;
 mod link;
 mod metrics;
 mod mount;
-mod password;
 mod poll;
 mod process;
 mod replies;

@@ -3,7 +3,6 @@
 //! *work* carries out what the machine asks, in order. *lease* has a connection of its own, so that a long deletion
 //! cannot cost the lease. While the store is away everything fails at once; it is tried again every half second.
 
-use crate::password::Password;
 use crate::poll;
 use crate::settings::MountSettings;
 use mio::Waker;
@@ -14,6 +13,7 @@ use paritas_files::lease::{ASK_EVERY, LEASE};
 use paritas_files::record::{Record, hex};
 use paritas_files::steward::{Polled, Refreshed};
 use paritas_io::clock;
+use paritas_node::password;
 use paritas_node::{Connection, Failure};
 use paritas_wire::command::slot;
 use paritas_wire::resp::Value;
@@ -102,7 +102,7 @@ impl Link {
     /// Starts the threads. `me` is the steward's name for the lease.
     pub(crate) fn start(name: &str, settings: &MountSettings, me: &str, home: Home) -> Result<Self, Failure> {
         if let Some(file) = &settings.cache_password_file {
-            let found = Password::read_first(file);
+            let found = password::read_first(file);
             found.map_err(|why| Failure(format!("cache_password_file of mount {name}: {why}")))?;
         }
         let (work, asked) = sync_channel(QUEUE_MAX);
@@ -231,7 +231,7 @@ impl Store {
         let found: Vec<SocketAddr> = found.map_err(|error| format!("{address}: {error}"))?.collect();
         let mut why = format!("{address} has no address");
         for address in found {
-            match Connection::open(address, self.timeout) {
+            match Connection::open(&address.into(), self.timeout) {
                 Ok(mut connection) => {
                     self.authenticate(&mut connection)?;
                     return Ok(connection);
@@ -248,7 +248,7 @@ impl Store {
             return Ok(());
         };
         let (name, address) = (&self.name, &self.address);
-        let password = Password::read(file).map_err(|why| format!("cache_password_file of [mount.{name}]: {why}"))?;
+        let password = password::read(file).map_err(|why| format!("cache_password_file of [mount.{name}]: {why}"))?;
         connection.send(&[b"AUTH", password.bytes()]);
         match connection.reply().map_err(|failure| failure.0)? {
             Value::Simple(_) => Ok(()),

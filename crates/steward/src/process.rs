@@ -4,7 +4,6 @@ use crate::clients::Clients;
 use crate::link::{Home, Link, Message};
 use crate::metrics::{self, Asked};
 use crate::mount::{Mount, Told};
-use crate::password::Password;
 use crate::replies;
 use crate::settings::StewardSettings;
 use mio::net::TcpListener;
@@ -14,6 +13,7 @@ use paritas_files::lease::Lease;
 use paritas_files::request;
 use paritas_files::steward::{Asker, Reply};
 use paritas_io::{clock, entropy, signals};
+use paritas_node::password;
 use paritas_node::{Failure, print, start_logging};
 use paritas_wire::resp::encode;
 use serde_json::{Value, json};
@@ -63,7 +63,7 @@ struct Process {
 
 impl Process {
     fn start(settings: &StewardSettings) -> Result<Self, Failure> {
-        let password = settings.password_file.as_deref().map(Password::read_first).transpose();
+        let password = settings.password_file.as_deref().map(password::read_first).transpose();
         let password = password.map_err(|why| Failure(format!("password_file: {why}")))?;
         let listen = settings.listen();
         let failed = |error: std::io::Error| Failure(format!("{listen}: {error}"));

@@ -1,8 +1,8 @@
 //! `paritas files status`.
 
-use crate::password::Password;
-use paritas_node::{ByteCount, Connection, Failure, print};
-use paritas_wire::resp::Value as Answer;
+use paritas_node::password;
+use paritas_node::{ByteCount, Connection, Failure, Login, print};
+use paritas_wire::resp::{Password, Value as Answer};
 use serde_json::{Value, json};
 use std::fmt::Write;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -16,7 +16,7 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// # Errors
 /// If the steward does not answer, or refuses the password in the file.
 pub fn print_status(steward: &str, password_file: Option<&Path>, as_json: bool) -> Result<(), Failure> {
-    let password = password_file.map(Password::read).transpose().map_err(Failure)?;
+    let password = password_file.map(password::read).transpose().map_err(Failure)?;
     let text = ask(steward, password.as_ref(), &[b"FILES.STATUS"])?;
     let mut status: Value =
         serde_json::from_str(&text).map_err(|error| Failure(format!("{steward}: its status is no JSON: {error}")))?;
@@ -41,15 +41,11 @@ fn ask(steward: &str, password: Option<&Password>, words: &[&[u8]]) -> Result<St
     let wrong = |why: String| Failure(format!("{steward}: {why}"));
     let mut addresses = steward.to_socket_addrs().map_err(|error| wrong(error.to_string()))?;
     let address: SocketAddr = addresses.next().ok_or_else(|| wrong("it has no address".to_owned()))?;
-    let mut connection = Connection::open(address, TIMEOUT)?;
-    if let Some(password) = password {
-        connection.send(&[b"AUTH", password.bytes()]);
-        match connection.reply()? {
-            // A steward without a password takes everybody.
-            Answer::Error(why) if !why.contains("without any password configured") => return Err(wrong(why)),
-            _ => {}
-        }
-    }
+    let login = Login {
+        node: address,
+        password: password.cloned(),
+    };
+    let mut connection = Connection::open(&login, TIMEOUT)?;
     connection.send(words);
     match connection.reply()? {
         Answer::Bulk(text) => String::from_utf8(text).map_err(|_| wrong("its status is not UTF-8".to_owned())),

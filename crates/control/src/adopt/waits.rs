@@ -64,20 +64,6 @@ impl<S: Store> Adoption<S> {
                 ));
             }
         }
-        // Another node may know newer configurations, in which the process that has registered holds nothing.
-        match contradicted {
-            Some((node, pid)) if now >= until && missing.is_empty() => {
-                return Err(format!(
-                    "--without {node} says that its machine is off or its process has ended, and process {pid} has \
-                     registered, which holds positions. Nothing is written. Start again without it"
-                ));
-            }
-            Some((node, pid)) => words.push(format!(
-                "process {pid} has registered as n{node}, which --without names, and holds positions by what is known: \
-                 unless a node that is awaited knows better, nothing will be written"
-            )),
-            None => {}
-        }
         words.extend(self.waits_for_names(now, &missing));
         if !missing.is_empty() {
             let missing: Vec<NodeId> = missing.into_iter().collect();
@@ -86,6 +72,21 @@ impl<S: Store> Adoption<S> {
                  down. If machines are off for good, see docs/operate.md, `The store is gone`",
                 names(&missing)
             ));
+        }
+        // A process that has not reported may know newer configurations, in which the one that has registered holds
+        // nothing.
+        match contradicted {
+            Some((node, pid)) if words.is_empty() => {
+                return Err(format!(
+                    "--without {node} says that its machine is off or its process has ended, and process {pid} has \
+                     registered, which holds positions. Nothing is written. Start again without it"
+                ));
+            }
+            Some((node, pid)) => words.push(format!(
+                "process {pid} has registered as n{node}, which --without names, and holds positions by what has been \
+                 reported: nothing will be written, unless a process that has not reported knows newer configurations"
+            )),
+            None => {}
         }
         // The adoption does not wait for refused nodes, but they may be the reason why another node is missing.
         if !words.is_empty() {

@@ -1,6 +1,7 @@
 //! Commands that name no key, and those about the connection itself.
 
 use crate::dialect::Dialect;
+use crate::redis::authentication::auth;
 use crate::redis::commands::Job;
 use crate::router::client::{About, Caller, Client, Wait};
 use crate::router::gather::runs_on_streams;
@@ -11,7 +12,7 @@ use paritas_base::hash_slots::{SlotOrder, SlotTarget};
 use paritas_base::{ConnId, ListId, NodeId, Position, StreamId, Time};
 use paritas_protocol::{Context, Ends, Lists, Out, Port, Proposal};
 use paritas_wire::command::{self, Command, CommandSpec};
-use paritas_wire::resp::{ArgList, Proto, encode, errors, parse_integer};
+use paritas_wire::resp::{ArgList, Password, Proto, encode, errors, parse_integer};
 
 /// The version of Redis that a node reports. Clients choose the commands that they use by it.
 pub(crate) const REDIS_VERSION: &str = "7.0.15";
@@ -68,10 +69,11 @@ impl Dispatcher {
                 client.dialect = Dialect::Resp2;
                 client.about.name.clear();
                 (client.about.no_evict, client.about.no_touch) = (false, false);
+                client.authenticated = self.password.is_none();
                 encode::simple(out, "RESET");
             }
-            Command::Hello => hello(client, out, args),
-            Command::Auth => auth(out, args),
+            Command::Hello => hello(client, out, self.password.as_ref(), args),
+            Command::Auth => auth(client, out, self.password.as_ref(), args),
             Command::Select => match parse_integer(args.arg(1)) {
                 Some(0) => encode::ok(out),
                 Some(_) => encode::error(out, errors::DB_OUT_OF_RANGE),
@@ -156,6 +158,11 @@ impl Dispatcher {
             },
             _ => errors::wrong_arity(out, spec.name),
         }
+        if matches!(spec.id, Command::Auth | Command::Hello)
+            && out.get(start..).is_some_and(|reply| reply.starts_with(b"-WRONGPASS"))
+        {
+            self.counters.wrong_passwords += 1;
+        }
         self.push(cx, lists, client, turn, start, wait);
         ran
     }
@@ -196,7 +203,7 @@ fn duty(args: ArgList<'_>) -> Option<(NodeId, Duty)> {
 }
 
 /// HELLO [version [AUTH user password] [SETNAME name]].
-fn hello(client: &mut Client, out: &mut Vec<u8>, args: ArgList<'_>) {
+fn hello(client: &mut Client, out: &mut Vec<u8>, password: Option<&Password>, args: ArgList<'_>) {
     let mut dialect = client.dialect;
     if let Some(version) = args.get(1) {
         dialect = match parse_integer(version) {
@@ -209,7 +216,7 @@ fn hello(client: &mut Client, out: &mut Vec<u8>, args: ArgList<'_>) {
     let (mut at, mut name) = (2, None);
     while at < args.len() {
         if is_word(args, at, "auth") && at + 2 < args.len() {
-            if args.arg(at + 1) != b"default" {
+            if !client.authenticate(password, args.arg(at + 1), args.arg(at + 2)) {
                 return encode::error(out, errors::WRONGPASS);
             }
             at += 3;
@@ -223,6 +230,9 @@ fn hello(client: &mut Client, out: &mut Vec<u8>, args: ArgList<'_>) {
             let option = errors::echoed(args.arg(at));
             return encode::error(out, &format!("ERR Syntax error in HELLO option '{option}'"));
         }
+    }
+    if !client.authenticated {
+        return encode::error(out, errors::NOAUTH_HELLO);
     }
     if let Some(name) = name {
         client.about.name = name.to_vec();
@@ -248,16 +258,6 @@ fn hello(client: &mut Client, out: &mut Vec<u8>, args: ArgList<'_>) {
     }
     encode::bulk(out, b"modules");
     encode::array_header(out, 0);
-}
-
-/// AUTH. The only user is `default`, which has no password: any password is accepted.
-fn auth(out: &mut Vec<u8>, args: ArgList<'_>) {
-    match args.len() {
-        2 => encode::error(out, errors::AUTH_WITHOUT_PASSWORD),
-        3 if args.arg(1) == b"default" => encode::ok(out),
-        3 => encode::error(out, errors::WRONGPASS),
-        _ => encode::error(out, errors::SYNTAX),
-    }
 }
 
 fn is_name(name: &[u8]) -> bool {

@@ -16,6 +16,8 @@ pub(crate) struct Counters {
     pub(crate) connections: u64,
     commands: u64,
     errors: u64,
+    /// AUTH and HELLO with a wrong user or password.
+    pub(crate) wrong_passwords: u64,
     by_command: Vec<ByCommand>,
 }
 
@@ -33,6 +35,7 @@ impl Default for Counters {
             connections: 0,
             commands: 0,
             errors: 0,
+            wrong_passwords: 0,
             by_command: vec![ByCommand::default(); Command::COUNT],
         }
     }
@@ -198,6 +201,7 @@ impl Dispatcher {
                 line("total_connections_received", &self.counters.connections);
                 line("total_commands_processed", &self.counters.commands);
                 line("total_error_replies", &self.counters.errors);
+                line("acl_access_denied_auth", &self.counters.wrong_passwords);
                 line("evicted_keys", &cx.shared.evicted_keys);
                 line("pubsub_channels", &0);
             }

@@ -50,6 +50,8 @@ pub(crate) struct Client {
     pub(crate) port: Port,
     pub(crate) dialect: Dialect,
     pub(crate) about: Box<About>,
+    /// It has given the password, or needs none.
+    pub(crate) authenticated: bool,
     pub(crate) segments: VecDeque<Segment>,
     /// The number of the next command; a forwarded one brings its own.
     pub(crate) next_n: u64,
@@ -123,6 +125,7 @@ impl Client {
                 active_at: since,
                 ..About::default()
             }),
+            authenticated: true,
             segments: VecDeque::new(),
             next_n: 0,
             forwarded_bytes: 0,

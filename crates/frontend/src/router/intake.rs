@@ -16,6 +16,9 @@ const PARTIAL_BYTES_MIN: usize = 16 << 10;
 /// waits for the next turn, so that a long pipeline neither starves other clients nor fills the memory with replies.
 const TURN_COMMANDS_MAX: usize = 1024;
 const REPLY_BYTES_SOFT_MAX: usize = 1 << 20;
+/// The same limit for a client that has not given the password. If so many bytes wait when it sends more, it does not
+/// read, and is disconnected.
+const UNAUTHENTICATED_REPLY_BYTES_MAX: usize = 16 << 10;
 
 impl Router {
     /// Runs the commands in a client's input until one must wait or a limit of the turn is reached.
@@ -28,6 +31,7 @@ impl Router {
         }
         let Some(buffer) = cx.out.client(conn) else { return };
         client.about.active_at = cx.now.mono;
+        let unread_bytes = buffer.waiting + buffer.bytes.len();
         let mut bytes = core::mem::take(&mut buffer.bytes);
         let mut turn = Turn {
             bytes: &mut bytes,
@@ -37,7 +41,8 @@ impl Router {
         let mut all_args = core::mem::take(&mut self.dispatcher.args);
         let mut all_ahead = core::mem::take(&mut self.dispatcher.ahead);
         all_args.resize_with(AHEAD_MAX, Args::default);
-        let (mut consumed, mut stalled, mut close) = (0, false, false);
+        let (mut consumed, mut stalled) = (0, false);
+        let mut close = !client.authenticated && unread_bytes >= UNAUTHENTICATED_REPLY_BYTES_MAX;
         let (mut started, mut throttled) = (0, false);
         let mut resume = false;
         if let (Some(partial), Some(first)) = (client.partial.take(), all_args.first_mut()) {
@@ -73,11 +78,15 @@ impl Router {
                 from: consumed,
                 resume: core::mem::take(&mut resume),
             };
-            let more = self
-                .dispatcher
-                .decode_ahead(cx, lists, source, &mut all_args, &mut all_ahead);
+            let more =
+                self.dispatcher
+                    .decode_ahead(cx, lists, source, client.authenticated, &mut all_args, &mut all_ahead);
+            let reply_bytes_max = match client.authenticated {
+                true => REPLY_BYTES_SOFT_MAX,
+                false => UNAUTHENTICATED_REPLY_BYTES_MAX,
+            };
             for (ahead, args) in all_ahead.iter().zip(&all_args) {
-                if started >= TURN_COMMANDS_MAX || turn.bytes.len() >= REPLY_BYTES_SOFT_MAX {
+                if started >= TURN_COMMANDS_MAX || turn.bytes.len() >= reply_bytes_max {
                     throttled = true;
                     break;
                 }

@@ -68,12 +68,13 @@ pub(crate) enum Target {
 }
 
 impl Dispatcher {
-    /// Decodes the next commands and prefetches their keys. Returns what follows them in the input.
+    /// Decodes the next commands and prefetches their keys; of a client that has not given the password, only the next one. Returns what follows them in the input.
     pub(crate) fn decode_ahead<O: Out>(
         &self,
         cx: &Context<'_, O>,
         lists: &Lists,
         source: Input<'_>,
+        authenticated: bool,
         args: &mut [Args],
         ahead: &mut Vec<Ahead>,
     ) -> Result<Following, ProtocolError> {
@@ -85,7 +86,12 @@ impl Dispatcher {
             whole_bytes_max: (cx.shared.parameters.streamed_bytes_min as usize).saturating_sub(1),
             ..Limits::DEFAULT
         };
-        for args in args.iter_mut().take(AHEAD_MAX) {
+        // Behind the command that gives the password other limits hold.
+        let (limits, count_max) = match authenticated {
+            true => (limits, AHEAD_MAX),
+            false => (Limits::UNAUTHENTICATED, 1),
+        };
+        for args in args.iter_mut().take(count_max) {
             let rest = input.get(at..).unwrap_or_default();
             let decoded = if resume && at == from {
                 decode_more(rest, &limits, args)

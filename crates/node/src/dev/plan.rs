@@ -1,13 +1,14 @@
 //! The plan of a cluster of `dev`. All settings are checked before any process starts.
 
 use super::ports::HOST;
-use crate::Failure;
 use crate::quantity::{ByteCount, Text};
 use crate::settings::{CLUSTER_OFFSET, DEFAULT_PORT, MEMORY_MIN};
+use crate::{Failure, password};
 use clap::Args;
 use paritas_code::Scheme;
 use paritas_control::LostPolicy;
 use paritas_protocol::{ClassRules, HotnessSetting, LogAssist, Policy, Reads, check_class_rules, check_hotness};
+use paritas_wire::resp::Password;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -76,6 +77,9 @@ pub struct DevSettings {
     /// What allows a node to answer reads: leases, or confirmed by other nodes each turn
     #[arg(long, default_value = "leases")]
     pub reads: Text<Reads>,
+    /// File with the password that clients must give: one line [default: none]
+    #[arg(long)]
+    pub password_file: Option<PathBuf>,
 }
 
 /// Default number of nodes of a scheme that logs no parity.
@@ -103,6 +107,7 @@ pub(crate) struct Plan {
     pub(crate) class_rules: ClassRules,
     pub(crate) hotness: HotnessSetting,
     pub(crate) reads: Reads,
+    pub(crate) password_file: Option<PathBuf>,
     pub(crate) dir: Option<PathBuf>,
 }
 
@@ -111,6 +116,7 @@ impl Plan {
     pub(crate) fn new(settings: &DevSettings) -> Result<Self, Failure> {
         let plan = Self::checked(settings)?;
         plan.check_memory(total_memory())?;
+        plan.password()?;
         Ok(plan)
     }
 
@@ -167,6 +173,7 @@ impl Plan {
             class_rules,
             hotness,
             reads: settings.reads.0,
+            password_file: settings.password_file.clone(),
             dir: settings.dir.clone(),
         };
         if plan.port == 0 {
@@ -188,6 +195,12 @@ impl Plan {
             )));
         }
         Ok(plan)
+    }
+
+    /// What clients must give.
+    pub(crate) fn password(&self) -> Result<Option<Password>, Failure> {
+        let read = self.password_file.as_deref().map(password::read).transpose();
+        read.map_err(|why| Failure(format!("--password-file: {why}")))
     }
 
     /// Number of all nodes. The spares have the last numbers.
@@ -277,6 +290,7 @@ pub(crate) mod tests {
             redundancy_rules: Text(ClassRules::default()),
             redundancy_hotness: Text(HotnessSetting::default()),
             reads: Text(Reads::Leases),
+            password_file: None,
         }
     }
 

@@ -3,6 +3,7 @@
 use super::children::{self, Child, Exit, Who};
 use super::view::View;
 use super::{DevSettings, Plan, Ports};
+use crate::connection::Login;
 use crate::line::{Arrived, Line};
 use crate::{Failure, status};
 use paritas_base::{Incarnation, NodeId, SLOT_COUNT};
@@ -10,7 +11,7 @@ use paritas_control::message::{TO_AGENT_BYTES_MAX, TO_COORDINATOR_BYTES_MAX, ToA
 use paritas_control::status::Status;
 use paritas_io::{entropy, signals};
 use paritas_wire::command::slot;
-use std::net::{SocketAddr, TcpStream};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
@@ -335,6 +336,9 @@ impl Supervisor {
         } else {
             set("spare", plan.is_spare(node).to_string());
         }
+        if let Some(file) = &plan.password_file {
+            set("password-file", file.display().to_string());
+        }
         let rates = [("scrub-rate", plan.scrub_rate), ("rebuild-rate", plan.rebuild_rate)];
         for (name, rate) in rates {
             if let Some(rate) = rate {
@@ -391,7 +395,12 @@ impl Supervisor {
         const STATUS_TIMEOUT: Duration = Duration::from_secs(1);
         /// Time between two questions once all owners serve.
         const STATUS_INTERVAL: Duration = Duration::from_secs(1);
-        let nodes: Vec<_> = (0..self.plan.count()).map(|node| self.plan.any_address(node)).collect();
+        let password = self.plan.password()?;
+        let login = |node| Login {
+            node: self.plan.any_address(node),
+            password: password.clone(),
+        };
+        let nodes: Vec<Login> = (0..self.plan.count()).map(login).collect();
         let events = self.events.clone();
         let data = usize::from(self.plan.scheme.data());
         let watch = move || {
@@ -399,7 +408,7 @@ impl Supervisor {
             loop {
                 let seen = nodes
                     .iter()
-                    .find_map(|node| Some((*node, status::ask(*node, STATUS_TIMEOUT).ok()?)));
+                    .find_map(|node| Some((node, status::ask(node, STATUS_TIMEOUT).ok()?)));
                 if let Some((node, status)) = seen {
                     serving = serving
                         || (status::is_whole(&status)
@@ -490,7 +499,7 @@ fn wait_after(failures: u32) -> Duration {
 }
 
 /// Whether one node answers for a key of every stream.
-fn every_owner_serves(node: SocketAddr, streams: usize, timeout: Duration) -> bool {
+fn every_owner_serves(node: &Login, streams: usize, timeout: Duration) -> bool {
     let keys = one_key_each(streams);
     keys.iter()
         .all(|key| status::command(node, &["GET", key], timeout).is_ok())

@@ -67,22 +67,31 @@ impl View {
             coordinator,
             ports.coordinator().to_string()
         ));
-        self.line(&match plan.port {
-            DEFAULT_PORT => {
-                "`paritas status`, `paritas drain` and other commands find this cluster without flags".to_owned()
-            }
-            port => {
-                format!("`paritas status`, `paritas drain` and other commands find this cluster with --port {port}")
-            }
+        let flags: Vec<String> = [
+            (plan.port != DEFAULT_PORT).then(|| format!("--port {}", plan.port)),
+            plan.password_file.as_ref().map(|_| "--password-file".to_owned()),
+        ]
+        .into_iter()
+        .flatten()
+        .collect();
+        self.line(&match flags.as_slice() {
+            [] => "`paritas status`, `paritas drain` and other commands find this cluster without flags".to_owned(),
+            flags => format!(
+                "`paritas status`, `paritas drain` and other commands find this cluster with {}",
+                flags.join(" and ")
+            ),
         });
     }
 
     pub(crate) fn ready(&mut self, plan: &Plan, pids: &[u32], took: Duration) {
         self.line(&format!(
-            "ready in {:.1} s; Ctrl-C ends the cluster. Three commands to try:",
+            "ready in {:.1} s; Ctrl-C ends the cluster. Commands to try:",
             took.as_secs_f64()
         ));
         let port = plan.port;
+        if let Some(file) = &plan.password_file {
+            self.line(&format!("  export REDISCLI_AUTH=\"$(cat '{}')\"", file.display()));
+        }
         self.line(&format!("  redis-cli -p {port} set greeting hello"));
         let victims = plan.scheme.parity().min(2);
         if victims > 0 && plan.members > 1 {
@@ -98,13 +107,18 @@ impl View {
                 last.join(" ")
             ));
         } else {
-            self.line(&format!("  redis-benchmark -p {port} -t set,get -P 16 -q"));
+            let password = plan.password_file.as_ref().map_or("", |_| " -a \"$REDISCLI_AUTH\"");
+            self.line(&format!("  redis-benchmark -p {port}{password} -t set,get -P 16 -q"));
         }
         // The program as it was called here, because it may not be in the PATH.
         let program = std::env::args().next().unwrap_or_else(|| "paritas".to_owned());
+        let password = match &plan.password_file {
+            Some(file) => format!(" --password-file '{}'", file.display()),
+            None => String::new(),
+        };
         self.line(&match port {
-            DEFAULT_PORT => format!("  {program} status"),
-            port => format!("  {program} status --port {port}"),
+            DEFAULT_PORT => format!("  {program} status{password}"),
+            port => format!("  {program} status --port {port}{password}"),
         });
     }
 

@@ -1,7 +1,7 @@
 //! A client of the whole cluster for long tasks: it uses one node, and another one if that fails.
 
 use crate::Failure;
-use crate::connection::Connection;
+use crate::connection::{Connection, Login};
 use paritas_control::status::{SlotMove, SlotMoveState, Status};
 use paritas_wire::resp::Value;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -22,6 +22,8 @@ const OTHER_SILENT_PARTS: u32 = 15;
 pub(super) struct Cluster {
     /// Addresses of the nodes that may be asked. The first one is in use.
     nodes: Vec<SocketAddr>,
+    /// The first node that was used. The others have the same password.
+    login: Login,
     connection: Connection,
     timeout: Duration,
 }
@@ -51,11 +53,12 @@ impl Cluster {
     ///
     /// # Errors
     /// If it does not answer, is not a node of Paritas, or this is not its port for all keys.
-    pub(super) fn open(node: SocketAddr, timeout: Duration) -> Result<Self, Failure> {
-        let mut connection = Connection::open(node, timeout / FIRST_SILENT_PARTS)?;
-        check(&mut connection, node)?;
+    pub(super) fn open(login: &Login, timeout: Duration) -> Result<Self, Failure> {
+        let mut connection = Connection::open(login, timeout / FIRST_SILENT_PARTS)?;
+        check(&mut connection, login.node)?;
         Ok(Self {
-            nodes: vec![node],
+            nodes: vec![login.node],
+            login: login.clone(),
             connection,
             timeout,
         })
@@ -161,7 +164,9 @@ impl Cluster {
             thread::sleep(RETRY_EVERY);
             for _ in 0..self.nodes.len() {
                 self.nodes.rotate_left(1);
-                if let Ok(connection) = Connection::open(self.nodes[0], self.timeout / OTHER_SILENT_PARTS) {
+                if let Ok(connection) =
+                    Connection::open(&self.login.at(self.nodes[0]), self.timeout / OTHER_SILENT_PARTS)
+                {
                     self.connection = connection;
                     return Ok(());
                 }
@@ -175,7 +180,13 @@ impl Cluster {
 /// the port for peers is for nodes only.
 fn check(connection: &mut Connection, node: SocketAddr) -> Result<(), Failure> {
     connection.send(&[b"INFO", b"server"]);
-    let Ok(Value::Bulk(text)) = connection.reply() else {
+    let answer = connection.reply();
+    if let Ok(Value::Error(error)) = &answer
+        && let Some(failure) = connection.explain(error)
+    {
+        return Err(failure);
+    }
+    let Ok(Value::Bulk(text)) = answer else {
         return Err(Failure(format!(
             "{node} does not answer as a node of Paritas does: give a node's port for all keys"
         )));

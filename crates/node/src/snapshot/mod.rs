@@ -5,6 +5,7 @@
 mod cluster;
 pub mod rdb;
 
+use crate::connection::Login;
 use crate::{ByteCount, Failure};
 use cluster::{Cluster, Slots};
 use paritas_protocol::LARGE_VALUE_BYTES_MAX;
@@ -17,7 +18,6 @@ use std::fmt;
 use std::fs::{self, File};
 use std::hash::{BuildHasher, RandomState};
 use std::io::{BufReader, BufWriter, Seek};
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -150,7 +150,7 @@ impl Drop for Fresh {
 ///
 /// # Errors
 /// If a node or the disk fails; the text says which. No incomplete file is left, and an existing file stays.
-pub fn take(node: SocketAddr, path: &Path, timeout: Duration, tell: &mut dyn FnMut(&Count)) -> Result<Count, Failure> {
+pub fn take(node: &Login, path: &Path, timeout: Duration, tell: &mut dyn FnMut(&Count)) -> Result<Count, Failure> {
     let failed = |error: std::io::Error| Failure(format!("{}: {error}", path.display()));
     if path.is_dir() {
         return Err(Failure(format!("{} is a directory: name a file in it", path.display())));
@@ -295,7 +295,7 @@ const GONE: i64 = -2;
 /// If the file is not a snapshot or is damaged; nothing is changed then. If a node fails; the text says how many keys
 /// were set. Restoring again does no harm.
 pub fn restore(
-    node: SocketAddr,
+    node: &Login,
     path: &Path,
     keep: bool,
     timeout: Duration,

@@ -12,12 +12,14 @@ pub mod errors;
 mod inline;
 mod limits;
 mod number;
+mod password;
 mod reply;
 
 pub use args::{ArgList, Args};
 pub use decode::{Decoded, ProtocolError, argument, decode, decode_more};
 pub use limits::Limits;
 pub use number::parse_integer;
+pub use password::{Password, USER};
 pub use reply::{Reply, ReplyDecoder, ReplyError, Value};
 
 /// The protocol version of a connection.

@@ -150,13 +150,62 @@ fn the_operator_is_not_contradicted_by_a_process_that_has_lost_its_positions() {
     let mut world = World::new(MemoryStore::new(), &[FORMER]);
     world.adoption.confirm();
     world.report(FORMER, &first_lists());
-    assert!(world.remarks().contains("nothing will be written"), "{}", world.remarks());
+    assert!(
+        world.remarks().contains("nothing will be written"),
+        "{}",
+        world.remarks()
+    );
     world.tick(60_000);
     assert!(world.remarks().contains("waits for n0, n1, n2"), "{}", world.remarks());
     let newer: Vec<Configuration> = first_lists().iter().map(|c| after(c, replace)).collect();
     for node in 0..FORMER {
         world.report(node, &newer);
     }
+    let (coordinator, _) = world.done();
+    assert_eq!(coordinator.configurations().next().unwrap().epoch, Epoch(3));
+}
+
+#[test]
+fn the_operator_is_not_contradicted_while_a_node_is_awaited_that_may_know_more() {
+    const SPARE: u16 = 5;
+    let mut world = World::new(MemoryStore::new(), &[FORMER]);
+    world.adoption.confirm();
+    let (link, _) = world.register(0, incarnation(0), Some(ClusterId(7)));
+    let testimony = Testimony {
+        cluster: Some(plan().record()),
+        incarnations: vec![(NodeId(SPARE), incarnation(SPARE), 1)],
+        configurations: first_lists(),
+        is_last: true,
+    };
+    world.say(link, &ToCoordinator::Testimony(Box::new(testimony)));
+    for node in 1..=FORMER {
+        world.report(node, &first_lists());
+    }
+    world.tick(6_000);
+    let words = world.remarks();
+    assert!(
+        words.contains("ms more for n5: ") && words.contains("process 103"),
+        "{words}"
+    );
+    // The spare has the positions, and it alone knows.
+    let newer: Vec<Configuration> = first_lists()
+        .iter()
+        .map(|c| {
+            after(c, |c| {
+                let since = c.epoch;
+                for a in c
+                    .positions
+                    .iter_mut()
+                    .flatten()
+                    .filter(|a| a.tenure.node == NodeId(FORMER))
+                {
+                    (a.tenure.node, a.tenure.incarnation) = (NodeId(SPARE), incarnation(SPARE));
+                    (a.tenure.since, a.state) = (since, PositionState::Filling);
+                }
+            })
+        })
+        .collect();
+    world.report(SPARE, &newer);
     let (coordinator, _) = world.done();
     assert_eq!(coordinator.configurations().next().unwrap().epoch, Epoch(3));
 }

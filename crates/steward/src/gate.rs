@@ -1,67 +1,6 @@
-//! Passwords, each in a file of its own, and what a client may do without one.
+//! What a client may do without the password.
 
-use paritas_wire::resp::{encode, errors};
-use std::fmt;
-use std::fs::File;
-use std::io::Read;
-use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
-
-/// Longest password, in bytes.
-const BYTES_MAX: usize = 512;
-/// The only user.
-const USER: &[u8] = b"default";
-
-/// A password.
-#[derive(Clone, PartialEq, Eq)]
-pub(crate) struct Password(Vec<u8>);
-
-// It stands in no log.
-impl fmt::Debug for Password {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Password")
-    }
-}
-
-impl Password {
-    /// Reads the file's only line.
-    pub(crate) fn read(path: &Path) -> Result<Self, String> {
-        let name = path.display();
-        let wrong = |error: std::io::Error| format!("{name}: {error}");
-        let file = File::open(path).map_err(wrong)?;
-        let mut text = Vec::new();
-        file.take(BYTES_MAX as u64 + 3).read_to_end(&mut text).map_err(wrong)?;
-        let line = text.strip_suffix(b"\n").unwrap_or(&text);
-        let line = line.strip_suffix(b"\r").unwrap_or(line);
-        if line.is_empty() || line.contains(&b'\n') {
-            return Err(format!("{name} must have one line, with the password"));
-        }
-        if line.len() > BYTES_MAX {
-            return Err(format!("{name}: a password has at most {BYTES_MAX} bytes"));
-        }
-        Ok(Self(line.to_owned()))
-    }
-
-    /// As `read`, when the process starts: with a warning if others can read it too.
-    pub(crate) fn read_first(path: &Path) -> Result<Self, String> {
-        let password = Self::read(path)?;
-        if std::fs::metadata(path).is_ok_and(|about| about.permissions().mode() & 0o004 != 0) {
-            tracing::warn!(file = %path.display(), "everybody on this machine can read this password: use chmod 600");
-        }
-        Ok(password)
-    }
-
-    pub(crate) fn bytes(&self) -> &[u8] {
-        &self.0
-    }
-
-    /// Compares in a time that depends only on the lengths, so that a client cannot guess byte by byte.
-    fn is(&self, other: &[u8]) -> bool {
-        let difference = self.0.iter().zip(other).fold(0, |sum, (a, b)| sum | (a ^ b));
-        // The compiler must not end the loop early.
-        std::hint::black_box(difference) == 0 && self.0.len() == other.len()
-    }
-}
+use paritas_wire::resp::{Password, USER, encode, errors};
 
 /// What becomes of a command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -143,7 +82,7 @@ mod tests {
     use super::*;
 
     fn ask(password: Option<&str>, is_in: &mut bool, text: &str) -> (Gate, String) {
-        let password = password.map(|text| Password(text.as_bytes().to_vec()));
+        let password = password.map(|text| Password::of_file(text.as_bytes()).unwrap());
         let words: Vec<&[u8]> = text.split(' ').map(str::as_bytes).collect();
         let mut out = Vec::new();
         let gate = gate(&mut out, &words, password.as_ref(), is_in);
@@ -199,10 +138,5 @@ mod tests {
         assert_eq!(ask(None, &mut is_in, "HELLO 2").0, Gate::Open);
         let (gate, answer) = ask(None, &mut is_in, "AUTH any");
         assert!(gate == Gate::Answered && answer.contains("without any password configured"));
-    }
-
-    #[test]
-    fn a_password_is_not_printed() {
-        assert_eq!(format!("{:?}", Password(b"secret".to_vec())), "Password");
     }
 }
