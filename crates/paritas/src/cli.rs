@@ -28,7 +28,7 @@ enum Task {
     /// Run a whole cluster on this machine
     Dev(DevSettings),
     /// Run one node
-    Node(NodeTask),
+    Node(Box<NodeTask>),
     /// Run the coordinator of a cluster
     Coordinator(CoordinatorTask),
     /// Show the status of a cluster

@@ -89,8 +89,8 @@ pub(crate) enum SimEvent {
     Control(Control),
 }
 /// A process with too many timer events within this time keeps a core busy without progress: it asks to be called, but
-/// does not do the work when it is called. Such a process never rests. One that hands over large values to itself, a piece
-/// in each turn, rests after some hundred turns.
+/// does not do the work when it is called. Such a process never rests. One that hands over large values to itself, a
+/// piece in each turn, rests after some hundred turns.
 const SPIN: Span = Span::from_ms(10);
 const SPINS_MAX: u32 = 5_000;
 

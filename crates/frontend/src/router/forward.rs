@@ -381,7 +381,8 @@ impl Router {
                 .min(cx.mono() + Span(cx.shared.parameters.resend.0 / 8));
             return;
         }
-        // This node's own answer may be that the stream does not serve. If it does, the command has said so when it ran.
+        // This node's own answer may be that the stream does not serve. If it does, the command has said so when it
+        // ran.
         if from != cx.shared.node {
             self.dispatcher.stuck.serves(forwarded.stream);
         }

@@ -68,7 +68,8 @@ pub(crate) enum Target {
 }
 
 impl Dispatcher {
-    /// Decodes the next commands and prefetches their keys; of a client that has not given the password, only the next one. Returns what follows them in the input.
+    /// Decodes the next commands and prefetches their keys; of a client that has not given the password, only the next
+    /// one. Returns what follows them in the input.
     pub(crate) fn decode_ahead<O: Out>(
         &self,
         cx: &Context<'_, O>,
