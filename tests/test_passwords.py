@@ -1,6 +1,7 @@
 """The password of a cluster's nodes: right, wrong, missing; stock clients, our own commands, a steward whose cache has one."""
 
 import json
+import select
 import socket
 import subprocess
 
@@ -89,6 +90,9 @@ def test_who_has_not_given_it_can_send_no_long_command(cluster, start, why):
         with cluster.socket(0) as connection:
             for part in (start[:cut], start[cut:]):
                 connection.sendall(part)
+            # The error can be read by a client that goes on sending.
+            select.select([connection], [], [], TIMEOUT_S)
+            connection.sendall(10_000 * b"PING\r\n")
             answer = b""
             while more := connection.recv(1 << 16):
                 answer += more

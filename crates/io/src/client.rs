@@ -7,6 +7,7 @@ use paritas_base::{Span, Time};
 use paritas_protocol::ReplyBuf;
 use std::collections::VecDeque;
 use std::io::{self, Write};
+use std::net::Shutdown;
 
 /// Buffers up to this size in bytes are kept between bursts.
 const KEEP_BYTES: usize = 4 << 10;
@@ -15,6 +16,15 @@ const SPARE_BYTES_MIN: usize = 64 << 10;
 /// Most bytes moved into smaller buffers between two sweeps. The limit bounds repeated moving of buffers that grow
 /// again.
 const MOVED_BYTES_MAX: usize = 64 << 20;
+
+/// What becomes of a connection after a flush.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Flushed {
+    Open,
+    /// The machine has closed it, and the client has its last reply, but may still send.
+    Leave,
+    End,
+}
 
 #[derive(Debug)]
 pub(crate) struct Client {
@@ -29,8 +39,12 @@ pub(crate) struct Client {
     pub(crate) ending: bool,
     /// When the end of the stream was read, if the client still waits for replies.
     pub(crate) ended_at: Option<Time>,
-    /// When a sweep first found the client closing, with replies that it does not read.
+    /// When a sweep first found the client closing, with replies that it does not read; or when it began to leave.
     pub(crate) closing_at: Option<Time>,
+    /// The machine has closed the client, and all replies are written. What still arrives is thrown away until the
+    /// client closes too: the system would answer it with a reset, and a reset takes replies away that the client has
+    /// not yet read.
+    pub(crate) leaving: bool,
     /// There is input that the machine could not yet process.
     pub(crate) hungry: bool,
     /// The socket accepts no more bytes for now.
@@ -52,6 +66,7 @@ impl Client {
             ending: false,
             ended_at: None,
             closing_at: None,
+            leaving: false,
             hungry: false,
             blocked: false,
             weight_bytes: 0,
@@ -74,11 +89,11 @@ impl Client {
         (self.readable && self.ended_at.is_none()) || self.hungry
     }
 
-    /// Writes once what may be written. Returns false if the connection must be closed.
+    /// Writes once what may be written, and says what becomes of the connection.
     ///
     /// `now` is the fresh clock of P4.2. After the deadline, replies released in this turn must not leave. The
     /// backlog has passed its test in its own turn.
-    pub(crate) fn flush(&mut self, now: Option<Time>) -> bool {
+    pub(crate) fn flush(&mut self, now: Option<Time>) -> Flushed {
         let late = match (self.reply.deadline.take(), now) {
             (Some(deadline), Some(now)) => now >= deadline,
             _ => false,
@@ -86,7 +101,7 @@ impl Client {
         if late {
             // Even with a backlog the connection ends at once: the machine will release further replies, and none may
             // leave after a gap.
-            return false;
+            return Flushed::End;
         }
         let ready = std::mem::take(&mut self.reply.released);
         if self.blocked {
@@ -94,17 +109,36 @@ impl Client {
         } else if ready > 0 || !self.backlog.is_empty() {
             match self.backlog.write_once(&mut self.stream, &mut self.reply.bytes, ready) {
                 Ok(done) => self.blocked = !done,
-                Err(_) => return false,
+                Err(_) => return Flushed::End,
             }
         }
         self.reply.waiting = self.backlog.len();
         let owes = self.reply.owes || self.reply.stalled;
         let answered = self.reply.bytes.is_empty() && !owes && !self.hungry;
-        let done = self.reply.close || (self.ended_at.is_some() && answered);
-        !(done && self.backlog.is_empty())
+        match self.ended_at {
+            _ if !self.backlog.is_empty() => Flushed::Open,
+            Some(_) if self.reply.close || answered => Flushed::End,
+            None if self.reply.close => Flushed::Leave,
+            _ => Flushed::Open,
+        }
     }
 
-    /// Whether it has waited longer than `linger` for replies to be produced, or to be read by the client.
+    /// Tells the client that no more replies come. Frees its buffers.
+    fn leave(&mut self, now: Time) {
+        // If this fails, reading finds the end.
+        let _ = self.stream.shutdown(Shutdown::Write);
+        self.leaving = true;
+        self.closing_at.get_or_insert(now);
+        self.reply = ReplyBuf::default();
+        self.backlog = Backlog::default();
+        self.input = Vec::new();
+        self.hungry = false;
+        // Edge-triggered epoll may already have reported what waits.
+        self.readable = true;
+    }
+
+    /// Whether it has waited longer than `linger` for replies to be produced, for the client to read them, or for a
+    /// leaving client to close.
     pub(crate) fn is_overdue(&mut self, now: Time, linger: Span) -> bool {
         if self.reply.close {
             self.closing_at.get_or_insert(now);
@@ -195,10 +229,20 @@ impl Clients {
         self.slots.find_mut(id)
     }
 
+    /// Removes a connection. Returns whether the machine must be told: it was told of a leaving client before.
     pub(crate) fn remove(&mut self, id: u64) -> bool {
         let removed = self.slots.remove(id);
         self.weight_bytes -= removed.as_ref().map_or(0, |client| client.weight_bytes);
-        removed.is_some()
+        removed.is_some_and(|client| !client.leaving)
+    }
+
+    /// Keeps only the socket of a client, to throw away what it still sends.
+    pub(crate) fn leave(&mut self, id: u64, now: Time) {
+        if let Some(client) = self.slots.find_mut(id) {
+            client.leave(now);
+        }
+        self.weigh(id);
+        self.enqueue(id);
     }
 
     /// Updates the number of bytes held for a client.
@@ -261,9 +305,9 @@ impl Clients {
         self.slots.ids().collect()
     }
 
-    /// A client's replies; the client is marked as changed.
+    /// A client's replies; the client is marked as changed. A leaving client gets no more.
     pub(crate) fn touch(&mut self, id: u64) -> Option<&mut ReplyBuf> {
-        let client = self.slots.find_mut(id)?;
+        let client = self.slots.find_mut(id).filter(|client| !client.leaving)?;
         if !client.touched {
             client.touched = true;
             self.touched.push(id);

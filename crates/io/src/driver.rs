@@ -81,6 +81,12 @@ impl Driver {
         }
     }
 
+    /// Ends a client for the machine. The socket stays until the client has closed it too.
+    pub(crate) fn leave_client(&mut self, id: u64, now: Time) {
+        self.clients.leave(id, now);
+        self.ended.push_back(Ended::Client(ConnId(id)));
+    }
+
     fn try_dial(&mut self, node: NodeId, channel: Channel, now: Time) -> Option<u64> {
         let stream = TcpStream::connect(self.links.address(node)?).ok()?;
         let registry = &self.registry;

@@ -298,6 +298,11 @@ impl<M: Machine> Shard<M> {
         let room = read_room(self.limits.read_bytes, client.input.len());
         let scratch = long_enough(&mut self.scratch, room);
         match read_once(&mut client.stream, scratch) {
+            Got::Bytes(count) if client.leaving => {
+                client.readable = count == room || client.ending;
+                self.driver.clients.enqueue_if_able(id, soft_max);
+                count
+            }
             Got::Bytes(count) => {
                 self.moved_bytes += count;
                 client.readable = count == room || client.ending;
@@ -307,6 +312,10 @@ impl<M: Machine> Shard<M> {
             }
             Got::Nothing => {
                 client.readable = false;
+                0
+            }
+            Got::End if client.leaving => {
+                self.driver.end_client(id);
                 0
             }
             Got::End => {

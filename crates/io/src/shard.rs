@@ -1,7 +1,7 @@
 //! The event loop. A turn: wait; serve links, messages, timer and clients; then read a fresh clock and `write` once to
 //! each connection.
 
-use crate::client::Clients;
+use crate::client::{Clients, Flushed};
 use crate::disk::{Disk, LogDirectory};
 use crate::driver::{ANY, CLUSTER, Driver, Ended, Named, PEER, WAKER, named};
 use crate::link::Links;
@@ -134,7 +134,7 @@ pub struct Limits {
     /// Longest time of a dial or a handshake.
     pub handshake: Span,
     /// Longest time that a client which has stopped sending may wait for replies, and that a closed client may take to
-    /// read.
+    /// read them and to close too.
     pub linger: Span,
 }
 
@@ -445,8 +445,13 @@ impl<M: Machine> Shard<M> {
             let Some(client) = self.driver.clients.find(*id) else {
                 continue;
             };
-            if !client.flush(Some(now)) || client.unwritten_bytes() > self.limits.clients.reply_bytes_max {
+            let flushed = client.flush(Some(now));
+            if flushed == Flushed::End || client.unwritten_bytes() > self.limits.clients.reply_bytes_max {
                 self.driver.end_client(*id);
+                continue;
+            }
+            if flushed == Flushed::Leave {
+                self.driver.leave_client(*id, now);
                 continue;
             }
             self.driver.clients.weigh(*id);

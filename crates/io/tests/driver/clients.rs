@@ -1,9 +1,10 @@
-use crate::machine::{Client, Running, Seen};
+use crate::machine::{Client, Running, Seen, TIMEOUT};
 use paritas_base::Span;
 use paritas_io::{Limits, Mail, Stop};
 use paritas_protocol::{Answer, ClientLimits, Proposal};
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::Shutdown;
+use std::time::Instant;
 
 #[test]
 fn pipelined_commands_are_answered_in_order_on_both_ports() {
@@ -420,6 +421,43 @@ fn the_machine_may_close_a_client() {
     client.send("BYE\nPING\n");
     assert!(client.rest().starts_with(b"bye\n"));
     shard.seen(|seen| matches!(seen, Seen::ClientDown(_)).then_some(()));
+}
+
+/// A socket that is closed while input waits, or comes later, sends a reset. It takes away what was not yet read.
+#[test]
+fn a_client_that_goes_on_sending_can_read_its_last_reply() {
+    let shard = Running::start(Limits::default());
+    let mut client = shard.client();
+    client.send("BYE 100000\n");
+    shard.seen(|seen| matches!(seen, Seen::ClientDown(_)).then_some(()));
+    for _ in 0..100 {
+        client.send(&"PING\n".repeat(10_000));
+    }
+    let mut reply = Vec::new();
+    client.0.read_to_end(&mut reply).unwrap();
+    assert_eq!(reply.len(), "bye\n".len() + 100_000);
+    // The machine was told once, and given nothing more.
+    shard.client().send("BYE\n");
+    shard.seen(|seen| match seen {
+        Seen::ClientUp(_) => Some(()),
+        other => panic!("{other:?}"),
+    });
+}
+
+#[test]
+fn a_client_that_is_closed_and_does_not_close_ends() {
+    let shard = Running::start(Limits {
+        linger: Span::from_ms(100),
+        ..Limits::default()
+    });
+    let mut client = shard.client();
+    client.send("BYE\n");
+    client.expect("bye\n");
+    let since = Instant::now();
+    while client.0.write(b"PING\n").is_ok() {
+        assert!(since.elapsed() < TIMEOUT);
+        std::thread::yield_now();
+    }
 }
 
 #[test]
