@@ -459,15 +459,13 @@ impl Dispatcher {
             match self.standing(cx, lists, client) {
                 Standing::Owner => {}
                 Standing::Early => return self.stall(cx, lists, client, turn, job.spec),
-                Standing::Stranger => {
-                    return self.reply_refusal(cx, lists, client, turn, Refusal::NotOwner);
-                }
+                Standing::Stranger => return self.refuse_stranger(cx, lists, client, turn, stream),
             }
         }
         let start = turn.bytes.len();
         let Some((configuration, owner)) = lists.owner_mut(stream) else {
             if let Caller::Remote(..) = client.caller {
-                return self.reply_refusal(cx, lists, client, turn, Refusal::NotOwner);
+                return self.refuse_stranger(cx, lists, client, turn, stream);
             }
             return self.run_elsewhere(cx, lists, client, turn, job.spec, job.args, raw, stream);
         };

@@ -243,6 +243,25 @@ impl Dispatcher {
     }
 }
 
+impl Dispatcher {
+    /// Refuses a command of a peer that takes this node for the owner of a stream. If the peer's configuration is old, it
+    /// gets the newer one: the coordinator may not reach it, and it would send the command to this node again and again.
+    pub(crate) fn refuse_stranger<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        lists: &Lists,
+        client: &mut Client,
+        turn: &mut Turn<'_>,
+        stream: StreamId,
+    ) -> Ran {
+        let installed = lists.get(stream.list).map(|list| list.configuration.epoch);
+        if installed.is_some_and(|installed| installed > client.remote.epoch) {
+            self.tell(cx, lists, client, stream);
+        }
+        self.reply_refusal(cx, lists, client, turn, Refusal::NotOwner)
+    }
+}
+
 /// Whether this node is the owner for which a forwarded command is meant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Standing {

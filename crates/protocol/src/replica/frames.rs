@@ -130,6 +130,14 @@ impl Replica {
                         owner.on_stage(&mut cx, configuration, (node, incarnation), &message)
                     }
                     None => {
+                        // The coordinator may not reach the sender: without this it would ask again and again.
+                        if let Some(list) = self.lists.get(header.stream.list)
+                            && list.configuration.epoch > header.epoch
+                        {
+                            let configuration = Box::new(list.configuration.clone());
+                            let (stale, epoch) = (Message::Stale { configuration }, list.configuration.epoch);
+                            cx.send_to(node, incarnation, Channel::Main, header.stream, epoch, &stale);
+                        }
                         let (taken, state) = (0, StageState::NotOwner);
                         let answer = Message::Staged { conn, n, taken, state };
                         cx.send_to(node, incarnation, Channel::Main, header.stream, header.epoch, &answer);

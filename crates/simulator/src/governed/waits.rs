@@ -258,16 +258,19 @@ impl World {
                 owner.refused = Some(now);
             }
         }
-        let together = next_index.is_some_and(|next| {
-            let view = waits.nodes.get(usize::from(node.0));
-            let is_here = view
-                .and_then(|view| view.owners.get(next))
-                .is_some_and(|owner| owner.elsewhere + slack < now);
-            Some(next) == index || is_here && quiet.is_some_and(|quiet| quiet + slack < now)
+        // Since when the two wait together. For the stream of an owner at another node, not before its process ended:
+        // until then the node could not see that the owner does not serve.
+        let together = next_index.and_then(|next| {
+            if Some(next) == index {
+                return Some(Time(0));
+            }
+            let owner = waits.nodes.get(usize::from(node.0))?.owners.get(next)?;
+            let is_seen = owner.elsewhere + slack < now && quiet.is_some_and(|quiet| quiet + slack < now);
+            is_seen.then_some(owner.elsewhere)
         });
         waits.heads[client] = Head {
             conn: Some(conn),
-            start: if together { before.max(pending.begin) } else { now },
+            start: together.map_or(now, |since| before.max(pending.begin).max(since)),
         };
         if is_known {
             self.oracle.marks.see(Seen::RefusedAtOnce);
