@@ -65,6 +65,11 @@ impl Outbox {
         }
     }
 
+    /// Whether a session uses the link.
+    pub(crate) fn is_bound(&self, link: LinkId) -> bool {
+        self.bound.values().any(|bound| *bound == link)
+    }
+
     /// Removes a link that has ended.
     pub(crate) fn forget(&mut self, link: LinkId) {
         self.links.remove(&link);

@@ -95,6 +95,8 @@ pub(crate) struct Remote {
     pub(crate) epoch: Epoch,
     /// The value of the current command was sent ahead of it.
     pub(crate) staged: bool,
+    /// When the current command began to wait, at the peer or here.
+    pub(crate) since: Time,
     /// Replies that are not released yet. Those to a client of this node are in its reply buffer.
     pub(crate) replies: Vec<u8>,
     /// Commands that have not started.
@@ -150,6 +152,7 @@ impl Client {
                 },
                 epoch: Epoch(0),
                 staged: false,
+                since: Time(0),
                 replies: Vec::new(),
                 parked: VecDeque::new(),
             },
@@ -192,6 +195,14 @@ impl Client {
         let n = self.next_n;
         self.next_n += 1;
         n
+    }
+
+    /// When the command that runs now began to wait.
+    pub(crate) fn waits_since(&self, now: Time) -> Time {
+        match self.caller {
+            Caller::Local(_) => self.stalled_since.unwrap_or(now),
+            Caller::Remote(..) => self.remote.since,
+        }
     }
 
     /// Updates what the driver reads of this client.
@@ -294,6 +305,8 @@ pub(crate) struct Parked {
     pub(crate) n: u64,
     /// One of [`paritas_wire::peer::dialect`].
     pub(crate) dialect: u8,
+    /// When it began to wait.
+    pub(crate) since: Time,
     pub(crate) stream: StreamId,
     pub(crate) epoch: Epoch,
     pub(crate) command: Vec<u8>,
@@ -337,6 +350,7 @@ pub(crate) struct Forwarded {
     pub(crate) command: Vec<u8>,
     /// Bytes charged for its reply.
     pub(crate) reply_bytes: usize,
+    /// When it began to wait, also before it was sent.
     pub(crate) since: Time,
     /// See [`Client::detours`].
     pub(crate) detour: bool,
@@ -349,6 +363,11 @@ pub(crate) struct Forwarded {
 const REPLY_CHARGE_BYTES: usize = 32 << 10;
 
 impl Forwarded {
+    /// How long it has waited, in milliseconds.
+    pub(crate) fn waited_ms(&self, now: Time) -> u32 {
+        waited_ms(self.since, now)
+    }
+
     /// Bytes charged while it is not answered.
     fn charge(&self) -> usize {
         self.command.len() + self.reply_bytes
@@ -364,6 +383,11 @@ impl Forwarded {
             REPLY_CHARGE_BYTES
         }
     }
+}
+
+/// Milliseconds since a command began to wait, for its owner.
+pub(crate) fn waited_ms(since: Time, now: Time) -> u32 {
+    u32::try_from((now - since).as_ms()).unwrap_or(u32::MAX)
 }
 
 /// What a reply waits for.

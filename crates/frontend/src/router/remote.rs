@@ -5,7 +5,7 @@ use super::forward::CONGESTED_RETRY;
 use super::prefetch::Target;
 use super::{Dispatcher, Ran, Router, Turn};
 use crate::dialect::{Dialect, Refusal};
-use paritas_base::{ConnId, Epoch, Incarnation, NodeId, StreamId};
+use paritas_base::{ConnId, Epoch, Incarnation, NodeId, StreamId, Time};
 use paritas_protocol::{Channel, Context, Lists, Out, Port};
 use paritas_wire::command::flag;
 use paritas_wire::peer::Message;
@@ -24,7 +24,7 @@ const IDLE_MAX: usize = 4096;
 
 impl Router {
     /// Handles a client's command that a peer forwards. The peer takes this node for the owner of `stream` at `epoch`
-    /// (docs/commands.md).
+    /// (docs/commands.md). `since`: when the command began to wait.
     #[allow(clippy::too_many_arguments)] // The fields of one frame.
     pub(crate) fn on_forward<O: Out>(
         &mut self,
@@ -34,6 +34,7 @@ impl Router {
         conn: ConnId,
         n: u64,
         dialect: u8,
+        since: Time,
         command: &[u8],
         stream: StreamId,
         epoch: Epoch,
@@ -59,7 +60,7 @@ impl Router {
             .remotes
             .get(&key)
             .is_some_and(|c| c.stalled || !c.remote.parked.is_empty());
-        if !waits && self.run_remote(cx, lists, key, n, dialect, stream, epoch, command) != Ran::Stalled {
+        if !waits && self.run_remote(cx, lists, key, n, dialect, since, stream, epoch, command) != Ran::Stalled {
             self.note_remote(cx, key, false);
             return;
         }
@@ -73,6 +74,7 @@ impl Router {
             client.remote.parked.push_back(Parked {
                 n,
                 dialect,
+                since,
                 stream,
                 epoch,
                 command: command.to_vec(),
@@ -128,6 +130,7 @@ impl Router {
         key: (NodeId, ConnId),
         n: u64,
         dialect: u8,
+        since: Time,
         stream: StreamId,
         epoch: Epoch,
         command: &[u8],
@@ -142,6 +145,7 @@ impl Router {
         };
         (client.next_n, client.dialect) = (n, Dialect::from_byte(dialect));
         client.remote.staged = dialect & STAGED != 0;
+        client.remote.since = since;
         (client.remote.stream, client.remote.epoch) = (stream, epoch);
         let mut bytes = core::mem::take(&mut client.remote.replies);
         let mut args = core::mem::take(&mut self.dispatcher.part_args);
@@ -179,11 +183,12 @@ impl Router {
             let Parked {
                 n,
                 dialect,
+                since,
                 stream,
                 epoch,
                 command,
             } = &parked;
-            if self.run_remote(cx, lists, key, *n, *dialect, *stream, *epoch, command) == Ran::Stalled {
+            if self.run_remote(cx, lists, key, *n, *dialect, *since, *stream, *epoch, command) == Ran::Stalled {
                 stalled = true;
                 if let Some(client) = self.remotes.get_mut(&key) {
                     client.remote.parked.push_front(parked);

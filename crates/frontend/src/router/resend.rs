@@ -203,6 +203,7 @@ impl Router {
                         stream,
                         epoch,
                         dialect,
+                        since: forwarded.since,
                         command: command.clone(),
                     });
                     true
@@ -215,6 +216,7 @@ impl Router {
                         conn,
                         n,
                         dialect,
+                        waited_ms: forwarded.waited_ms(now),
                         command,
                     };
                     cx.send(&owner, Channel::Main, stream, epoch, &message)
@@ -246,9 +248,10 @@ impl Router {
                     stream,
                     epoch,
                     dialect,
+                    since,
                     command,
                 } => {
-                    self.on_forward(cx, lists, me, conn, n, dialect, &command, stream, epoch);
+                    self.on_forward(cx, lists, me, conn, n, dialect, since, &command, stream, epoch);
                     // Without another pass, the delta of this command would wait for the next event.
                     self.dispatcher.wake = true;
                 }

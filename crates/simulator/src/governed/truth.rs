@@ -75,9 +75,13 @@ impl World {
         Span::from_ms(self.committed.cluster.suspicion_ms.into())
     }
 
-    /// A frame of one process comes to another one.
+    /// A frame of one process comes to another one. Only those of a session count (P10.9).
     pub(crate) fn note_frame(&mut self, link: LinkId, at: usize) {
         if self.governed.is_none() || self.fleet.is_paused(at, self.schedule.now) {
+            return;
+        }
+        let process = self.fleet.processes[at].as_ref();
+        if !process.is_some_and(|process| process.out.is_bound(link)) {
             return;
         }
         let (now, gap_max) = (self.schedule.now, Span(self.suspicion().0 / 2));

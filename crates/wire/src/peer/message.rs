@@ -237,6 +237,8 @@ pub enum Message<'a> {
         n: u64,
         /// One of [`super::dialect`].
         dialect: u8,
+        /// How long the command has waited, in milliseconds.
+        waited_ms: u32,
         command: &'a [u8],
     },
     Reply {
