@@ -249,8 +249,9 @@ impl Dispatcher {
 }
 
 impl Dispatcher {
-    /// Refuses a command of a peer that takes this node for the owner of a stream. If the peer's configuration is old, it
-    /// gets the newer one: the coordinator may not reach it, and it would send the command to this node again and again.
+    /// Refuses a command of a peer that takes this node for the owner of a stream. If the peer's configuration is old,
+    /// it gets the newer one: the coordinator may not reach it, and it would send the command to this node again and
+    /// again.
     pub(crate) fn refuse_stranger<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,

@@ -47,7 +47,7 @@ fn a_long_command_is_not_looked_at_too_often() {
     let mut text = String::new();
     while !text.ends_with('\n') {
         let mut byte = [0];
-        std::io::Read::read_exact(&mut client.0, &mut byte).unwrap();
+        client.0.read_exact(&mut byte).unwrap();
         text.push(byte[0] as char);
     }
     let looked_at: u64 = text.trim().parse().unwrap();
@@ -86,7 +86,7 @@ fn replies_wait_until_they_are_released() {
     first.0.set_nonblocking(true).unwrap();
     second.send("PING\n");
     second.expect("PONG\n");
-    let held = std::io::Read::read(&mut first.0, &mut [0; 10]).unwrap_err();
+    let held = Read::read(&mut first.0, &mut [0; 10]).unwrap_err();
     assert_eq!(held.kind(), std::io::ErrorKind::WouldBlock);
     first.0.set_nonblocking(false).unwrap();
     second.send("FREE\n");
@@ -184,7 +184,7 @@ fn a_slow_reader_gets_everything_and_does_not_hold_up_others() {
     let mut count = 0;
     let mut chunk = vec![0; 1 << 20];
     while count < 500 * BYTES {
-        let got = std::io::Read::read(&mut slow.0, &mut chunk).unwrap();
+        let got = Read::read(&mut slow.0, &mut chunk).unwrap();
         assert!(got > 0 && chunk[..got].iter().all(|byte| *byte == b'x'));
         count += got;
     }
@@ -366,7 +366,7 @@ fn clients_leave_descriptors_for_peers() {
         let mut client = shard.client();
         client.send("PING\n");
         let mut byte = [0];
-        std::io::Read::read_exact(&mut client.0, &mut byte).unwrap();
+        client.0.read_exact(&mut byte).unwrap();
         if byte == *b"-" {
             break client.rest();
         }
@@ -391,7 +391,7 @@ fn clients_leave_descriptors_for_peers() {
         .filter_map(|mut client| {
             client.send("PING\n");
             let mut byte = [0];
-            std::io::Read::read_exact(&mut client.0, &mut byte).ok()?;
+            client.0.read_exact(&mut byte).ok()?;
             (byte == *b"P").then_some(client)
         })
         .collect();
@@ -481,7 +481,7 @@ fn idle_clients_are_asked_whether_they_are_there() {
     client.send("PING\n");
     client.expect("PONG\n");
     let ends = [shard.any.port(), client.0.local_addr().unwrap().port()].map(|port| format!(":{port:04X}"));
-    let until = std::time::Instant::now() + crate::machine::TIMEOUT;
+    let until = Instant::now() + TIMEOUT;
     loop {
         let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
         let mut rows = table.lines().map(|row| row.split_whitespace().collect::<Vec<_>>());
@@ -490,7 +490,7 @@ fn idle_clients_are_asked_whether_they_are_there() {
         if row.is_some_and(|row| row[5].starts_with("02:")) {
             return;
         }
-        assert!(std::time::Instant::now() < until, "no timer in {table}");
+        assert!(Instant::now() < until, "no timer in {table}");
         std::thread::yield_now();
     }
 }
@@ -499,7 +499,7 @@ fn idle_clients_are_asked_whether_they_are_there() {
 fn a_timer_rings_on_an_idle_loop() {
     let shard = Running::start(Limits::default());
     let mut client = shard.client();
-    let start = std::time::Instant::now();
+    let start = Instant::now();
     client.send("TIMER 30\n");
     client.expect("set\n");
     shard.seen(|seen| (seen == Seen::Timer).then_some(()));
