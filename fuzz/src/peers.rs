@@ -719,7 +719,6 @@ impl Lies<'_, '_> {
                 conn: ConnId(self.script.below(8) as u64),
                 n: self.script.below(16) as u64,
                 dialect: u8::from(self.script.flag()),
-                waited_ms: self.script.number(1 << 12) as u32,
                 command: self.script.pick(&[
                     &b"*3\r\n$3\r\nSET\r\n$2\r\nk1\r\n$1\r\nx\r\n"[..],
                     b"*2\r\n$3\r\nGET\r\n$2\r\nk1\r\n",

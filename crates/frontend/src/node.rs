@@ -80,14 +80,10 @@ impl Node {
                 conn,
                 n,
                 dialect,
-                waited,
                 command,
                 stream,
                 epoch,
-            } => {
-                let since = Time(cx.mono().0.saturating_sub(waited.0));
-                router.on_forward(&mut cx, lists, from, conn, n, dialect, since, command, stream, epoch);
-            }
+            } => router.on_forward(&mut cx, lists, from, conn, n, dialect, command, stream, epoch),
             FrontMessage::Reply { from, conn, n, bytes } => router.on_reply(&mut cx, lists, from, conn, n, bytes),
             FrontMessage::Staged {
                 from,

@@ -275,27 +275,3 @@ fn a_command_that_is_slow_at_a_live_owner_has_no_other_refused() {
     }
     assert_eq!(replies_after(&mut cluster, client, 0), TRYAGAIN);
 }
-
-/// A write has waited for its dead owner. The next owner does not serve yet, and gets the write: it must count the time
-/// before. Otherwise the node of the client would have to call the write uncertain, a lease later.
-#[test]
-fn a_command_that_has_waited_at_another_node_waits_no_longer_at_its_owner() {
-    let (mut cluster, client, theirs, _) = coded();
-    let at_owner = cluster.connect(3, Port::Any);
-    cluster.kill(0);
-    cluster.feed(client, format!("SET {theirs} 3\r\n").as_bytes());
-    assert_eq!(replies_after(&mut cluster, client, WAIT_MS - 1_000), "");
-    // Node 3 cannot take over.
-    cluster.tamper = Some(Box::new(|_, _, _, message| {
-        matches!(message, Message::SealReply { .. }).then(Vec::new)
-    }));
-    cluster.hand_over(0, 0, 3);
-    assert_eq!(replies_after(&mut cluster, client, 970), "");
-    assert_eq!(replies_after(&mut cluster, client, 50), CLUSTERDOWN);
-    // So do the commands of its own clients.
-    cluster.feed(at_owner, format!("SET {theirs} 4\r\n").as_bytes());
-    assert_eq!(replies_after(&mut cluster, at_owner, 0), CLUSTERDOWN);
-    cluster.tamper = None;
-    cluster.advance(Parameters::default().lease.as_ms());
-    assert_eq!(cluster.ask(client, &format!("GET {theirs}")), "$1\r\n1\r\n");
-}

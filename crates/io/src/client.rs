@@ -191,6 +191,8 @@ pub(crate) struct Clients {
     weight_bytes: usize,
     /// Bytes moved into smaller buffers since the last sweep.
     moved_bytes: usize,
+    /// Ids of leaving clients, the first to leave first. Some may have gone since the last sweep.
+    leaving: VecDeque<u64>,
 }
 
 impl Clients {
@@ -201,6 +203,7 @@ impl Clients {
             touched: Vec::new(),
             weight_bytes: 0,
             moved_bytes: 0,
+            leaving: VecDeque::new(),
         }
     }
 
@@ -240,9 +243,21 @@ impl Clients {
     pub(crate) fn leave(&mut self, id: u64, now: Time) {
         if let Some(client) = self.slots.find_mut(id) {
             client.leave(now);
+            self.leaving.push_back(id);
         }
         self.weigh(id);
         self.enqueue(id);
+    }
+
+    /// Ends the client that leaves since the longest time, if there is one: a new one needs its place.
+    pub(crate) fn end_leaving(&mut self) -> bool {
+        while let Some(id) = self.leaving.pop_front() {
+            if self.slots.find(id).is_some() {
+                self.remove(id);
+                return true;
+            }
+        }
+        false
     }
 
     /// Updates the number of bytes held for a client.
@@ -254,9 +269,11 @@ impl Clients {
         }
     }
 
-    /// Resets the limit on bytes moved into smaller buffers.
+    /// Resets the limit on bytes moved into smaller buffers, and forgets leaving clients that have gone.
     pub(crate) fn on_sweep(&mut self) {
         self.moved_bytes = 0;
+        let slots = &self.slots;
+        self.leaving.retain(|id| slots.find(*id).is_some());
     }
 
     /// Bytes held for all clients.

@@ -310,7 +310,8 @@ impl<M: Machine> Shard<M> {
                     let Some(client) = self.driver.clients.find(id) else {
                         continue;
                     };
-                    if event.is_error() || event.is_write_closed() {
+                    // If both sides have closed a leaving client, there may still be something to read.
+                    if event.is_error() || (event.is_write_closed() && !client.leaving) {
                         self.driver.end_client(id);
                         continue;
                     }

@@ -71,8 +71,6 @@ pub enum FrontMessage<'a> {
         n: u64,
         /// The protocol that the client speaks, as a byte that only front ends read.
         dialect: u8,
-        /// How long the command has waited at the peer.
-        waited: Span,
         /// The command's bytes.
         command: &'a [u8],
         /// The stream of the command. By the peer's configuration, this node owns it.

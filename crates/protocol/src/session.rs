@@ -10,7 +10,7 @@ use paritas_base::{ClusterId, Incarnation, Map, NodeId, Span, Time, map};
 use paritas_wire::peer::{self, Header, Hello, Message};
 
 /// The protocol version this build speaks.
-pub const PROTOCOL_VERSION: u16 = 5;
+pub const PROTOCOL_VERSION: u16 = 4;
 
 /// The most past incarnations remembered of each peer.
 const PAST_MAX: usize = 32;

@@ -95,8 +95,8 @@ pub(crate) struct Remote {
     pub(crate) epoch: Epoch,
     /// The value of the current command was sent ahead of it.
     pub(crate) staged: bool,
-    /// When the current command began to wait, at the peer or here.
-    pub(crate) since: Time,
+    /// The newest configuration that the peer was sent because of this client's commands, and when.
+    pub(crate) told: Option<(ListId, Epoch, Time)>,
     /// Replies that are not released yet. Those to a client of this node are in its reply buffer.
     pub(crate) replies: Vec<u8>,
     /// Commands that have not started.
@@ -152,7 +152,7 @@ impl Client {
                 },
                 epoch: Epoch(0),
                 staged: false,
-                since: Time(0),
+                told: None,
                 replies: Vec::new(),
                 parked: VecDeque::new(),
             },
@@ -195,14 +195,6 @@ impl Client {
         let n = self.next_n;
         self.next_n += 1;
         n
-    }
-
-    /// When the command that runs now began to wait.
-    pub(crate) fn waits_since(&self, now: Time) -> Time {
-        match self.caller {
-            Caller::Local(_) => self.stalled_since.unwrap_or(now),
-            Caller::Remote(..) => self.remote.since,
-        }
     }
 
     /// Updates what the driver reads of this client.
@@ -305,8 +297,6 @@ pub(crate) struct Parked {
     pub(crate) n: u64,
     /// One of [`paritas_wire::peer::dialect`].
     pub(crate) dialect: u8,
-    /// When it began to wait.
-    pub(crate) since: Time,
     pub(crate) stream: StreamId,
     pub(crate) epoch: Epoch,
     pub(crate) command: Vec<u8>,
@@ -350,7 +340,6 @@ pub(crate) struct Forwarded {
     pub(crate) command: Vec<u8>,
     /// Bytes charged for its reply.
     pub(crate) reply_bytes: usize,
-    /// When it began to wait, also before it was sent.
     pub(crate) since: Time,
     /// See [`Client::detours`].
     pub(crate) detour: bool,
@@ -363,11 +352,6 @@ pub(crate) struct Forwarded {
 const REPLY_CHARGE_BYTES: usize = 32 << 10;
 
 impl Forwarded {
-    /// How long it has waited, in milliseconds.
-    pub(crate) fn waited_ms(&self, now: Time) -> u32 {
-        waited_ms(self.since, now)
-    }
-
     /// Bytes charged while it is not answered.
     fn charge(&self) -> usize {
         self.command.len() + self.reply_bytes
@@ -383,11 +367,6 @@ impl Forwarded {
             REPLY_CHARGE_BYTES
         }
     }
-}
-
-/// Milliseconds since a command began to wait, for its owner.
-pub(crate) fn waited_ms(since: Time, now: Time) -> u32 {
-    u32::try_from((now - since).as_ms()).unwrap_or(u32::MAX)
 }
 
 /// What a reply waits for.

@@ -6,7 +6,7 @@
 //! So of two commands on their way, the second never overtakes the first.
 
 use super::ahead::Ahead;
-use super::client::{Caller, Client, Forwarded, LongValue, Segment, Wait, waited_ms};
+use super::client::{Caller, Client, Forwarded, LongValue, Segment, Wait};
 use super::one_by_one::OneByOne;
 use super::replies::earliest;
 use super::stuck::{NO_CLIENT, is_lost};
@@ -32,8 +32,6 @@ pub(crate) enum Loopback {
         epoch: Epoch,
         /// One of [`paritas_wire::peer::dialect`].
         dialect: u8,
-        /// When it began to wait.
-        since: Time,
         command: Vec<u8>,
     },
     Reply {
@@ -134,7 +132,7 @@ impl Dispatcher {
             write: spec.is(flag::WRITE),
             command,
             reply_bytes: Forwarded::reply_charge(spec, args.len()),
-            since: client.waits_since(cx.mono()),
+            since: cx.mono(),
             detour: false,
             ahead: client.staging.as_ref().map(|staging| Ahead {
                 value_bytes: staging.value_bytes(),
@@ -179,7 +177,7 @@ impl Dispatcher {
             write: spec.is(flag::WRITE),
             command,
             reply_bytes,
-            since: client.waits_since(cx.mono()),
+            since: cx.mono(),
             detour: false,
             ahead: None,
         };
@@ -338,7 +336,6 @@ fn send_forward<O: Out>(
         conn,
         n,
         dialect: client.dialect.to_byte() | staged,
-        waited_ms: waited_ms(client.waits_since(cx.mono()), cx.mono()),
         command,
     };
     cx.send(owner, Channel::Main, stream, epoch, &message)

@@ -5,7 +5,7 @@ use super::forward::CONGESTED_RETRY;
 use super::prefetch::Target;
 use super::{Dispatcher, Ran, Router, Turn};
 use crate::dialect::{Dialect, Refusal};
-use paritas_base::{ConnId, Epoch, Incarnation, NodeId, StreamId, Time};
+use paritas_base::{ConnId, Epoch, Incarnation, NodeId, StreamId};
 use paritas_protocol::{Channel, Context, Lists, Out, Port};
 use paritas_wire::command::flag;
 use paritas_wire::peer::Message;
@@ -24,7 +24,7 @@ const IDLE_MAX: usize = 4096;
 
 impl Router {
     /// Handles a client's command that a peer forwards. The peer takes this node for the owner of `stream` at `epoch`
-    /// (docs/commands.md). `since`: when the command began to wait.
+    /// (docs/commands.md).
     #[allow(clippy::too_many_arguments)] // The fields of one frame.
     pub(crate) fn on_forward<O: Out>(
         &mut self,
@@ -34,7 +34,6 @@ impl Router {
         conn: ConnId,
         n: u64,
         dialect: u8,
-        since: Time,
         command: &[u8],
         stream: StreamId,
         epoch: Epoch,
@@ -60,7 +59,7 @@ impl Router {
             .remotes
             .get(&key)
             .is_some_and(|c| c.stalled || !c.remote.parked.is_empty());
-        if !waits && self.run_remote(cx, lists, key, n, dialect, since, stream, epoch, command) != Ran::Stalled {
+        if !waits && self.run_remote(cx, lists, key, n, dialect, stream, epoch, command) != Ran::Stalled {
             self.note_remote(cx, key, false);
             return;
         }
@@ -74,7 +73,6 @@ impl Router {
             client.remote.parked.push_back(Parked {
                 n,
                 dialect,
-                since,
                 stream,
                 epoch,
                 command: command.to_vec(),
@@ -130,7 +128,6 @@ impl Router {
         key: (NodeId, ConnId),
         n: u64,
         dialect: u8,
-        since: Time,
         stream: StreamId,
         epoch: Epoch,
         command: &[u8],
@@ -145,7 +142,6 @@ impl Router {
         };
         (client.next_n, client.dialect) = (n, Dialect::from_byte(dialect));
         client.remote.staged = dialect & STAGED != 0;
-        client.remote.since = since;
         (client.remote.stream, client.remote.epoch) = (stream, epoch);
         let mut bytes = core::mem::take(&mut client.remote.replies);
         let mut args = core::mem::take(&mut self.dispatcher.part_args);
@@ -183,12 +179,11 @@ impl Router {
             let Parked {
                 n,
                 dialect,
-                since,
                 stream,
                 epoch,
                 command,
             } = &parked;
-            if self.run_remote(cx, lists, key, *n, *dialect, *since, *stream, *epoch, command) == Ran::Stalled {
+            if self.run_remote(cx, lists, key, *n, *dialect, *stream, *epoch, command) == Ran::Stalled {
                 stalled = true;
                 if let Some(client) = self.remotes.get_mut(&key) {
                     client.remote.parked.push_front(parked);
@@ -250,8 +245,8 @@ impl Dispatcher {
 
 impl Dispatcher {
     /// Refuses a command of a peer that takes this node for the owner of a stream. If the peer's configuration is old,
-    /// it gets the newer one: the coordinator may not reach it, and it would send the command to this node again and
-    /// again.
+    /// it gets the newer one, once for all commands of a pipeline: the coordinator may not reach it, and it would send
+    /// the command to this node again and again.
     pub(crate) fn refuse_stranger<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,
@@ -261,8 +256,13 @@ impl Dispatcher {
         stream: StreamId,
     ) -> Ran {
         let installed = lists.get(stream.list).map(|list| list.configuration.epoch);
-        if installed.is_some_and(|installed| installed > client.remote.epoch) {
-            self.tell(cx, lists, client, stream);
+        if let Some(installed) = installed.filter(|installed| *installed > client.remote.epoch) {
+            let (now, resend) = (cx.mono(), cx.shared.parameters.resend);
+            let is_told = |(list, epoch, at)| (list, epoch) == (stream.list, installed) && now - at < resend;
+            if !client.remote.told.is_some_and(is_told) {
+                client.remote.told = Some((stream.list, installed, now));
+                self.tell(cx, lists, client, stream);
+            }
         }
         self.reply_refusal(cx, lists, client, turn, Refusal::NotOwner)
     }

@@ -203,7 +203,6 @@ impl Router {
                         stream,
                         epoch,
                         dialect,
-                        since: forwarded.since,
                         command: command.clone(),
                     });
                     true
@@ -216,7 +215,6 @@ impl Router {
                         conn,
                         n,
                         dialect,
-                        waited_ms: forwarded.waited_ms(now),
                         command,
                     };
                     cx.send(&owner, Channel::Main, stream, epoch, &message)
@@ -248,10 +246,9 @@ impl Router {
                     stream,
                     epoch,
                     dialect,
-                    since,
                     command,
                 } => {
-                    self.on_forward(cx, lists, me, conn, n, dialect, since, &command, stream, epoch);
+                    self.on_forward(cx, lists, me, conn, n, dialect, &command, stream, epoch);
                     // Without another pass, the delta of this command would wait for the next event.
                     self.dispatcher.wake = true;
                 }

@@ -156,8 +156,8 @@ impl Dispatcher {
             }
     }
 
-    /// A command waits since then for a stream that does not serve. Returns the time since which the stream is stuck:
-    /// the earliest at which a command began to wait for it, here or at another node.
+    /// A command waits for a stream that does not serve. Returns the time since which the stream has not served; that
+    /// is `since` if it was not known before.
     pub(crate) fn wait_for<O: Out>(
         &mut self,
         cx: &Context<'_, O>,
@@ -168,7 +168,6 @@ impl Dispatcher {
         let fresh = self.stuck.since(stream).is_none();
         let entry = self.stuck.streams.entry(stream).or_insert(Entry::new(since));
         entry.waited = true;
-        entry.since = entry.since.min(since);
         let since = entry.since;
         if fresh {
             self.survey(cx, lists);
@@ -204,7 +203,7 @@ impl Dispatcher {
         spec: &CommandSpec,
         stream: StreamId,
     ) -> Ran {
-        let mut since = self.wait_for(cx, lists, stream, client.waits_since(cx.mono()));
+        let mut since = self.wait_for(cx, lists, stream, cx.mono());
         if cx.rules().fault(Fault::CommandsWaitInTurn) {
             since = *client.stalled_since.get_or_insert_with(|| cx.mono());
         }
@@ -263,7 +262,6 @@ impl Dispatcher {
                 conn: NO_CLIENT,
                 n: 0,
                 dialect: dialect::RESP2,
-                waited_ms: 0,
                 command: PING,
             };
             cx.send(&owner, Channel::Main, stream, Epoch(0), &ping);

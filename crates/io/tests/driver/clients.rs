@@ -444,6 +444,40 @@ fn a_client_that_goes_on_sending_can_read_its_last_reply() {
     });
 }
 
+/// The system reports that both sides have closed before all is read.
+#[test]
+fn a_client_that_has_sent_everything_can_read_its_last_reply() {
+    let shard = Running::start(Limits::default());
+    for _ in 0..20 {
+        let mut client = shard.client();
+        client.send(&("BYE 100000\n".to_owned() + &"PING\n".repeat(100_000)));
+        client.0.shutdown(Shutdown::Write).unwrap();
+        let mut reply = Vec::new();
+        client.0.read_to_end(&mut reply).unwrap();
+        // The machine of these tests also answers what came with `BYE`.
+        assert!(reply.len() >= "bye\n".len() + 100_000);
+    }
+}
+
+#[test]
+fn a_new_client_gets_the_place_of_one_that_leaves() {
+    let shard = Running::start(Limits {
+        clients: ClientLimits {
+            clients_max: 1,
+            ..ClientLimits::default()
+        },
+        ..Limits::default()
+    });
+    let mut first = shard.client();
+    first.send("BYE\n");
+    shard.seen(|seen| matches!(seen, Seen::ClientDown(_)).then_some(()));
+    let mut second = shard.client();
+    second.send("PING\n");
+    second.expect("PONG\n");
+    let mut third = shard.client();
+    assert!(third.rest().starts_with(b"-ERR max number of clients"));
+}
+
 #[test]
 fn a_client_that_is_closed_and_does_not_close_ends() {
     let shard = Running::start(Limits {

@@ -11,7 +11,6 @@ pub(crate) fn forward(to: &mut Vec<u8>, n: u64, command: &[u8]) {
         conn: ConnId(1),
         n,
         dialect: dialect::RESP2,
-        waited_ms: 0,
         command,
     };
     encode(to, &Header::bare(Time(5)), &message);

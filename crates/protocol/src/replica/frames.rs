@@ -8,7 +8,7 @@ use crate::interface::{Channel, LinkId, Out, Proposal};
 use crate::lists::{List, Role};
 use crate::rules::Fault;
 use crate::session::Greeting;
-use paritas_base::{Clock, Incarnation, NodeId, Span};
+use paritas_base::{Clock, Incarnation, NodeId};
 use paritas_wire::peer::{self, BadFrame, Header, Message, StageState};
 
 impl Replica {
@@ -57,14 +57,12 @@ impl Replica {
                 conn,
                 n,
                 dialect,
-                waited_ms,
                 command,
             } => Some(FrontMessage::Command {
                 from: (node, incarnation),
                 conn,
                 n,
                 dialect,
-                waited: Span::from_ms(waited_ms.into()),
                 command,
                 stream: header.stream,
                 epoch: header.epoch,

@@ -165,7 +165,6 @@ impl<'a> Message<'a> {
                 conn: ConnId(r.u64()?),
                 n: r.u64()?,
                 dialect: Some(r.u8()?).filter(|byte| dialect::is_known(*byte))?,
-                waited_ms: r.u32()?,
                 command: r.rest(),
             },
             kind::REPLY => Self::Reply {

@@ -170,13 +170,11 @@ impl Message<'_> {
                 conn,
                 n,
                 dialect,
-                waited_ms,
                 command,
             } => {
                 to.u64(conn.0);
                 to.u64(*n);
                 to.u8(*dialect);
-                to.u32(*waited_ms);
                 to.extend_from_slice(command);
             }
             Self::Reply { conn, n, bytes } => {

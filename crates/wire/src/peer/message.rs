@@ -237,8 +237,6 @@ pub enum Message<'a> {
         n: u64,
         /// One of [`super::dialect`].
         dialect: u8,
-        /// How long the command has waited, in milliseconds.
-        waited_ms: u32,
         command: &'a [u8],
     },
     Reply {

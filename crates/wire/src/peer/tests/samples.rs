@@ -278,7 +278,6 @@ pub(super) fn with_each(mut check: impl FnMut(&Message<'_>)) {
             conn: ConnId(n(1)),
             n: n(2),
             dialect: dialect::RESP3,
-            waited_ms: n32(3),
             command: b"*1\r\n$4\r\nPING\r\n",
         },
         Message::Reply {
