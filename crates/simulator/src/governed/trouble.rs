@@ -346,10 +346,16 @@ impl World {
             let (node, _) = line.strip_prefix("waits for the process of n")?.split_once(' ')?;
             node.parse().ok().map(NodeId)
         };
+        let stored = self.store_reader();
+        let newest = |list: ListId| {
+            let stored = stored.iter().flat_map(|reader| reader.configurations());
+            let known = stored.filter(|c| c.list == list).chain(self.newest_installed(list));
+            known.max_by_key(|c| c.epoch)
+        };
         let holder_lives = |node: &NodeId| {
             let process = self.fleet.processes[usize::from(node.0)].as_ref();
             process.is_some_and(|p| {
-                let mut lists = self.committed.lists().filter_map(|list| self.newest_installed(list));
+                let mut lists = self.committed.lists().filter_map(newest);
                 lists.any(|c| c.held_by(*node, p.incarnation).next().is_some())
             })
         };
