@@ -6,6 +6,9 @@ use paritas_base::configuration::Configuration;
 use paritas_base::hash_slots::{HandOff, SlotRange};
 use paritas_base::{ListId, Position, StreamId};
 use paritas_protocol::{Event, Port, Proposal};
+use paritas_wire::peer::Message;
+use std::cell::Cell;
+use std::rc::Rc;
 
 /// Two nodes and a client of node 0. Node 0 owns hash slots 0 to 8191, node 1 the others.
 fn two() -> (Cluster, Client) {
@@ -312,8 +315,16 @@ fn what_comes_back_unowned_runs_here_in_order() {
     let line = format!(
         "SET {here} 7\r\nSET {there} 1\r\nINCR {there}\r\nGET {here}\r\nMGET {there} {here}\r\nGET {there}\r\nPING\r\n"
     );
+    let told = Rc::new(Cell::new(0));
+    let count = told.clone();
+    cluster.tamper = Some(Box::new(move |from, _, _, message| {
+        count.set(count.get() + i32::from(from == 1 && matches!(message, Message::Stale { .. })));
+        None
+    }));
     cluster.feed(client, line.as_bytes());
     cluster.pump();
+    // Not once for each command.
+    assert_eq!(told.get(), 1);
     cluster.advance(100);
     let answer = String::from_utf8(cluster.take(client)).unwrap();
     assert_eq!(
