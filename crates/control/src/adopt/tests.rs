@@ -260,29 +260,32 @@ fn a_history_that_cannot_be_joined_is_reported() {
 }
 
 #[test]
-fn without_any_report_the_adoption_fails() {
-    let mut world = World::new(MemoryStore::new(), &[]);
-    for node in 0..4 {
-        world.report_as(node, Incarnation(5), None, &[]);
+fn without_any_list_the_adoption_fails() {
+    // A process that has begun anew may know the cluster, and none of its lists.
+    for cluster in [None, Some(plan().record())] {
+        let mut world = World::new(MemoryStore::new(), &[]);
+        for node in 0..4 {
+            world.report_as(node, Incarnation(5), cluster.clone(), &[]);
+        }
+        assert!(
+            world.remarks().contains("others may still register"),
+            "{}",
+            world.remarks()
+        );
+        world.tick(6_000);
+        assert!(
+            [
+                "cannot reach this coordinator",
+                "Nothing is written",
+                "--create",
+                "snapshot"
+            ]
+            .iter()
+            .all(|words| world.failure().contains(words)),
+            "{}",
+            world.failure()
+        );
     }
-    assert!(
-        world.remarks().contains("others may still register"),
-        "{}",
-        world.remarks()
-    );
-    world.tick(6_000);
-    assert!(
-        [
-            "cannot reach this coordinator",
-            "Nothing is written",
-            "--create",
-            "snapshot"
-        ]
-        .iter()
-        .all(|words| world.failure().contains(words)),
-        "{}",
-        world.failure()
-    );
 }
 
 #[test]

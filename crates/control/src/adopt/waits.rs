@@ -47,19 +47,18 @@ impl<S: Store> Adoption<S> {
         if chains.is_empty() {
             let planned = self.plan.nodes.iter().chain(&self.plan.log_nodes).map(|n| n.id);
             missing.extend(planned.filter(|id| self.witness_of(*id).is_none() && !self.without.contains(id)));
-            let no_cluster_known = self.complete().all(|(_, w)| w.cluster.is_none()) && self.found.is_none();
-            if missing.is_empty() && no_cluster_known && now < until {
+            if missing.is_empty() && now < until {
                 // A new process of a node may have registered before the one that has served.
                 words.push(format!(
-                    "waits {} ms more: no process that has registered knows a cluster, and others may still register",
+                    "waits {} ms more: no process that has registered has a list, and others may still register",
                     (until - now).as_ms()
                 ));
-            } else if missing.is_empty() && no_cluster_known {
+            } else if missing.is_empty() {
                 return Err(format!(
-                    "no process that has registered within {} ms knows of a cluster, and the store is empty. Nothing \
-                     is written. If a process with data runs that cannot reach this coordinator, mend that and start \
-                     the adoption again: its data may be nowhere else. If none runs, nothing is left: make a new \
-                     cluster with `paritas coordinator --create`, and `paritas restore` a snapshot",
+                    "no process that has registered within {} ms has a list, and the store has none. Nothing is \
+                     written. If a process with data runs that cannot reach this coordinator, mend that and start the \
+                     adoption again: its data may be nowhere else. If none runs, nothing is left: make a new cluster \
+                     with `paritas coordinator --create` and a new store, and `paritas restore` a snapshot",
                     self.grace().as_ms()
                 ));
             }

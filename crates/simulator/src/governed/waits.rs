@@ -84,9 +84,12 @@ impl World {
     fn wait_max(&self) -> Span {
         let lease = self.swarm.parameters.lease.0;
         let suspicion = Span::from_ms(self.committed.cluster.suspicion_ms.into()).0;
-        let by_clock = 2 * lease.max(suspicion) + lease;
-        // A slow clock makes it longer.
-        Span(by_clock * 1_000_000 / (1_000_000 - self.swarm.drift_ppm))
+        self.at_most(Span(2 * lease.max(suspicion) + lease))
+    }
+
+    /// How long a process may take for a time by its clock, which may be slow.
+    fn at_most(&self, by_clock: Span) -> Span {
+        Span(by_clock.0 * 1_000_000 / (1_000_000 - self.swarm.drift_ppm))
     }
 
     fn wait_slack(&self) -> Span {
@@ -216,7 +219,13 @@ impl World {
             return Some(what("longer than any command may"));
         }
         let known = owner.refused.filter(|at| *at > quiet.max(owner.elsewhere) + slack)?;
-        (now > start.max(known) + slack).then(|| what("and another was refused before"))
+        // A write may have been sent to an owner before.
+        let more = if start > known {
+            Span(0)
+        } else {
+            self.at_most(self.swarm.parameters.lease)
+        };
+        (now > start.max(known) + more + slack).then(|| what("and another was refused before"))
     }
 
     /// A client has got the reply to a command. The next one of its connection has waited since then; since earlier if
