@@ -90,7 +90,7 @@ def test_who_has_not_given_it_can_send_no_long_command(cluster, start, why):
         with cluster.socket(0) as connection:
             for part in (start[:cut], start[cut:]):
                 connection.sendall(part)
-            # The error can be read by a client that goes on sending.
+            # A client that goes on sending can read the error.
             select.select([connection], [], [], TIMEOUT_S)
             connection.sendall(10_000 * b"PING\r\n")
             answer = b""

@@ -17,11 +17,11 @@ const SPARE_BYTES_MIN: usize = 64 << 10;
 /// again.
 const MOVED_BYTES_MAX: usize = 64 << 20;
 
-/// What becomes of a connection after a flush.
+/// The state of a connection after a flush.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Flushed {
     Open,
-    /// The machine has closed it, and the client has its last reply, but may still send.
+    /// The machine has closed it, and the last reply is written. The client may still send.
     Leave,
     End,
 }
@@ -89,7 +89,7 @@ impl Client {
         (self.readable && self.ended_at.is_none()) || self.hungry
     }
 
-    /// Writes once what may be written, and says what becomes of the connection.
+    /// Writes once what may be written. Returns the new state of the connection.
     ///
     /// `now` is the fresh clock of P4.2. After the deadline, replies released in this turn must not leave. The
     /// backlog has passed its test in its own turn.
@@ -191,7 +191,7 @@ pub(crate) struct Clients {
     weight_bytes: usize,
     /// Bytes moved into smaller buffers since the last sweep.
     moved_bytes: usize,
-    /// Ids of leaving clients, the first to leave first. Some may have gone since the last sweep.
+    /// Ids of leaving clients, in the order in which they began to leave. Some may have ended since the last sweep.
     leaving: VecDeque<u64>,
 }
 
@@ -249,7 +249,7 @@ impl Clients {
         self.enqueue(id);
     }
 
-    /// Ends the client that leaves since the longest time, if there is one: a new one needs its place.
+    /// Ends the client that began to leave first, so that a new client gets its place. Returns false if none leaves.
     pub(crate) fn end_leaving(&mut self) -> bool {
         while let Some(id) = self.leaving.pop_front() {
             if self.slots.find(id).is_some() {
@@ -269,7 +269,7 @@ impl Clients {
         }
     }
 
-    /// Resets the limit on bytes moved into smaller buffers, and forgets leaving clients that have gone.
+    /// Resets the limit on bytes moved into smaller buffers, and forgets leaving clients that have ended.
     pub(crate) fn on_sweep(&mut self) {
         self.moved_bytes = 0;
         let slots = &self.slots;

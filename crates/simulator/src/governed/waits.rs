@@ -219,7 +219,7 @@ impl World {
             return Some(what("longer than any command may"));
         }
         let known = owner.refused.filter(|at| *at > quiet.max(owner.elsewhere) + slack)?;
-        // A write may have been sent to an owner before.
+        // A write that an owner was sent before waits one lease longer (P5.13).
         let more = if start > known {
             Span(0)
         } else {
