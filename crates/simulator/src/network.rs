@@ -224,7 +224,7 @@ impl Network {
 
     // --- cuts ----------------------------------------------------------------------------------------------------
 
-    fn is_blocked(&self, now: Time, from: usize, to: usize) -> bool {
+    pub(crate) fn is_blocked(&self, now: Time, from: usize, to: usize) -> bool {
         self.blocked.get(&(from, to)).is_some_and(|until| *until > now)
     }
 

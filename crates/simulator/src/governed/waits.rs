@@ -40,6 +40,17 @@ struct View {
     /// The process did not run until then.
     stood_still: Time,
     owners: Vec<Owner>,
+    /// To each process.
+    paths: Vec<Path>,
+}
+
+/// The way between two processes.
+#[derive(Clone, Copy, Default)]
+struct Path {
+    /// Frames of one of the two do not arrive.
+    is_cut: bool,
+    /// When the latest cut began, or ended if it is over.
+    changed: Time,
 }
 
 /// The owner of a stream by a node's configuration.
@@ -61,6 +72,8 @@ struct Head {
     conn: Option<ConnId>,
     /// It waits since then, or since it was sent if that was later.
     start: Time,
+    /// Among the commands that waited with it was a write.
+    is_behind_write: bool,
 }
 
 impl World {
@@ -79,12 +92,21 @@ impl World {
         stream_at(&self.committed.cluster, command::slot(key.as_bytes()))
     }
 
-    /// The longest wait that P5.13 allows. A write that was sent to an owner waits one lease longer than others. It is
-    /// not known which were.
+    /// The longest wait of a command that P5.13 allows, before its lease.
     fn wait_max(&self) -> Span {
         let lease = self.swarm.parameters.lease.0;
         let suspicion = Span::from_ms(self.committed.cluster.suspicion_ms.into()).0;
-        self.at_most(Span(2 * lease.max(suspicion) + lease))
+        self.at_most(Span(2 * lease.max(suspicion)))
+    }
+
+    /// A write that was sent to an owner waits one lease longer than others, and with it what its connection sent
+    /// after it. It is not known which writes were sent.
+    fn lease_of_writes(&self, has_write: bool) -> Span {
+        if has_write {
+            self.at_most(self.swarm.parameters.lease)
+        } else {
+            Span(0)
+        }
     }
 
     /// How long a process may take for a time by its clock, which may be slow.
@@ -135,9 +157,17 @@ impl World {
                     incarnation: Some(process.incarnation),
                     stood_still: now,
                     owners: vec![Owner::default(); waits.served.len()],
+                    paths: Vec::new(),
                 };
             }
             view.owners.resize(waits.served.len(), Owner::default());
+            view.paths.resize(self.fleet.processes.len(), Path::default());
+            for (other, path) in view.paths.iter_mut().enumerate() {
+                let is_cut = self.network.is_blocked(now, at, other) || self.network.is_blocked(now, other, at);
+                if path.is_cut != is_cut {
+                    *path = Path { is_cut, changed: now };
+                }
+            }
             let is_stopped = self.fleet.is_paused(at, self.schedule.now);
             if is_stopped {
                 view.stood_still = now;
@@ -175,7 +205,8 @@ impl World {
     }
 
     /// From when on a node counts that the owner of a stream does not answer: since it ran last. An owner that runs
-    /// without a break refuses commands itself.
+    /// without a break refuses commands itself. It counts since they reach it, and may have answered a PING until the
+    /// path to it was cut.
     fn unanswered_since(&self, waits: &Waits, node: NodeId, owner: &Owner) -> Time {
         let tenure = owner
             .tenure
@@ -183,8 +214,11 @@ impl World {
         let at = tenure
             .map(|t| usize::from(t.node.0))
             .filter(|at| !self.fleet.is_paused(*at, self.schedule.now));
+        let paths = waits.nodes.get(usize::from(node.0)).map(|view| &view.paths);
+        let path = at.zip(paths).and_then(|(at, paths)| paths.get(at));
         at.and_then(|at| waits.nodes.get(at))
-            .map_or(owner.answered, |view| view.stood_still)
+            .zip(path)
+            .map_or(owner.answered, |(view, path)| view.stood_still.max(path.changed))
     }
 
     /// D9: a client's oldest command that should have been answered.
@@ -201,8 +235,9 @@ impl World {
             return None;
         }
         let head = waits.heads[client];
-        let start = if head.conn == Some(conn) { head.start } else { Time(0) };
-        let start = start.max(pending.begin);
+        let head = if head.conn == Some(conn) { head } else { Head::default() };
+        let start = head.start.max(pending.begin);
+        let lease = self.lease_of_writes(head.is_behind_write || pending.action.writes());
         let quiet = waits.quiet_since(node, self.stream_index(stream))?;
         let slack = self.wait_slack();
         let what = |limit: &str| {
@@ -215,17 +250,13 @@ impl World {
             )
         };
         let unanswered = self.unanswered_since(waits, node, owner);
-        if now > start.max(quiet).max(unanswered) + self.wait_max() + slack {
+        if now > start.max(quiet).max(unanswered) + self.wait_max() + lease + slack {
             return Some(what("longer than any command may"));
         }
         let known = owner.refused.filter(|at| *at > quiet.max(owner.elsewhere) + slack)?;
-        // A write that an owner was sent before waits one lease longer (P5.13).
-        let more = if start > known {
-            Span(0)
-        } else {
-            self.at_most(self.swarm.parameters.lease)
-        };
-        (now > start.max(known) + more + slack).then(|| what("and another was refused before"))
+        // Of a command that began after the refusal, the owner was sent nothing.
+        let lease = if start > known { Span(0) } else { lease };
+        (now > start.max(known) + lease + slack).then(|| what("and another was refused before"))
     }
 
     /// A client has got the reply to a command. The next one of its connection has waited since then; since earlier if
@@ -246,7 +277,7 @@ impl World {
         let Some(head) = waits.heads.get(client).copied() else {
             return;
         };
-        let before = if head.conn == Some(conn) { head.start } else { Time(0) };
+        let head = if head.conn == Some(conn) { head } else { Head::default() };
         let quiet = index.and_then(|index| waits.quiet_since(node, index));
         let view = waits.nodes.get_mut(usize::from(node.0));
         let mut is_known = false;
@@ -258,10 +289,11 @@ impl World {
                 let refused = owner.refused;
                 refused.is_some_and(|at| at > quiet.max(owner.elsewhere) + slack && pending.begin > at)
             });
-            // Of a command that was sent before, the owner may have refused it long ago, for another reason. On the
-            // other port, the same words may be about an owner that the configuration does not name.
+            // A command that was sent before may be refused for another reason: its owner may have refused it long ago,
+            // or have ended with it. On the other port, the same words may be about an owner that the configuration
+            // does not name.
             let began = quiet.map(|quiet| quiet.max(owner.elsewhere));
-            let counts = any_port && began.is_some_and(|began| pending.begin > began);
+            let counts = any_port && began.is_some_and(|began| pending.begin > began + slack);
             let is_old = owner.refused.is_none_or(|at| began.is_none_or(|began| at <= began));
             if counts && is_old {
                 owner.refused = Some(now);
@@ -279,7 +311,8 @@ impl World {
         });
         waits.heads[client] = Head {
             conn: Some(conn),
-            start: together.map_or(now, |since| before.max(pending.begin).max(since)),
+            start: together.map_or(now, |since| head.start.max(pending.begin).max(since)),
+            is_behind_write: together.is_some() && (head.is_behind_write || pending.action.writes()),
         };
         if is_known {
             self.oracle.marks.see(Seen::RefusedAtOnce);
