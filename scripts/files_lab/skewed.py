@@ -23,7 +23,7 @@ PASSES = 3
 NOISE = 3
 # Systems whose stewards are told the nodes' rates.
 INFORMED = ("paritas", "CSAC", "LRU", "ARC", "LFU", "DC2")
-# A verdict on a tail must stand if so many more of our reads had waited.
+# A verdict on a tail must stay the same if this number of our reads had also waited for the slow node.
 MORE_WAIT = 2
 # The paper says only that it is the lowest.
 LOWEST = (NOISE, 100)

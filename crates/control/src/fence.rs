@@ -94,8 +94,8 @@ impl<'a> Fence<'a> {
         self.tenure(i).is_some_and(|t| self.facts.suspects.contains(&t.node))
     }
 
-    /// Whether the holder is known to have run since the removal of those that leave is wanted. One that died just
-    /// before is not silent yet, and protects nothing. The next heartbeat of one that runs proves that it does.
+    /// Whether the holder is known to have run after the removal of the leaving positions was wanted. A holder that
+    /// died just before that is not silent yet, but gives no redundancy. If it runs, its next heartbeat proves it.
     fn is_proven(&self, i: usize) -> bool {
         let Some(proof) = self.tenure(i).and_then(|t| self.facts.proof(t.node)) else {
             return false;

@@ -80,9 +80,10 @@ pub(crate) struct Facts {
     pub(crate) broken: Vec<BrokenLink>,
     /// Silent nodes whose peers do not hear them either (P10.10).
     pub(crate) suspects: BTreeSet<NodeId>,
-    /// Removals that would be done if all other holders were known to run, and since when without a break (P10.10).
+    /// Removals that earlier evaluations wanted, and the time that the proofs must be newer than. A removal is done
+    /// once all other holders are proven to run (P10.10).
     pub(crate) wanted: BTreeMap<Removal, Time>,
-    /// Those of them that are wanted now.
+    /// Result: the removals that this evaluation wants, new ones included.
     pub(crate) wants: BTreeSet<Removal>,
     /// Silent nodes that a peer hears.
     pub(crate) isolated: BTreeSet<NodeId>,

@@ -69,8 +69,8 @@ impl Lease {
         }
     }
 
-    /// The store answered what was asked at `asked`: whose the key is, or `None` if it did not answer or there is no
-    /// key.
+    /// The store answered what was asked at `asked`: whose the key is. `None`: the store did not answer. If it answered
+    /// that there is no key, [`Self::on_no_key`] is called instead.
     pub fn on_answer(&mut self, now: Time, asked: Time, owner: Option<&str>) -> Change {
         let led = matches!(self.state, State::Mine(_));
         let still_led = self.leads(now);

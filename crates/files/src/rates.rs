@@ -26,7 +26,7 @@ const BUCKET: Span = Span(WINDOW.0 / BUCKETS as u64);
 const SAMPLES_MIN: u64 = 8;
 /// A finished request below this says more about latency than about rate.
 const SAMPLE_BYTES_MIN: u64 = 64 << 10;
-/// A cancelled request below this has not begun yet, for all that the client knows.
+/// A request that was cancelled sooner may not have begun to bring bytes, as far as the client knows.
 const CANCELLED_MIN: Span = Span::from_ms(5);
 /// Mean size of the requests of an interval below which a node's own counters say nothing: what is smaller fits in the
 /// buffers of its sockets, so that the node takes a slow link for a fast one.

@@ -131,7 +131,7 @@ pub struct Steward {
     /// Blocks of Doomed and Erasing entries.
     doomed_blocks: u64,
     counters: Counters,
-    /// What became of asking the nodes; none: nobody asks them.
+    /// Counts of requests for the nodes' counters. `None`: the nodes are not asked.
     polls: Option<Polls>,
     next_tick: Time,
 }
@@ -331,7 +331,7 @@ impl Steward {
             m: M,
             block_bytes: room.block_bytes,
             sub_bytes: room.cell_bytes.unwrap_or(self.settings.sub_bytes),
-            // As long as it may get with so many parity blocks.
+            // The greatest length of a file with this number of parity blocks.
             length: (room.blocks / u64::from(M)).max(1) * room.block_bytes * u64::from(room.k),
         };
         let blocks = geometry.cache_blocks(self.settings.block_bytes);

@@ -475,7 +475,7 @@ impl Dispatcher {
         self.stuck.serves(stream);
         match commands::execute(cx, configuration, owner, job, turn.bytes) {
             Executed::Stalled(moved_at) => {
-                // A large value that moves has no timeout.
+                // The timeout of a large value begins anew whenever bytes of it are sent or received.
                 client.stalled_since = client.stalled_since.map(|since| moved_at.unwrap_or(since).max(since));
                 self.stall(cx, lists, client, turn, job.spec)
             }

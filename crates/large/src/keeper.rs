@@ -21,9 +21,11 @@ use repair::{Repair, Scrub};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// The number of no unit: a question for it asks whether the part is whole and its bytes are right, as far as is known.
+/// Stands for a whole part in place of a unit's number: asks whether the part is kept and, as far as is known, has no
+/// wrong bytes.
 pub const WHOLE_PART: u32 = u32::MAX;
-/// Parts that are made at a time, and as many more for which commands wait. Further ones are only noted.
+/// Limit of parts that are made at a time. If a command waits for a part, the limit is twice that. Further parts are
+/// only recorded.
 const MAKERS_MAX: usize = 64;
 
 /// Memory for units, at the host. A unit has at most the bytes of a chunk.
@@ -269,7 +271,7 @@ impl<U: core::fmt::Debug> Keeper<U> {
         }
     }
 
-    /// The part, if this position has such a one and there is memory for it.
+    /// The part, if the record places it at this position and there is memory for it.
     fn room_for<M: Units<Unit = U>>(&mut self, memory: &M, id: PartId, record: &Arc<Record>) -> Result<Part, Answer> {
         let found = Placement::at(record.class, record.first, self.positions, record.logged).ok();
         let mut parts = found.into_iter().flat_map(Placement::parts);
@@ -355,7 +357,7 @@ impl<U: core::fmt::Debug> Keeper<U> {
     pub fn on_page<M: Units<Unit = U>>(&mut self, memory: &mut M, x: Position, page: &Page, answers: bool) -> bool {
         self.free_others(memory, x, page);
         let listing = self.lists.entry(x).or_default();
-        // What a former owner says is dead is dead. What it says is alive may be dead by now.
+        // A group that a former owner reports as dead stays dead. A group that it reports as alive may have died since.
         if listing.term != page.term {
             return listing.is_whole;
         }

@@ -186,7 +186,7 @@ mod tests {
                 }
             }
             prop_assert_eq!(next, layout.body_bytes());
-            // Zeros that fill up a short row cost less than 64 B a block and one unit's share.
+            // Zeros that fill up a short row take less than 65 B for each data block.
             let stored = layout.block_bytes() * u64::from(data);
             prop_assert!(stored - layout.body_bytes() < 64 * u64::from(data) + u64::from(data));
         }

@@ -245,7 +245,7 @@ impl Ledger {
         }
     }
 
-    /// Every delta up to `acked` is acknowledged: held by every holder, so that no owner to come begins before it.
+    /// Every delta up to `acked` is stable (P3.8): every holder has it, so no later owner begins before it.
     pub fn on_acked(&mut self, acked: u64) {
         let was_settled = self.is_settled();
         self.acked = self.acked.max(acked);

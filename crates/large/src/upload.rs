@@ -83,7 +83,8 @@ pub struct Upload {
 }
 
 impl Upload {
-    /// Begins to write a value whose groups have just been staged. `keeps_data`: all but its data group.
+    /// Begins to write a value whose groups have just been staged. `keeps_data`: its data group stays and is not
+    /// written.
     pub fn new(record: Arc<Record>, positions: u8, unit_bytes: u32, keeps_data: bool) -> Result<Self, PlacementError> {
         let placement = record.placement(positions)?;
         let layout = record.layout(unit_bytes).ok_or(PlacementError::NoSuchPosition {
@@ -223,7 +224,7 @@ impl Upload {
     /// Returns how many of the bytes it took.
     pub fn push(&mut self, bytes: &[u8], mut send: impl FnMut(u8, PartName, u32, &[u8])) -> usize {
         for (at, target) in self.targets.iter_mut().enumerate() {
-            // A holder that comes now has missed units.
+            // A holder that has not answered yet has missed units.
             if target.state == State::Asked {
                 target.state = State::ToMake;
             }

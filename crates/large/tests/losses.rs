@@ -370,7 +370,7 @@ impl World {
         if let Some(record) = &record {
             self.ledger.on_named(record).expect("it is alive");
         }
-        // What is in a chunk that was not learnt goes without a word.
+        // The ledger is not told of the removal of an object that the owner has not learnt yet.
         if let Some(before) = before
             && self.unlearnt.remove(&key).is_none()
         {

@@ -148,7 +148,8 @@ pub type Answer = (u64, Option<(Content, Vec<u8>)>);
 
 /// Number of record numbers skipped at a restart: more than can be under way at once, or are in a slot.
 const NUMBERS_SKIPPED: u64 = 1 << 32;
-/// Number of processes with different numbers. With it, the numbers of a log last for half a million restarts.
+/// Number of processes with different numbers. At this value, the numbers of a log last for half a million restarts on
+/// average.
 const LIVES_TOLD_APART: u16 = 1 << 12;
 /// Fill of the log area, in quarters, at which draining begins.
 const DRAIN_FROM: u64 = 2;

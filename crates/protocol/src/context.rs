@@ -72,7 +72,8 @@ pub struct Shared {
     pub prng: Prng,
     /// Roles that broke an invariant during this event; they end with it.
     pub(crate) halting: Vec<(ListId, Position, String)>,
-    /// Frames between roles of this node; they are read before the turn ends.
+    /// Frames between roles of this node. They are read before the turn ends, or in the next turn if the round limit
+    /// was reached.
     pub(crate) own_frames: Vec<u8>,
     /// The id of the newest request to a peer. Ids are not reused.
     pub(crate) request_id: u64,

@@ -51,8 +51,9 @@ pub enum Mark {
     ValueNotStaged,
     /// A large value was stored by a command of several pairs.
     SeveralLargeValues,
-    /// A value got the class of hot values, or lost it.
+    /// A value got the class of hot values.
     BecameHot,
+    /// A value lost the class of hot values.
     BecameCold,
     /// Another write came before a value had its other class.
     ChangeOvertaken,

@@ -164,8 +164,8 @@ pub struct Parameters {
     pub kept_chunks: u32,
     /// Mismatches after which a hold is asked for.
     pub mismatches_before_hold: u32,
-    /// The most chunks under way in the background: of all roles of a node, those at their first try; of each role,
-    /// all.
+    /// The most chunks under way in the background. For the node as a whole, only chunks at their first try count. For
+    /// a single role, chunks that were asked for again count too.
     pub fetch_max: usize,
     /// The most bytes a second that a node rebuilds in the background; `None`: limited only by the load of clients.
     pub rebuild_rate: Option<u64>,
@@ -179,8 +179,8 @@ pub struct Parameters {
     pub streamed_bytes_min: u64,
     /// The longest reply to an MGET that is made whole. A longer one is read value by value (P14.16). It fits a frame.
     pub mget_bytes_max: usize,
-    /// About the bytes of such a piece. Of a value that comes ahead of its command (P14.13), twice as many may be on
-    /// the way to its owner.
+    /// About the length in bytes of a piece in which a long value is read or written. Of a value that comes ahead of
+    /// its command (P14.13), twice this number of bytes may be on the way to its owner.
     pub piece_bytes: u64,
     /// Bytes of chunks that a node checks in a second (P9.2); `None`: it checks none.
     pub scrub_rate: Option<u64>,

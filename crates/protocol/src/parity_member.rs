@@ -97,8 +97,8 @@ impl ParityMember {
         &self.logs
     }
 
-    /// A parity chunk with the version of each data chunk it stands for; `None` while it is not valid. Not of one that
-    /// is on disk: see [`Self::disk_key`].
+    /// A parity chunk with the version of each data chunk that it stands for; `None` while it is not valid. The bytes
+    /// are `None` if the chunk is all zeros or on disk ([`Self::disk_key`] tells which).
     pub fn chunk<'a>(&'a self, arena: &'a Arena, stripe: Stripe) -> Option<(Vec<Version>, Option<&'a [u8]>)> {
         self.table
             .is_valid(stripe)
@@ -184,7 +184,7 @@ impl ParityMember {
         rests.then_some(Time(u64::MAX))
     }
 
-    /// The stream is idle, for its owner says so alone that all is stable.
+    /// Gives back the buffers of the stream's empty ring. The owner has sent `Stable` alone, so the stream is idle.
     pub(crate) fn give_back(&mut self, x: Position) {
         if let Some(log) = self.logs.get_mut(x.index()) {
             log.ring.give_back();

@@ -274,7 +274,7 @@ impl PositionParts {
         let mut alive = Vec::new();
         for (group, is_staging, record) in groups.iter() {
             let (Some(group), Some(record)) = (GroupId::from_bits(group), record_of(record)) else {
-                // Nothing can be made of a page with a record that is none.
+                // A page with an invalid group id or record is ignored as a whole.
                 return;
             };
             alive.push(Alive {
@@ -322,15 +322,16 @@ impl PositionParts {
             return;
         }
         known.none_at.insert(from);
-        // Without a Live holder nobody can say.
+        // Unless another holder is Live, the answers do not prove that there are no parts.
         let is_any_live = others.clone().any(|held| held.state.is_live());
         known.has_none = is_any_live && others.all(|held| known.none_at.contains(&held.tenure.node));
     }
 
     // --- units -------------------------------------------------------------------------------------------------------
 
-    /// Sum and bytes of a unit that is kept here. No bytes of [`WHOLE_PART`], if the part is whole and right. `None` if
-    /// this position does not have the unit. `from`: who asks, and the number of the question.
+    /// Sum and bytes of a unit that is kept here. The question for [`WHOLE_PART`] is answered without bytes, and only
+    /// if the part is whole and right. `None` if this position does not have the unit. `from`: who asks, and the number
+    /// of the question.
     pub(crate) fn read<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,

@@ -28,7 +28,8 @@ pub struct Rules {
 #[cfg(not(feature = "mutants"))]
 const _: () = assert!(size_of::<Rules>() == 0);
 
-/// Something that a machine does against a rule if a test asks for it. Each says which rule, and what is done instead.
+/// Something that a machine does against a rule if a test asks for it. In each comment below, the first sentence is the
+/// rule, and the second is what the machine does instead.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fault {
     /// P1.3: the changes of a command are one delta. It closes the delta after each change.

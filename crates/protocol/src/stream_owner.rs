@@ -277,8 +277,8 @@ impl StreamOwner {
         self.wake.lease_wanted = true;
     }
 
-    /// The members in the order in which they are asked for parity. Slow ones come last, so that they delay
-    /// nothing while others answer (17a).
+    /// The members in the order in which they are asked for parity. Those that are behind come last, so that they delay
+    /// nothing while others answer.
     pub(crate) fn members_by_use(&self) -> impl Iterator<Item = &Member> {
         self.members.by_use(self.log.cut())
     }
@@ -399,7 +399,8 @@ impl StreamOwner {
     pub(crate) fn rests_until(&self, configuration: &Configuration) -> Option<Time> {
         let is_idle = !self.wake.is_set() && self.open_bytes() == 0 && !self.store.has_record_events();
         let is_whole = self.is_whole() && self.rebuild.reconstructor.is_at_rest() && !self.hold.is_drain_asked();
-        // While a position of the list is not Live, stable deltas are kept for a time (P3.8). `trim` then drops them.
+        // While a data position of the list is not Live, stable deltas are kept for a time (P3.8). `trim` then drops
+        // them.
         let live = |a: &Option<Assignment>| a.as_ref().is_some_and(|a| a.state.is_live());
         let rests = is_idle
             && is_whole

@@ -1,5 +1,5 @@
-//! Keys that come in the order of their hashes, as one has them who asked SCAN: the index grows for them, however small
-//! the window and slow the acks, and nothing is refused or evicted for it (docs/formats/index.md, "Growth").
+//! Keys in the order of their hashes, as a client gets them from SCAN. The index grows for them, however small the
+//! window is and however slow the acks are, and nothing is refused or evicted for it (docs/formats/index.md, "Growth").
 
 use crate::support::{Client, Cluster};
 use paritas_base::ListId;

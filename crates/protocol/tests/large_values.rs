@@ -298,8 +298,8 @@ fn eight_readers_of_a_value_at_once_ask_for_as_many_units_as_one() {
     assert!(counts[0] > 1 && counts[0] == counts[1], "{counts:?}");
 }
 
-/// What it is for with writes beside reads and writes. No read has a part of each value, no write fails, and a read and
-/// a write do not wait for each other.
+/// ElasticMem's work table (§4.3.2), for writes beside reads and writes: no read has a part of each value, no write
+/// fails, and a read and a write do not wait for each other.
 #[test]
 fn reads_and_writes_of_a_value_at_once_are_all_done_and_see_whole_values() {
     let (mut cluster, client) = start();

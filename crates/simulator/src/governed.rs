@@ -128,7 +128,7 @@ struct Host {
     timer_at: Option<Time>,
     /// The process does nothing until then.
     stopped_until: Time,
-    /// When the coordinator started; none if it has seen the lists begin, and so all their nodes.
+    /// When the coordinator started. `None` if the lists began under it: then all their nodes have registered.
     started_at: Option<Time>,
 }
 

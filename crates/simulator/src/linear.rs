@@ -36,13 +36,6 @@ pub(crate) enum Action {
     Class(u8),
 }
 
-impl Action {
-    /// Whether it can change a value.
-    pub(crate) fn writes(&self) -> bool {
-        !matches!(self, Self::Get | Self::GetEach | Self::List)
-    }
-}
-
 /// What a key counts as once this number was appended to its value.
 pub(crate) fn appended(value: Option<i64>, n: i64) -> i64 {
     value.unwrap_or(-1).wrapping_mul(31).wrapping_add(n)

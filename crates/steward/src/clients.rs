@@ -39,7 +39,7 @@ const SWEEP: Span = Span::from_secs(30);
 /// Runs a command of a client. Appends the answer and returns true, or returns false if the answer comes later.
 type Run<'a> = &'a mut dyn FnMut(usize, &[&[u8]], &mut Vec<u8>) -> bool;
 
-/// The same of one client, who may give the password by it.
+/// As [`Run`], for one client. The flag says whether it has given the password, and the command may set it.
 type Gated<'a> = &'a mut dyn FnMut(&mut bool, &[&[u8]], &mut Vec<u8>) -> bool;
 
 /// Where a client is after a turn.
@@ -80,7 +80,7 @@ pub(crate) struct Clients {
     password: Option<Password>,
     /// Commands without the password, refused by name or by length, and wrong passwords.
     denied_count: u64,
-    /// Denials were logged when there were so many, and then.
+    /// The number of denials when they were last logged, and the time.
     denied_logged: (u64, Time),
     input_bytes: usize,
     /// Clients that may have more to do than one turn takes.

@@ -56,7 +56,7 @@ pub(crate) enum Done {
     Stored(u64, bool),
     Erased(u64, bool),
     Refreshed(u64, Refreshed),
-    /// Of the lease that was asked about then.
+    /// The time of a request for the lease, and the owner of the lease, if any.
     Lease(Time, Result<Option<String>, String>),
     /// The store's nodes were asked for their counters.
     Polled(Polled),

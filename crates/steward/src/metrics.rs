@@ -60,7 +60,7 @@ struct Family {
     /// Name of the label by which samples differ; empty if there is one sample.
     label: &'static str,
     samples: &'static [(&'static str, &'static str)],
-    /// What one in the status is here.
+    /// Factor from the status's unit to that of the figure.
     unit: f64,
 }
 

@@ -18,7 +18,7 @@ use ureq::Agent;
 
 /// DataNodes that are asked at once.
 const AT_ONCE: usize = 8;
-/// No DataNode is asked after so much of a round; those that are left are the first of the next one.
+/// After this time of a round no further DataNode is asked. The next round begins with those that are left.
 const ROUND_MAX: Span = Span::from_secs(5);
 /// The longest pause between two rounds. With a round whose NameNodes hang it stays far below the minute after which an
 /// answer is too old to be compared with the next one.

@@ -25,10 +25,10 @@ pub struct Loan(u64);
 
 /// All chunks of a shard, data, index and parity alike: `slots_max` slots of one size.
 ///
-/// Address space is reserved at once and memory taken by touching it. Freed slots are used again last in, first out;
-/// when more than 1 % of the slots ever touched lie free, a freed slot's memory goes back to the system. A huge
-/// page's worth of slots that are all in use can be made one ([`Self::next_huge`]), so that lookups need fewer page
-/// walks and no page is half used.
+/// Address space is reserved at once; memory is taken when it is touched. Freed slots are used again last in, first
+/// out. While more than 1 % of the slots ever touched are free, [`Self::give_back`] returns memory to the system. Slots
+/// that fill a huge page and are all in use can become one huge page ([`Self::next_huge`]): lookups then need fewer
+/// page walks, and no huge page is partly unused.
 #[derive(Debug)]
 pub struct Arena {
     mapping: NonNull<u8>,
@@ -307,12 +307,12 @@ impl Arena {
     }
 
     /// The next range of slots to make one huge page of. The caller passes it to another thread, because that takes
-    /// long.
+    /// milliseconds.
     ///
-    /// Each range is given once when all of it is in use: full is what lies before the newest slot, for a new one is
-    /// touched only when none is free. None while memory of freed slots is with the system: a huge page would take it
-    /// back unseen. Ranges that chunks which come back will fill are given before, so that a rebuild does not
-    /// take its memory page by page.
+    /// Ranges that a rebuild will fill are given ahead of use, so that the rebuild does not take its memory page by
+    /// page. Every other range is given once, when all its slots lie before the newest slot: they are in use, because a
+    /// new slot is touched only if none is free. No such range is given while memory of freed slots is with the system:
+    /// a huge page would take that memory again unnoticed.
     pub fn next_huge(&mut self) -> Option<HugeRange> {
         // Powers of two, both: this is asked every turn.
         let shift = HUGE_BYTES.trailing_zeros() - self.chunk_bytes.trailing_zeros();
@@ -349,7 +349,7 @@ impl Arena {
         });
     }
 
-    /// Free slots whose memory is to be given back to the operating system. A hundredth of all slots may stay.
+    /// Free slots whose memory is to be given back to the operating system. 1 % of the slots ever touched may stay.
     pub fn surplus(&self) -> u32 {
         let kept = self.free.len() as u32 - self.returned;
         match self.chunk_bytes >= 4096 && !self.cannot_return {

@@ -217,13 +217,14 @@ impl<S: Store> Coordinator<S> {
         lists.any(|c| c.held_by(node, incarnation).next().is_some())
     }
 
-    /// The time since an incarnation last asked to register, if it may ask again. It goes round all coordinators.
+    /// The time since an incarnation last asked to register, if it is expected to ask again: its agent dials all
+    /// coordinators in turn.
     pub(super) fn asked_ago(&self, now: Time, node: NodeId, incarnation: Incarnation) -> Option<Span> {
         let ago = now - self.registry.asked_at(node, incarnation)?;
         (ago + self.records.plan.suspicion() < self.grace()).then_some(ago)
     }
 
-    /// The incarnation of a node that counts.
+    /// The node's present incarnation: the one whose registration waits for a commit, else the stored one.
     fn present(&self, node: NodeId) -> Option<Incarnation> {
         let claimed = self.registry.claims().get(&node).map(|c| c.incarnation);
         claimed.or_else(|| self.records.nodes.get(&node).map(|n| n.record.incarnation))

@@ -1,12 +1,12 @@
 //! Slow nodes (P10.2a): a node that answers but is slow loses its positions for a time, and is then tried again. Off by
 //! default.
 //!
-//! Every node reports the delay of its peers' acks. A reporter finds a peer slow if that delay exceeds the setting and
-//! is at least four times the median of its other peers. A node is slow if most of its reporters, and at least two,
-//! have found it slow for five suspicion times without interruption. At most one node at a time is excluded, as if it
-//! were shunned. The first exclusion lasts one minute. If the node is slow again within the same time after its return,
-//! the next exclusion is twice as long, up to one hour. So the positions of a permanently slow node move less and less
-//! often.
+//! Every node reports the delay of its peers' acks. A reporter finds a peer slow if that delay is at least the setting,
+//! and at least four times the median of its other peers. A node is slow while most of its reporters, and at least two,
+//! find it slow. It is excluded, as if it were shunned, after five suspicion times without interruption. At most one
+//! node at a time is excluded. The first exclusion lasts one minute. If the next exclusion begins soon after the last
+//! one has ended, within the length of the last one, it is twice as long, up to one hour. So the positions of a
+//! permanently slow node move less and less often.
 
 use super::Coordinator;
 use crate::record::StoredNode;

@@ -170,7 +170,7 @@ impl Suspicion {
         fresh.map(|(removal, wanted)| (*removal, wanted.since)).collect()
     }
 
-    /// Whether a removal is wanted since this time or less.
+    /// Whether a removal has been wanted for less than `within`.
     pub(super) fn is_any_wanted(&self, now: Time, within: Span) -> bool {
         self.wanted.values().any(|wanted| now - wanted.first < within)
     }

@@ -77,8 +77,9 @@ struct Quorum {
     wanted: usize,
     /// Holders that have registered with a part of this store's history.
     known: usize,
-    /// Holders of which no process has registered with this coordinator. One may run that knows a newer configuration.
-    /// If there are none, and too few others have told what they know: nodes that hold nothing.
+    /// Holders of which no process has registered with this coordinator. Such a process may run, and may know a newer
+    /// configuration. If every holder has registered, but too few of them know configurations: the nodes without
+    /// positions that were up and have not registered.
     missing: Vec<NodeId>,
 }
 
@@ -101,7 +102,7 @@ impl<S: Store> Coordinator<S> {
             ));
         }
         let quorum = self.quorum();
-        // With a node ahead of it only the mutant comes here, and does not wait either.
+        // `behind` is set here only with the mutant `BehindCommits`, which does not wait.
         let waits = quorum.is_awaited() && self.witnesses.behind.is_none() && !self.broken.is(Mutant::NoWitness);
         waits.then(|| {
             let Quorum { wanted, known, missing } = quorum;
@@ -165,8 +166,9 @@ impl<S: Store> Coordinator<S> {
         let is_missing = |id: &NodeId| self.registry.presence(*id).is_none();
         let mut missing: Vec<NodeId> = counted.into_iter().filter(is_missing).collect();
         if missing.is_empty() && known < wanted {
-            // Holders have processes without memory. A node that holds nothing by this store may hold positions by a
-            // newer one. Its silence is no end, so there is no time limit.
+            // Every holder has registered, but too many with a new process that knows no configuration. A node without
+            // positions in this store may hold some by a newer one. Its silence is no evidence of an end, so there is
+            // no time limit.
             let others = self.records.nodes.values().map(|n| &n.record);
             let up = others.filter(|n| n.state == NodeState::Up).map(|n| n.id);
             missing = up.filter(|id| is_missing(id) && !attested(id)).collect();

@@ -92,7 +92,7 @@ pub enum Refreshed {
     Whole,
     /// Some are gone.
     Missing,
-    /// The store did not answer.
+    /// The store did not answer, or answered with an error.
     Away,
 }
 

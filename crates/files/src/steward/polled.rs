@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 /// Answers of one round of questions.
 #[derive(Clone, PartialEq, Default, Debug)]
 pub struct Polled {
-    /// Whether the list of nodes was asked for in this round, and what came of it.
+    /// The result of the request for the list of nodes. `None`: it was not requested in this round.
     pub list: Option<Listed>,
     /// What nodes have counted.
     pub counters: Vec<(String, Counters)>,

@@ -122,7 +122,7 @@ pub(crate) fn execute<O: Out>(
     end(operation, result)
 }
 
-/// Ends a command that has no effect yet, or that used large values.
+/// Ends a command that has failed or must wait, or that may have used large values.
 fn end<O: Out>(operation: Operation<'_, '_, O>, mut result: Result<(), Stop>) -> Executed {
     let is_stuck = matches!(
         result,

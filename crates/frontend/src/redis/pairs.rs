@@ -21,7 +21,7 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    /// At most that of `count` keys with their values, from the length of the whole command. It takes no look at each.
+    /// An upper bound of the load of `count` keys with their values, from the length of the whole command alone.
     pub(crate) fn at_most(args: ArgList<'_>, count: usize, small_max: usize) -> Self {
         let bytes = args.span_bytes();
         Self {
@@ -48,7 +48,8 @@ impl Load {
         pairs.fold(Self::default(), |load, at| load.and(args, at, 2, small_max))
     }
 
-    /// With one key more, that in argument `at`. `step`: its arguments.
+    /// This load and that of one more key, the one in argument `at`. `step`: number of arguments of a key and its
+    /// value.
     pub(crate) fn and(self, args: ArgList<'_>, at: usize, step: usize, small_max: usize) -> Self {
         let value_bytes: usize = (at + 1..at + step).map(|at| args.arg(at).len()).sum();
         let (key_bytes, is_large) = (args.arg(at).len(), value_bytes > small_max);

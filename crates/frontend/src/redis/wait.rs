@@ -3,8 +3,9 @@
 use paritas_protocol::Lists;
 use paritas_wire::resp::{ArgList, encode, errors, parse_integer};
 
-/// WAIT. A write is answered only when every parity member of its list has it, so there is nothing left to wait for.
-/// Replies with the number of Live parity members of the list that has the fewest.
+/// WAIT. A write is answered only when the ack quorum of its list has it: every parity member, or `ack_quorum` of them.
+/// So there is nothing left to wait for. Replies with the number of Live parity members of the list that has the
+/// fewest.
 pub(crate) fn wait(lists: &Lists, out: &mut Vec<u8>, args: ArgList<'_>) {
     if parse_integer(args.arg(1)).is_none() {
         return encode::error(out, errors::NOT_AN_INTEGER);

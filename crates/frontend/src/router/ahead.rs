@@ -1,5 +1,5 @@
-//! A command at another node whose value was sent there ahead of it (P14.13). Its owner may take long to make another
-//! value of it, and is asked whether it still does.
+//! A forwarded command whose value was sent to its owner ahead of it (P14.13). The owner may take long to make a new
+//! value from that value, and this node asks it whether it is still working.
 
 use super::Dispatcher;
 use super::client::{Client, Forwarded};
@@ -21,7 +21,8 @@ pub(crate) struct Ahead {
 }
 
 impl Dispatcher {
-    /// Whether the owner at another node has said lately that a command has not ended. It is asked again.
+    /// Whether the owner at another node has said within the last `wait_max` that a command has not ended. Asks the
+    /// owner again every `lease_renewal`.
     pub(crate) fn may_work_on<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,

@@ -256,8 +256,8 @@ impl Client {
         self.segments.is_empty() && self.remote.parked.is_empty()
     }
 
-    /// Its commands with a stream of another node that are answered, or are writes and may be: their numbers and
-    /// streams. A command over several streams has no stream here, and the number of its first part.
+    /// Numbers and streams of its commands that other nodes may have run: those answered, and writes that were sent. A
+    /// command over several streams has no stream here, and the number of its first part that waits for an owner.
     pub(crate) fn may_have_run(&self) -> Vec<(u64, Option<StreamId>)> {
         let of = |segment: &Segment| match &segment.wait {
             Wait::Forwarded(forwarded) if !forwarded.write || forwarded.target.is_none() => None,

@@ -381,8 +381,8 @@ impl Router {
                 .min(cx.mono() + Span(cx.shared.parameters.resend.0 / 8));
             return;
         }
-        // This node's own answer may be that the stream does not serve. If it does, the command has said so when it
-        // ran.
+        // A reply of another node shows that its stream serves. A reply of this node to itself may be the refusal of a
+        // stream that does not serve. If the stream serves here, that was noted when the command ran.
         if from != cx.shared.node {
             self.dispatcher.stuck.serves(forwarded.stream);
         }

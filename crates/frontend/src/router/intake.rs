@@ -16,8 +16,8 @@ const PARTIAL_BYTES_MIN: usize = 16 << 10;
 /// waits for the next turn, so that a long pipeline neither starves other clients nor fills the memory with replies.
 const TURN_COMMANDS_MAX: usize = 1024;
 const REPLY_BYTES_SOFT_MAX: usize = 1 << 20;
-/// The same limit for a client that has not given the password. If so many bytes wait when it sends more, it does not
-/// read, and is disconnected.
+/// The same limit of reply bytes for a client that has not given the password. If this number of bytes waits when the
+/// client sends more, it is not reading its replies, and is disconnected.
 const UNAUTHENTICATED_REPLY_BYTES_MAX: usize = 16 << 10;
 
 impl Router {

@@ -74,8 +74,8 @@ impl OneByOne {
 }
 
 impl Client {
-    /// Whether the values of its command `n` may be read one by one: no write that follows it has begun, so they are
-    /// those of the client's order.
+    /// Whether the values of its command `n` may be read one by one. They may if no later write of the client has
+    /// begun: then they are the values that the order of the client's commands requires.
     pub(crate) fn may_read_one_by_one(&self, n: u64) -> bool {
         matches!(self.caller, Caller::Local(_)) && self.last_write_n <= n
     }

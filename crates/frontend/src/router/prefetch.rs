@@ -100,7 +100,7 @@ impl Dispatcher {
                 decode(rest, &limits, args)
             };
             let decoded = match decoded {
-                // Other arguments are held whole as long as they may be.
+                // An argument that cannot be staged is decoded whole, up to the default limits.
                 Ok(Decoded::Long { .. }) if !is_value(args.list(rest)) => decode(rest, &Limits::DEFAULT, args),
                 decoded => decoded,
             };

@@ -70,7 +70,8 @@ impl Dispatcher {
                 let progress = gather.go_on(cx, lists);
                 client.forwarded_bytes -= progress.freed_bytes.min(client.forwarded_bytes);
                 if progress.reply.is_none() {
-                    // What a walk has seen is taken: it must be as true at this turn's end as a reply (P4.2).
+                    // The walk uses what this step has read although no reply leaves yet. So the deadline of the step's
+                    // lease applies to this turn (P4.2).
                     turn.deadline = earliest(turn.deadline, progress.deadline);
                     return self.walk_on(cx, lists, client, progress.steps);
                 }

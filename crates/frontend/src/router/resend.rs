@@ -81,8 +81,8 @@ impl Router {
                 let Some(target) = forwarded.target else { continue };
                 match fate(forwarded.stream, target) {
                     Fate::Kept => {}
-                    // A later command of the client may have seen the stream. A read that is asked again would come too
-                    // late, so its owner must say whether it has run.
+                    // A later command of the client may have run on this stream. If this read were sent again, it would
+                    // run after that command. So the former owner must say whether the read has run.
                     Fate::Over if forwarded.write || is_overtaken(&ran, forwarded) => {
                         Dispatcher::go_behind(&mut detours, forwarded);
                     }
@@ -146,7 +146,8 @@ impl Router {
                     Some(since) => own_end.min(since + wait_max),
                     None => own_end,
                 };
-                // A value that moves has no timeout: its owner refuses it if it does not.
+                // There is no timeout while the owner works on a long value. The owner refuses the command if it makes
+                // no progress.
                 if now >= end && !is_working {
                     let refusal = if uncertain {
                         Refusal::Uncertain
@@ -166,7 +167,8 @@ impl Router {
                     {
                         self.dispatcher.wait_for_owner(cx, lists, stream, since);
                     }
-                    // Its slots have moved: it may come back, and go to the stream where they are now.
+                    // If its slots have moved, it may come back and be sent to their new stream. Later commands must
+                    // not overtake it there.
                     if forwarded.detour
                         && let Some(stream) = stream_now(cx, forwarded, &mut self.dispatcher.part_args)
                     {

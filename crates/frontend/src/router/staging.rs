@@ -66,7 +66,7 @@ pub(crate) struct Staging {
     destination: Destination,
     /// Why the command is refused without being run.
     refusal: Option<Refusal>,
-    /// Bytes that the owner at another node has not said it has taken: those before `at`.
+    /// The bytes just before `at` that the owner at another node has not reported as taken.
     untaken: Vec<u8>,
     /// When the client sent bytes last, or the owner took some.
     moved_at: Time,
@@ -89,8 +89,8 @@ impl Staging {
         self.at - self.untaken.len() as u64
     }
 
-    /// The stream has not served for as long as commands wait. The command is refused here (P5.13): its owner, if there
-    /// is one, does not know since when it has waited, and would let it wait for as long again.
+    /// Refuses the command here, because its stream has not served for the whole wait of commands (P5.13). The owner,
+    /// if there is one, does not know when the wait began, and would begin a second wait.
     fn end_wait(&mut self) {
         self.destination = Destination::Discard;
         self.refusal.get_or_insert(Refusal::Unavailable);

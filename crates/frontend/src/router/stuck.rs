@@ -26,7 +26,7 @@ pub(crate) struct Stuck {
 #[derive(Debug)]
 struct Entry {
     since: Time,
-    /// A command has waited for the stream since the check before the latest one.
+    /// A command has waited for the stream since the last check that found its owner alive.
     waited: bool,
     /// The owner that has answered a PING since `since`.
     alive: Option<Tenure>,

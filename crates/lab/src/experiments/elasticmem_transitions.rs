@@ -97,8 +97,8 @@ pub(crate) fn saved(ours: &[Duration], theirs: &[Duration]) -> [f64; 3] {
     [median, high, low]
 }
 
-/// The percent that a change saves, beside the paper's range. It counts if two thirds of the pairs save time: of 31
-/// pairs that differ by noise alone, so many do once in thirty.
+/// The percent that a change saves, beside the paper's range. It counts if two thirds of the pairs save time. With 31
+/// pairs that differ by noise alone, this happens once in thirty experiments.
 pub(crate) fn check_saved(what: String, range: (f64, f64), ours: &[Duration], theirs: &[Duration]) -> Check {
     let check = Check::within(what, range, saved(ours, theirs)[0]);
     let saving = ours.iter().zip(theirs).filter(|(our, their)| our < their).count();

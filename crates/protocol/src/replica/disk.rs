@@ -69,7 +69,7 @@ impl Replica {
             shared: &mut self.shared,
         };
         let (units, lost): (Vec<Key>, Vec<Key>) = lost.into_iter().partition(|key| key.is_unit());
-        // Who reads a unit that is lost looks after it.
+        // A lost unit that is being read is handled at the end of that read (`PositionParts::on_read`).
         let is_read = |key: &Key| reads.iter().any(|(read, ..)| read == key);
         let units: BTreeSet<Key> = units.into_iter().filter(|key| !is_read(key)).collect();
         for list in units.iter().map(|key| key.list).collect::<BTreeSet<ListId>>() {

@@ -168,7 +168,8 @@ impl Replica {
                 if let Some(list) = self.lists.get_mut(header.stream.list) {
                     let configuration = Box::new(list.configuration.clone());
                     let (stale, epoch) = (Message::Stale { configuration }, list.configuration.epoch);
-                    // What made it ask was dropped: it goes again behind the answer, on either channel.
+                    // The peer has dropped the messages that made it ask. They are sent again behind this answer, on
+                    // either channel.
                     for channel in [Channel::Main, Channel::Bulk] {
                         cx.send_to(node, incarnation, channel, header.stream, epoch, &stale);
                     }
@@ -296,7 +297,7 @@ impl Replica {
     }
 }
 
-/// What a lost session may have cost goes again.
+/// Repeats questions and messages that the earlier session with this node may have lost.
 fn on_session_up<O: Out>(cx: &mut Context<'_, O>, list: &mut List, node: NodeId) {
     let List {
         configuration,

@@ -735,8 +735,9 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
 
     /// Runs one change of the store. If the delta is full, it is closed first. If space is short, tries to free some.
     ///
-    /// # Errors [`Stop::Wait`] until the write is admitted, there is credit, or an absent chunk is here. A refusal if
-    /// the list has too few members or no memory is left.
+    /// # Errors
+    /// [`Stop::Wait`] until the write is admitted, there is credit, or an absent chunk is here. A refusal if the list
+    /// has too few members or no memory is left.
     #[inline]
     fn change<T>(
         &mut self,

@@ -33,8 +33,8 @@ impl StreamOwner {
         now - since > Span(2 * resend.0)
     }
 
-    /// For a write without stripe credit: whether eviction gives it chunks to write to. Not while more credit may
-    /// come, nor if there are free chunks that a new member has not granted yet. Credit for index pages has no share.
+    /// Whether eviction gives chunks to a write without stripe credit. It does not while more credit may come, or while
+    /// there are free chunks that a new member has not granted yet. The stream's share limits only credit for data.
     pub(crate) fn eviction_helps(&self, index: bool) -> bool {
         (self.credit.denied || !index && self.store.has_its_share()) && self.store.lacks_free_chunks()
     }

@@ -222,7 +222,7 @@ impl Members {
     }
 
     /// The members in the order in which they are asked for parity: first those that are Live, with a log that reaches
-    /// the cut, in memory, and least behind (17a).
+    /// the cut, in memory, and least behind.
     pub(super) fn by_use(&self, cut: u64) -> impl Iterator<Item = &Member> {
         let mut members: Vec<&Member> = self.list.iter().collect();
         members.sort_by_key(|m| (!m.live, !m.started || m.matched < cut, m.logged, Reverse(m.matched)));

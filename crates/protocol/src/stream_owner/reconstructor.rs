@@ -40,7 +40,7 @@ pub(crate) struct Reconstructor {
     resident: VecDeque<Stripe>,
     /// The node had another position of the list before this one.
     stands_in: bool,
-    /// The node has got another position of the list after this one.
+    /// The node holds two positions of the list and may lack memory for this one (`Configuration::may_lack_memory`).
     is_doubled: bool,
     /// The time since which `drops` counts dropped chunks.
     drops_since: Time,

@@ -136,7 +136,7 @@ enum Space {
 impl<O: Out> Access<'_, '_, O> {
     /// How often a change is tried, with space made in between.
     pub(super) fn tries(&self) -> usize {
-        /// Once for a full delta, once for space made, and once more.
+        /// The first try, one after a full delta was closed, one after space was made, and one more.
         const TRIES: usize = 4;
         if self.owner.store.policy().evicts() {
             EVICTIONS_MAX
@@ -162,7 +162,8 @@ impl<O: Out> Access<'_, '_, O> {
         if made && self.owner.open_bytes() > DELTA_BYTES_MAX / 2 {
             self.owner.close_delta(self.cx, self.configuration);
         }
-        // A chunk that was met and is wrong may be one that the command has looked at.
+        // Housekeeping has found a wrong chunk and set it aside. The command may have read it, so the command begins
+        // anew.
         if self.owner.store.chunks().absent_count() > absent {
             self.owner.wake.progress = true;
             return Space::Later;
@@ -286,7 +287,7 @@ impl<O: Out> Access<'_, '_, O> {
         match space {
             Space::Made => Ok(()),
             Space::Later => Err(Stop::Wait),
-            // Without credit for long: refused all the same.
+            // A write without credit is left to `blocked`, which refuses it if it has lacked credit for long.
             Space::Wait if !matches!(blocked, Blocked::Credit { .. }) => Err(Stop::Wait),
             // No more credit is asked for, so there is nothing to wait for.
             Space::None if blocked == (Blocked::Credit { index: false }) && self.has_all_it_may() => {

@@ -601,12 +601,12 @@ impl Cluster {
             .extend_from_slice(bytes);
     }
 
-    /// What a client has received since the last time.
-    /// What is held for a client beside its buffers.
+    /// Bytes held for a client beside its buffers.
     pub(crate) fn elsewhere_bytes(&self, client: Client) -> usize {
         self.processes[client.at].out.clients[&client.conn].elsewhere_bytes
     }
 
+    /// What a client has received since the last call.
     pub(crate) fn take(&mut self, client: Client) -> Vec<u8> {
         core::mem::take(self.processes[client.at].outputs.get_mut(&client.conn).unwrap())
     }

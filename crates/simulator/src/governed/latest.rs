@@ -19,7 +19,7 @@ pub(super) fn draw(swarm: &mut Swarm, seed: u64) {
         usize::from(u16::from(swarm.data + swarm.parity) + swarm.beyond),
         usize::from(swarm.parity),
     );
-    // One process with a decision must be fewer than have to know of it.
+    // More than one process must have to know a decision before it is sent.
     let is_apt = parity > 0 && (members / 2 + 1).min(members - parity) >= 2;
     swarm.loses_decision = is_apt && Prng::new(seed ^ 0x4c41_5445_5354).chance(RUNS);
     if swarm.loses_decision {

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 
 /// How long a supervisor waits before it connects again, or says again what is not noted.
 const SUPERVISOR_WAIT: Span = Span::from_ms(100);
-/// From an agent to its shard, at most.
+/// A proposal of a shard reaches its agent within this time.
 const LETTER_MAX: Span = Span::from_us(500);
 
 /// What belongs to one node.

@@ -52,7 +52,8 @@ pub(super) struct Troubles {
     newest: Option<MemoryStore>,
     /// Nodes whose former processes have ended, as an operator has seen while the store is made anew.
     attested: BTreeSet<NodeId>,
-    /// Of these nodes, by bits, frames in one direction are held up until then: 0 to the coordinator, 1 from it.
+    /// Nodes as bits, a direction, and a time until which their frames in that direction are delayed. 0: to the
+    /// coordinator, 1: from it.
     one_way: (u64, usize, Time),
     /// These nodes, by bits, cannot reach the coordinator until then.
     pub(super) unreachable: (u64, Time),
@@ -237,7 +238,8 @@ impl World {
         self.oracle.marks.see(Seen::OneWayClosed);
     }
 
-    /// A tenth of a second to some seconds, short ones as often as long ones.
+    /// Length of an outage: 20 ms to at most 10 s. The upper limit is drawn from five values first, so that short
+    /// outages are frequent.
     fn outage(&mut self) -> Span {
         let most = *self.schedule.random.pick(&[100, 500, 1_500, 4_000, 10_000]);
         Span::from_ms(self.schedule.random.between(20, most))
@@ -581,8 +583,8 @@ impl World {
         self.end_lines_of(host, machine);
     }
 
-    /// The end of all troubles: the newest store, and one coordinator. Of two the first to start has lost the store,
-    /// and does not know it while it has nothing to commit.
+    /// Ends all troubles: the newest store is in use, and one coordinator runs. If two run, the one that started first
+    /// is deposed, and does not know it while it has nothing to commit.
     pub(crate) fn heal_control(&mut self) {
         let Some(governed) = self.governed.as_mut() else { return };
         governed.store.fail(0, false);

@@ -1,10 +1,10 @@
-//! What truly lives, and what the coordinator made of it: invariants D1 to D6 (P10.9 to
+//! Compares the coordinator's decisions with the processes that really run: invariants D1, D3, D4 and D6 (P10.9 to
 //! P10.16).
 //!
-//! The redundancy bears the end of some processes, and the faults of a run keep within that. The coordinator may take a
-//! position from a process that lives (a false suspicion); what that process holds is of no use any more. So a list may
-//! be lost only if false suspicions and ends together are more than it bears. Such a run ends there and is counted as
-//! excused; what clients have seen until then is checked (I9).
+//! The faults of a run end only as many processes as the redundancy covers. But the coordinator may also take a
+//! position from a process that runs (a false suspicion), and the data of that process no longer counts. So a list may
+//! be lost only if false suspicions and ends together exceed the redundancy. Such a run stops there and counts as
+//! excused. What clients have seen until then is checked (I9).
 
 use super::store::SharedStore;
 use crate::coordinator::describe;
@@ -27,7 +27,7 @@ pub(crate) struct Truth {
     /// The ids of configurations that were committed and do not count: no process had them when an older store was
     /// used.
     given_up: BTreeSet<u64>,
-    /// When frames of the second process came to the first, in their present lives.
+    /// For a receiver and a sender: since when frames arrive without a long gap, in their present incarnations.
     heard: BTreeMap<(usize, usize), Streak>,
     /// When frames of agents came to each coordinator: by node and host.
     beats: BTreeMap<(usize, usize), Streak>,
@@ -295,8 +295,9 @@ impl World {
             self.fleet.processes[at].is_some() && installed
         };
         let known: Vec<usize> = (0..self.fleet.processes.len()).filter(|at| has_newer(*at)).collect();
-        // Without parity nobody but a holder knows what it holds. If an old store does not know its process, and a
-        // second process of its node has told in its place, nobody can know of it.
+        // Without parity only the holder knows its configuration. If an old store does not have the holder's process,
+        // and a second process of that node has reported in its place, the coordinator cannot learn of the
+        // configuration.
         let can_be_known = |at: &usize| self.swarm.parity > 0 || !self.runs_twice(*at);
         if !known.is_empty() && !known.iter().any(can_be_known) {
             self.oracle.excused = Some(Excuse::SecondProcess);
@@ -316,8 +317,8 @@ impl World {
         };
         let before = (epoch as usize).checked_sub(2);
         if before.is_none_or(|before| self.committed.ids[at].get(before) != new.trail.first()) {
-            // It begins again, with a store of the time before the list. Or it goes on from what was given up: two
-            // stores of the past, one after the other.
+            // Either the list begins again, because the store is from before the list. Or the new configuration follows
+            // one that was given up: two old stores were used one after the other.
             self.oracle.excused = Some(Excuse::OtherHistory);
             return false;
         }
@@ -336,8 +337,8 @@ impl World {
         true
     }
 
-    /// An old store is the newest from now on. What it lacks of other lists has never been either, unless somebody has
-    /// it.
+    /// An old store is the newest one from now on. Decisions on other lists that it lacks do not count any more. No
+    /// process may have such a decision (D6).
     pub(super) fn fork_others(&mut self) {
         if self.oracle.excused.is_some() {
             return;
@@ -373,7 +374,7 @@ impl World {
 
     /// D3: a node is not removed for silence if a peer hears it that the coordinator hears.
     fn check_suspicion(&mut self, old: &Configuration, position: Position, node: usize) {
-        // A second process has been taken in.
+        // An excused run is not checked any further.
         if self.oracle.excused.is_some() {
             return;
         }
@@ -450,10 +451,10 @@ impl World {
         }
     }
 
-    /// D1: kills keep within what the committed configuration bears. So the list would be there without the false
-    /// suspicions, if it is lost.
+    /// D1: kills stay within what the committed configuration covers. So a lost list must be one that would not be lost
+    /// without the false suspicions.
     fn see_lost(&mut self, old: &Configuration) {
-        // A second process has been taken in.
+        // An excused run is not checked any further.
         if self.oracle.excused.is_some() {
             return;
         }

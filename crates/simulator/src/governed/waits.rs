@@ -1,10 +1,11 @@
 //! D9: what clients wait for while a stream does not serve (P5.13). The commands of a connection wait together, once.
 //! After that, commands for the stream are refused at once.
 //!
-//! An observer looks at all processes every few milliseconds. A stream is *quiet* for a node since the latest of these
-//! moments: a process that runs served the stream; the node got another configuration that names its owner; the node
-//! stood still. While a stream is quiet, a command must be answered within the time that P5.13 allows. That time begins
-//! when the owner ran last, if it is another process: it may have answered a PING then.
+//! An observer looks at all processes every 20 ms. A stream is *quiet* for a node from the latest of three times on:
+//! when a running process last served the stream, when the node got a configuration with another tenure of the owner,
+//! and when the node's process was last stopped. A command for a quiet stream must be answered within the time that
+//! P5.13 allows. If the owner is another process, that time begins when the owner last ran, because it may have
+//! answered a PING then.
 
 use crate::client::Pending;
 use crate::driver::Process;
@@ -72,8 +73,6 @@ struct Head {
     conn: Option<ConnId>,
     /// It waits since then, or since it was sent if that was later.
     start: Time,
-    /// Among the commands that waited with it was a write.
-    is_behind_write: bool,
 }
 
 impl World {
@@ -92,21 +91,12 @@ impl World {
         stream_at(&self.committed.cluster, command::slot(key.as_bytes()))
     }
 
-    /// The longest wait of a command that P5.13 allows, before its lease.
+    /// The longest wait that P5.13 allows. A command that was sent to an owner waits one lease longer than others. It is
+    /// not known which were.
     fn wait_max(&self) -> Span {
         let lease = self.swarm.parameters.lease.0;
         let suspicion = Span::from_ms(self.committed.cluster.suspicion_ms.into()).0;
-        self.at_most(Span(2 * lease.max(suspicion)))
-    }
-
-    /// A write that was sent to an owner waits one lease longer than others, and with it what its connection sent
-    /// after it. It is not known which writes were sent.
-    fn lease_of_writes(&self, has_write: bool) -> Span {
-        if has_write {
-            self.at_most(self.swarm.parameters.lease)
-        } else {
-            Span(0)
-        }
+        self.at_most(Span(2 * lease.max(suspicion) + lease))
     }
 
     /// How long a process may take for a time by its clock, which may be slow.
@@ -204,9 +194,10 @@ impl World {
         process.filter(|p| p.incarnation == tenure.incarnation)
     }
 
-    /// From when on a node counts that the owner of a stream does not answer: since it ran last. An owner that runs
-    /// without a break refuses commands itself. It counts since they reach it, and may have answered a PING until the
-    /// path to it was cut.
+    /// The time from which a node counts the owner of a stream as not answering: when the owner's process ran last. An
+    /// owner that runs without a break refuses commands itself, once they reach it. For it the time is the end of its
+    /// last stop, or the latest change of the path to it, if that is later: until the path was cut, it may have
+    /// answered a PING.
     fn unanswered_since(&self, waits: &Waits, node: NodeId, owner: &Owner) -> Time {
         let tenure = owner
             .tenure
@@ -237,7 +228,6 @@ impl World {
         let head = waits.heads[client];
         let head = if head.conn == Some(conn) { head } else { Head::default() };
         let start = head.start.max(pending.begin);
-        let lease = self.lease_of_writes(head.is_behind_write || pending.action.writes());
         let quiet = waits.quiet_since(node, self.stream_index(stream))?;
         let slack = self.wait_slack();
         let what = |limit: &str| {
@@ -250,12 +240,16 @@ impl World {
             )
         };
         let unanswered = self.unanswered_since(waits, node, owner);
-        if now > start.max(quiet).max(unanswered) + self.wait_max() + lease + slack {
+        if now > start.max(quiet).max(unanswered) + self.wait_max() + slack {
             return Some(what("longer than any command may"));
         }
         let known = owner.refused.filter(|at| *at > quiet.max(owner.elsewhere) + slack)?;
-        // Of a command that began after the refusal, the owner was sent nothing.
-        let lease = if start > known { Span(0) } else { lease };
+        // A command that an owner was sent before may wait one lease longer (P5.13).
+        let lease = if start > known {
+            Span(0)
+        } else {
+            self.at_most(self.swarm.parameters.lease)
+        };
         (now > start.max(known) + lease + slack).then(|| what("and another was refused before"))
     }
 
@@ -312,7 +306,6 @@ impl World {
         waits.heads[client] = Head {
             conn: Some(conn),
             start: together.map_or(now, |since| head.start.max(pending.begin).max(since)),
-            is_behind_write: together.is_some() && (head.is_behind_write || pending.action.writes()),
         };
         if is_known {
             self.oracle.marks.see(Seen::RefusedAtOnce);

@@ -8,8 +8,8 @@ use crate::{Arena, Delta, Policy};
 
 /// Lines searched together: about sixty keys, whose entries and marks are adjacent in memory.
 const LINES: u32 = 8;
-/// Where only keys with an expiry count, the search continues until this many were found or `LINES_MAX` lines were
-/// searched.
+/// Except under random policies, a search ends after this number of candidates, or after `LINES_MAX` lines if it has
+/// found one. This matters where only keys with an expiry count.
 const CANDIDATES: usize = 16;
 const LINES_MAX: u64 = 1024;
 /// Most lines searched in one call, whatever was found. It bounds the time spent on headers of keys that do not count.

@@ -35,11 +35,11 @@ const fn hash([a, b]: [u64; 2], bytes: usize, seed: u64) -> usize {
     (mixed.wrapping_mul(seed) >> (64 - SLOT_BITS)) as usize
 }
 
-/// A name in the form in which it is compared: in two words, with the case bit of each message set.
+/// A name in the form in which it is compared: in two words, with the case bit of each letter set.
 struct Folded {
     bytes: usize,
     words: [u64; 2],
-    /// The case bits of its messages. Setting the bit in other bytes would take 0x0e for a full stop.
+    /// The case bits of its letters. Setting the bit in other bytes would make 0x0e equal to a full stop.
     messages: [u64; 2],
 }
 

@@ -14,8 +14,8 @@ use paritas_wire::peer::Message;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// A node holds bodies for readers up to this part (1/8) of its memory, or this number of bytes if that is more: it is
-/// that of the longest reply. Further readers wait.
+/// A node holds bodies for readers up to this part (1/8) of its memory, or up to 32 MiB if that is more: the longest
+/// reply has 32 MiB. Further readers wait.
 const HELD_PART: u64 = 8;
 const HELD_BYTES_MIN: u64 = 32 << 20;
 

@@ -91,7 +91,7 @@ impl StreamOwner {
         };
         let value_bytes = record.body_bytes + tail_bytes as u64;
         let class = record.class;
-        // A rule goes before, and so does a class that a client has chosen.
+        // A class from a rule, or one that a client has chosen, has priority.
         let is_ruled = cx.shared.parameters.class_rules.class_of(key, value_bytes).is_some();
         if is_ruled || (class != hotness.hot && class != hotness.cold) {
             return;

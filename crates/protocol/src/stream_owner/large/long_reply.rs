@@ -163,7 +163,7 @@ impl StreamOwner {
             // The timer answers, or another question.
             return;
         }
-        // Taken for the time of the call: the bytes are part of the owner.
+        // Copied, because the bytes are part of the owner, which is changed below.
         let bytes = match self.bytes_of_long_reply(cx, configuration, ticket, at) {
             Some(Ok(bytes)) => bytes.to_vec(),
             None | Some(Err(_)) => return,

@@ -45,7 +45,7 @@ pub(super) struct Losses {
     /// By position: the tenure whose holder keeps its parts of all such values, those that are lost excepted, if it is
     /// Live. A holder may become Live before it is known that there were such values (P14.9).
     sure_of: Vec<Option<Tenure>>,
-    /// When it goes on.
+    /// When holders are asked next, and the search for objects of lost values goes on.
     at: Time,
     /// When all values of such classes are suspect again: a position is not Live, and may wait for a part that was lost
     /// in the meantime.
@@ -216,8 +216,8 @@ impl StreamOwner {
         self.note_sure(configuration);
     }
 
-    /// One step of the search for objects that name lost values. They are removed also with too few Live parities
-    /// (P3.1): these become Live only afterwards.
+    /// One step of the search for objects that name lost values. The objects are removed even if fewer parity members
+    /// are Live than P3.1 requires, because those members become Live only after the removal.
     fn remove_lost<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
         // A value is forgotten once no holder needs its parts: its removal is acknowledged.
         let ledger = &self.large.ledger;

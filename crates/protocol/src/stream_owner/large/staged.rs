@@ -342,7 +342,7 @@ impl StreamOwner {
     }
 
     /// Parts of a staged value have moved on: the rest is sent on, and its sender is told. `again`: the sender has
-    /// asked, and is told also what it knows.
+    /// asked, so it is answered even if nothing is new.
     pub(super) fn go_on_staged<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,

@@ -128,7 +128,7 @@ impl StreamOwner {
         let bytes = bytes.get(..in_body).unwrap_or_default();
         tell(cx, configuration, (stream, term), upload, &holders, false);
         let before = *sent_bytes;
-        // Of a short last row, units may be left behind the last byte.
+        // If the last row is short, units without bytes may remain to be sent after the last byte.
         let rest_of = |at: usize, sent: u64| match bytes.get(at..).filter(|rest| !rest.is_empty()) {
             None if sent == upload_bytes => Some(&[][..]),
             rest => rest,
@@ -480,7 +480,8 @@ impl StreamOwner {
         let Some(holder) = holder.filter(|holder| (holder.node, holder.incarnation) == from) else {
             return;
         };
-        // Other answers only repeat what is known: a value that waits for ever must be refused some time.
+        // Other answers only repeat what is known. If they counted, a value that never completes would never be
+        // refused.
         if matches!(state, peer::PartState::Taken(_) | peer::PartState::Kept(_)) {
             uploading.moved_at = Some(cx.now.mono);
         }

@@ -31,7 +31,7 @@ public final class FileParity implements FilesClient.Pinned {
         }
     }
 
-    /** Parity nobody reads goes by itself after a day. */
+    /** The cache drops parity one day after it was written, or after the steward last put off its expiry. */
     static final int TTL_SECONDS = 86_400;
 
     private final FilesClient client;

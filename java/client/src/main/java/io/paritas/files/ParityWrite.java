@@ -13,8 +13,8 @@ public final class ParityWrite {
     /** What is to be done. */
     public interface Out {
         /**
-         * So many of the bytes just written, those from `from` on, go into the sum of a subblock of the current stripe, at `at`.
-         * The bytes of the first block or cell begin the sum.
+         * Adds `count` of the bytes just written, from index `from` on, to the sum of subblock `sub` of the current
+         * stripe, from offset `at` on. `begins`: they are of the first block or cell, so they begin the sum.
          */
         void add(int sub, int at, int from, int count, boolean begins);
 

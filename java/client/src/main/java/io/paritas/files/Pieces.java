@@ -68,7 +68,7 @@ public final class Pieces {
         }
     }
 
-    /** Leaves at most so many bytes to the garbage collector's next run. */
+    /** Keeps at most `bytes` bytes of free buffers and drops the others. */
     public synchronized void trim(long bytes) {
         while ((long) free.size() * pieceBytes > bytes) {
             free.pollLast();

@@ -68,13 +68,15 @@ public final class StripeRead {
     /** Subblocks that the parity lane may be ahead of the first one that is not ready. Bounds its memory and waste. */
     public static final int PARITY_LEAD = 4;
 
-    /** The parity is fetched beyond the first subblock while one lane is so many subblocks behind all others. */
+    /** The parity is fetched beyond the first subblock while a lane is this number of subblocks behind all others. */
     public static final int BEHIND = 3;
 
     /** And has been so for that long. Threads that wait for a core fall behind too, and catch up sooner. */
     static final long BEHIND_NS = 20_000_000;
 
-    /** A lane whose request is so many subblocks behind a substripe that lacks only it is not waited for. */
+    /**
+     * If a substripe lacks only one lane whose request is this number of subblocks behind, that lane is not waited for.
+     */
     public static final int LAG = 3;
 
     private static final int IDLE = -1;
@@ -285,7 +287,7 @@ public final class StripeRead {
         }
     }
 
-    /** Whether a subblock is whole now, or is to become so by the parity. */
+    /** Marks a subblock as ready if it is whole. Asks for its decoding if its missing lane is late or waited for. */
     private void settle(long nowNs, int sub, Out out) {
         if (over || ready.get(sub) || decoding.get(sub)) {
             return;

@@ -185,7 +185,7 @@ public final class StripeReader implements StripeRead.Out {
         return machine.subs();
     }
 
-    /** The subblock's parity, for whoever writes it to the cache. Returns its length. */
+    /** Writes the subblock's parity into `into`, so that it can be written to the cache. Returns its length. */
     public int encode(int sub, byte[] into) {
         int length = parityLength(sub);
         java.util.Arrays.fill(into, 0, length, (byte) 0);

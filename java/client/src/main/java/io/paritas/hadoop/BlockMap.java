@@ -90,7 +90,7 @@ final class BlockMap {
         return new BlockMap(located, file, policy);
     }
 
-    /** Of a file of one block the store knows how large it might have become, as its writer did. */
+    /** Block size of a contiguous file. For a file of one block it is the nominal size, which its writer used too. */
     private static long contiguousBytes(HdfsLocatedFileStatus status, List<LocatedBlock> blocks) {
         long first = blocks.get(0).getBlockSize();
         return blocks.size() == 1 ? Math.max(first, status.getBlockSize()) : first;

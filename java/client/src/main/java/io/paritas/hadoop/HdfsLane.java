@@ -58,7 +58,7 @@ final class HdfsLane implements StripeReader.Lane {
         check(stream.getCurrentBlock());
     }
 
-    /** The same, but asks the DataNode for these bytes only: a stream is sent more than is read of it. */
+    /** As `read`, but requests only these bytes. To a stream the DataNode sends more than is read. */
     void readAlone(long offset, byte[] into, int length) throws IOException {
         stream.readFully(blockOffset + offset, into, 0, length);
         bytes.addAndGet(length);

@@ -61,7 +61,7 @@ public class StripeReadTest {
         final int[] failures;
         /** Subblocks before that one are there although the lane fails late. */
         final int[] good;
-        /** One of so many can't be decoded. */
+        /** Of this number of decodings one fails. */
         int undecodable = Integer.MAX_VALUE;
         ParityHealth parity = ParityHealth.FINE;
         final StripeRead machine;

@@ -13,7 +13,7 @@ public final class Coding {
     private static final int MIB = 1 << 20;
     private static final ThreadMXBean THREADS = ManagementFactory.getThreadMXBean();
     private static final int[] BLOCKS_MIB = {16, 32, 64, 128};
-    /** Each stripe is coded so often; the median counts. */
+    /** Number of times that each stripe is coded. The median counts. */
     private static final int ROUNDS = 9;
     /** So many bytes are coded before, so that the JVM has compiled the loop. */
     private static final long WARM_BYTES = 4L << 30;
