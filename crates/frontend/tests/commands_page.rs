@@ -13,8 +13,9 @@ a minus means at least that many.
 ## How commands behave on a cluster
 
 - On `port`, any node takes any key and forwards the command to the owner.
-- On `port`, MGET, MSET, DEL, UNLINK, EXISTS and TOUCH over several nodes are split into one part a stream, or more. The
-  parts are not atomic together. If a part is not answered, the reply is `-UNCERTAIN`; if a part is refused before any
+- On `port`, MGET, MSET, DEL, UNLINK, EXISTS and TOUCH over several nodes are split into one or more parts for each
+  stream. The parts are not atomic together. If a part of MSET, DEL or UNLINK was sent and is not answered, the reply is
+  `-UNCERTAIN`; a part of the others that is not answered makes the reply `-TRYAGAIN`. If a part is refused before any
   change, the reply is that error.
 - On `port`, KEYS, SCAN, RANDOMKEY, DBSIZE and FLUSHALL speak for the whole cluster. FLUSHALL is atomic for each stream,
   and answered when all owners have it acknowledged.
@@ -24,9 +25,9 @@ a minus means at least that many.
   values are at most 128 KiB (64 KiB with `make run`, whose nodes have little memory for their number of streams), and
   with 64 bytes more for each key at most 256 KiB. A value above 64 KiB counts for 255 bytes here. With such a value,
   all keys and values of one hash slot have at most 16 MiB + 128 KiB. Over several hash slots, MSET, DEL and UNLINK may
-  be larger, up to 64 MiB as sent: they are cut into such parts.
-- An MGET whose reply would be longer than 32 MiB is read value by value. Its values are then not of one moment. If the
-  client has already sent a write behind it, it may be refused. If a value cannot be read, the connection is closed.
+  be larger, up to 64 MiB as sent: they are split into parts within these limits.
+- An MGET whose reply would be longer than 32 MiB is read value by value. Its values may then be of different times. The
+  MGET is refused if a write that the client sent after it has begun. If a value cannot be read, the connection is closed.
 - A value above 64 KiB lies in parts at all positions of its list. It costs a round trip more to write, and one to read,
   than a small value. If one of these nodes has no memory for its part, the owner evicts keys of the same stream, if
   the policy evicts, but not more bytes than the value has. If that does not help, the write is refused with `-OOM`.
@@ -37,7 +38,7 @@ a minus means at least that many.
 - Commands from other nodes that wait at their owner, for a takeover or while a large value is written, have at most an
   eighth of its memory, or 32 MiB if that is more. Beyond it, writes get `-CLUSTERDOWN` and reads `-TRYAGAIN`.
 - A large value in a command or a reply counts for `maxmemory-clients` with twice its length, at times more. The client
-  that holds most may hold 48 MiB beside that limit, so one client can always write or read one value. Where that limit
+  that holds most may hold 48 MiB beside that limit, so one client can always write or read one argument of up to 16 MiB. Where that limit
   is less, a second client that does so at the same time may be closed.
 - MSETNX, RENAME, RENAMENX and COPY need their keys in one hash slot, on both ports.
 - A write is answered when every parity member of its list has it, or as many as `ack_quorum` says. So WAIT has
@@ -45,9 +46,9 @@ a minus means at least that many.
 - If the owner of a key is lost, an unanswered read is sent again to its successor, and an unanswered write is
   answered `-UNCERTAIN`. A read gets `-TRYAGAIN` instead if a command that the client sent behind it may have run
   already: commands of one connection happen in their order.
-- During a takeover, commands wait: by default 4 s, or twice the longer of `lease_ms` and `suspicion_ms`. After that,
+- During a takeover, commands wait at most twice the longer of `lease_ms` and `suspicion_ms`: 4 s by default. After that,
   reads get `-TRYAGAIN`, and writes that have not begun get `-CLUSTERDOWN`.
-- With too few live parity nodes, writes get `-NOREPLICAS`; a read of an expired key gets it too.
+- With fewer live parity nodes than `min_redundancy` (default 1), writes get `-NOREPLICAS`; a read of an expired key gets it too.
 
 ## Where we differ from Redis
 
