@@ -21,13 +21,14 @@ a minus means at least that many.
   and answered when all owners have it acknowledged.
 - On `cluster_port`, as in Redis Cluster: MOVED for another node's key, CROSSSLOT for keys in several hash slots, and
   commands without a key speak for this node's hash slots only.
-- A command that changes several keys of one hash slot is one delta: all of it happens, or nothing. Its keys and
-  values are at most 128 KiB (64 KiB with `make run`, whose nodes have little memory for their number of streams), and
-  with 64 bytes more for each key at most 256 KiB. A value above 64 KiB counts for 255 bytes here. With such a value,
-  all keys and values of one hash slot have at most 16 MiB + 128 KiB. Over several hash slots, MSET, DEL and UNLINK may
-  be larger, up to 64 MiB as sent: they are split into parts within these limits.
+- A command that changes several keys of one hash slot is one delta: all of it happens, or nothing. Its keys and values
+  are at most 128 KiB (64 KiB with `make run`, whose nodes have little memory for their number of streams), and with 64
+  bytes more for each key at most 256 KiB. A value above 64 KiB counts for 255 bytes here. With such a value, all keys
+  and values of one hash slot have at most 16 MiB + 128 KiB. Over several hash slots, MSET, DEL and UNLINK may be
+  larger, up to 64 MiB as sent: they are split into parts within these limits.
 - An MGET whose reply would be longer than 32 MiB is read value by value. Its values may then be of different times. The
-  MGET is refused if a write that the client sent after it has begun. If a value cannot be read, the connection is closed.
+  MGET is refused if a write that the client sent after it has begun. If a value cannot be read, the connection is
+  closed.
 - A value above 64 KiB lies in parts at all positions of its list. It costs a round trip more to write, and one to read,
   than a small value. If one of these nodes has no memory for its part, the owner evicts keys of the same stream, if
   the policy evicts, but not more bytes than the value has. If that does not help, the write is refused with `-OOM`.
@@ -38,17 +39,18 @@ a minus means at least that many.
 - Commands from other nodes that wait at their owner, for a takeover or while a large value is written, have at most an
   eighth of its memory, or 32 MiB if that is more. Beyond it, writes get `-CLUSTERDOWN` and reads `-TRYAGAIN`.
 - A large value in a command or a reply counts for `maxmemory-clients` with twice its length, at times more. The client
-  that holds most may hold 48 MiB beside that limit, so one client can always write or read one argument of up to 16 MiB. Where that limit
-  is less, a second client that does so at the same time may be closed.
+  that holds most may hold 48 MiB beside that limit, so one client can always write or read one argument of up to 16
+  MiB. Where that limit is less, a second client that does so at the same time may be closed.
 - MSETNX, RENAME, RENAMENX and COPY need their keys in one hash slot, on both ports.
 - A write is answered when every parity member of its list has it, or as many as `ack_quorum` says. So WAIT has
   nothing to wait for: it answers the fewest live parity members of any list.
 - If the owner of a key is lost, an unanswered read is sent again to its successor, and an unanswered write is
   answered `-UNCERTAIN`. A read gets `-TRYAGAIN` instead if a command that the client sent behind it may have run
   already: commands of one connection happen in their order.
-- During a takeover, commands wait at most twice the longer of `lease_ms` and `suspicion_ms`: 4 s by default. After that,
-  reads get `-TRYAGAIN`, and writes that have not begun get `-CLUSTERDOWN`.
-- With fewer live parity nodes than `min_redundancy` (default 1), writes get `-NOREPLICAS`; a read of an expired key gets it too.
+- During a takeover, commands wait at most twice the longer of `lease_ms` and `suspicion_ms`: 4 s by default. After
+  that, reads get `-TRYAGAIN`, and writes that have not begun get `-CLUSTERDOWN`.
+- With fewer live parity nodes than `min_redundancy` (default 1), writes get `-NOREPLICAS`; a read of an expired key
+  gets it too.
 
 ## Where we differ from Redis
 

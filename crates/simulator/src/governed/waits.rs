@@ -91,8 +91,8 @@ impl World {
         stream_at(&self.committed.cluster, command::slot(key.as_bytes()))
     }
 
-    /// The longest wait that P5.13 allows. A command that was sent to an owner waits one lease longer than others. It is
-    /// not known which were.
+    /// The longest wait that P5.13 allows. A command that was sent to an owner waits one lease longer than others. It
+    /// is not known which were.
     fn wait_max(&self) -> Span {
         let lease = self.swarm.parameters.lease.0;
         let suspicion = Span::from_ms(self.committed.cluster.suspicion_ms.into()).0;
