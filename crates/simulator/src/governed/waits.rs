@@ -205,11 +205,11 @@ impl World {
         let at = tenure
             .map(|t| usize::from(t.node.0))
             .filter(|at| !self.fleet.is_paused(*at, self.schedule.now));
-        let paths = waits.nodes.get(usize::from(node.0)).map(|view| &view.paths);
-        let path = at.zip(paths).and_then(|(at, paths)| paths.get(at));
-        at.and_then(|at| waits.nodes.get(at))
-            .zip(path)
-            .map_or(owner.answered, |(view, path)| view.stood_still.max(path.changed))
+        let since = at.and_then(|at| {
+            let path = waits.nodes.get(usize::from(node.0))?.paths.get(at)?;
+            Some(waits.nodes.get(at)?.stood_still.max(path.changed))
+        });
+        since.unwrap_or(owner.answered)
     }
 
     /// D9: a client's oldest command that should have been answered.
