@@ -59,7 +59,9 @@ a minus means at least that many.
 | values, keys | at most 512 MiB and 8 KiB; an error names the limit |
 | values from 1 MiB on | go to their nodes as they come. \
 A SET or APPEND that sends less than 640 KiB in 10 s is refused; `-TRYAGAIN … was not stored` \
-if their nodes change meanwhile. A client that reads nothing for 60 s, or whose reply cannot be completed, is \
+if their nodes change meanwhile. A client whose reply cannot be completed is disconnected |
+| pipelines | a client may send 64 MiB (`client-query-buffer-limit`) before it reads the first reply, or less if \
+all clients together hold much memory (`maxmemory-clients`). One that takes no byte of its replies for 60 s is \
 disconnected |
 | APPEND, SETRANGE | while an argument of 1 MiB or more is added, the old value, the argument and the new value \
 are all in memory; `-TRYAGAIN` if other commands change the key more than 16 times meanwhile |

@@ -352,3 +352,32 @@ fn a_long_reply_that_cannot_be_completed_ends_the_connection() {
     cluster.advance(100);
     assert!(cluster.is_closed(client), "the client waits for the rest for ever");
 }
+
+/// Replies behind a long one leave only when it has ended.
+#[test]
+fn a_long_reply_is_not_held_up_by_the_replies_behind_it() {
+    for node in [0, 3] {
+        let (mut cluster, key) = start();
+        let client = cluster.connect(node, Port::Any);
+        let mut keys = (0..).map(|i| format!("other{i}"));
+        let other = keys.find(|key| command::slot(key.as_bytes()) < 8192).unwrap();
+        let (long, short) = (value(1), value_of(60_000, 2));
+        for (key, value) in [(&key, &long), (&other, &short)] {
+            assert_eq!(ask(&mut cluster, client, &["SET", key, value]), "+OK\r\n");
+        }
+        // More than a megabyte together.
+        let mut bytes = request(&["GET", &key]);
+        bytes.extend(request(&["GET", &other]).repeat(30));
+        cluster.feed(client, &bytes);
+        cluster.advance(2_000);
+        let reply = String::from_utf8(cluster.take(client)).unwrap();
+        let bulk = |value: &str| format!("${}\r\n{value}\r\n", value.len());
+        let wanted = bulk(&long) + &bulk(&short).repeat(30);
+        assert!(
+            reply == wanted,
+            "at node {node}: {} of {} bytes",
+            reply.len(),
+            wanted.len()
+        );
+    }
+}

@@ -1,27 +1,29 @@
 //! Bytes that wait for a socket, because it accepts them more slowly than they are produced.
 
+use crate::byte_queue::ByteQueue;
 use std::io::{self, ErrorKind, Write};
 
 /// Unwritten bytes that have passed their release test: they may leave whenever the socket accepts them.
 #[derive(Default, Debug)]
 pub(crate) struct Backlog {
-    bytes: Vec<u8>,
-    /// Number of bytes of `bytes` that were already written. Removing them at each write would move a long backlog many
-    /// times.
-    written: usize,
+    bytes: ByteQueue,
 }
 
 impl Backlog {
     pub(crate) fn len(&self) -> usize {
-        self.bytes.len() - self.written
+        self.bytes.len()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.bytes.is_empty()
     }
 
     pub(crate) fn capacity(&self) -> usize {
         self.bytes.capacity()
+    }
+
+    pub(crate) fn spare_bytes(&self) -> usize {
+        self.bytes.spare_bytes()
     }
 
     /// Writes once: the backlog, if any, followed by the first `ready` bytes of `fresh`. Bytes taken from `fresh` are
@@ -34,40 +36,29 @@ impl Backlog {
                 return Ok(true);
             }
             if ready == fresh.len() {
-                std::mem::swap(&mut self.bytes, fresh);
-                fresh.clear();
+                self.bytes.fill_from(fresh);
             } else {
-                self.bytes.clear();
-                self.bytes.extend_from_slice(&fresh[..ready]);
+                self.bytes.push(&fresh[..ready]);
                 remove_front(fresh, ready);
             }
-            self.written = count;
+            self.bytes.take_front(count);
             return Ok(false);
         }
-        self.bytes.extend_from_slice(&fresh[..ready]);
-        remove_front(fresh, ready);
-        self.written += write(to, &self.bytes[self.written..])?;
-        let done = self.is_empty();
-        if done {
-            self.bytes.clear();
-            self.written = 0;
-        } else if self.written * 2 > self.bytes.len() {
-            self.bytes.drain(..self.written);
-            self.written = 0;
-        }
-        Ok(done)
+        self.hold(fresh, ready);
+        let count = write(to, self.bytes.as_slice())?;
+        self.bytes.take_front(count);
+        Ok(self.is_empty())
     }
 
     /// Moves the first `ready` bytes of `fresh` into the backlog without writing.
     pub(crate) fn hold(&mut self, fresh: &mut Vec<u8>, ready: usize) {
-        self.bytes.extend_from_slice(&fresh[..ready]);
+        self.bytes.push(&fresh[..ready]);
         remove_front(fresh, ready);
     }
 
     /// Frees unused capacity.
     pub(crate) fn fit(&mut self) {
-        remove_front(&mut self.bytes, core::mem::take(&mut self.written));
-        self.bytes.shrink_to_fit();
+        self.bytes.fit();
     }
 
     pub(crate) fn shrink(&mut self) {

@@ -1,10 +1,11 @@
 //! Connections of clients: input that is not yet consumed, replies that are not yet written, and when to read again.
 
 use crate::backlog::Backlog;
+use crate::byte_queue::ByteQueue;
 use crate::id_table::IdTable;
 use mio::net::TcpStream;
 use paritas_base::{Span, Time};
-use paritas_protocol::ReplyBuf;
+use paritas_protocol::{ClientLimits, ReplyBuf};
 use std::collections::VecDeque;
 use std::io::{self, Write};
 use std::net::Shutdown;
@@ -32,13 +33,15 @@ pub(crate) struct Client {
     pub(crate) reply: ReplyBuf,
     pub(crate) backlog: Backlog,
     /// Input that is not consumed; it starts with the first byte of a command.
-    pub(crate) input: Vec<u8>,
+    pub(crate) input: ByteQueue,
     /// The socket may have more to read. It must be remembered, because edge-triggered epoll reports it only once.
     pub(crate) readable: bool,
     /// The client will send no more. Reading continues until it reports the end of the stream.
     pub(crate) ending: bool,
     /// When the end of the stream was read, if the client still waits for replies.
     pub(crate) ended_at: Option<Time>,
+    /// When the socket last took a byte of a reply, or when none waited.
+    moved_at: Time,
     /// When a sweep first found the client closing, with replies that it does not read; or when it began to leave.
     pub(crate) closing_at: Option<Time>,
     /// The machine has closed the client, and all replies are written. What still arrives is thrown away until the
@@ -61,10 +64,11 @@ impl Client {
             stream,
             reply: ReplyBuf::default(),
             backlog: Backlog::default(),
-            input: Vec::new(),
+            input: ByteQueue::default(),
             readable: true,
             ending: false,
             ended_at: None,
+            moved_at: Time(0),
             closing_at: None,
             leaving: false,
             hungry: false,
@@ -85,25 +89,18 @@ impl Client {
         !self.reply.stalled && !self.reply.close && self.unwritten_bytes() < reply_soft_max
     }
 
-    fn has_work(&self) -> bool {
-        (self.readable && self.ended_at.is_none()) || self.hungry
-    }
-
     /// Writes once what may be written. Returns the new state of the connection.
     ///
     /// `now` is the fresh clock of P4.2. After the deadline, replies released in this turn must not leave. The
     /// backlog has passed its test in its own turn.
-    pub(crate) fn flush(&mut self, now: Option<Time>) -> Flushed {
-        let late = match (self.reply.deadline.take(), now) {
-            (Some(deadline), Some(now)) => now >= deadline,
-            _ => false,
-        };
-        if late {
+    pub(crate) fn flush(&mut self, now: Time) -> Flushed {
+        if self.reply.deadline.take().is_some_and(|deadline| now >= deadline) {
             // Even with a backlog the connection ends at once: the machine will release further replies, and none may
             // leave after a gap.
             return Flushed::End;
         }
         let ready = std::mem::take(&mut self.reply.released);
+        let waited_bytes = self.backlog.len();
         if self.blocked {
             self.backlog.hold(&mut self.reply.bytes, ready);
         } else if ready > 0 || !self.backlog.is_empty() {
@@ -111,6 +108,9 @@ impl Client {
                 Ok(done) => self.blocked = !done,
                 Err(_) => return Flushed::End,
             }
+        }
+        if waited_bytes == 0 || self.backlog.len() < waited_bytes + ready {
+            self.moved_at = now;
         }
         self.reply.waiting = self.backlog.len();
         let owes = self.reply.owes || self.reply.stalled;
@@ -131,20 +131,25 @@ impl Client {
         self.closing_at.get_or_insert(now);
         self.reply = ReplyBuf::default();
         self.backlog = Backlog::default();
-        self.input = Vec::new();
+        self.input = ByteQueue::default();
         self.hungry = false;
         // Edge-triggered epoll may already have reported what waits.
         self.readable = true;
     }
 
-    /// Whether it has waited longer than `linger` for replies to be produced, for the client to read them, or for a
-    /// leaving client to close.
+    /// Whether a connection that ends has waited longer than `linger`: for replies to be produced, for the client to read
+    /// more of them, or for a leaving client to close.
     pub(crate) fn is_overdue(&mut self, now: Time, linger: Span) -> bool {
         if self.reply.close {
             self.closing_at.get_or_insert(now);
         }
-        let over = |since: Option<Time>| since.is_some_and(|since| now - since > linger);
+        let over = |since: Option<Time>| since.is_some_and(|since| now - since.max(self.moved_at) > linger);
         over(self.ended_at) || over(self.closing_at)
+    }
+
+    /// Whether replies wait for it, and it has taken no byte of them for this time.
+    pub(crate) fn is_unread(&self, now: Time, unread_max: Span) -> bool {
+        !self.backlog.is_empty() && now - self.moved_at > unread_max
     }
 
     /// Bytes of memory of the client and its buffers.
@@ -156,7 +161,7 @@ impl Client {
     pub(crate) fn shrink(&mut self, busy: bool) {
         let keep_bytes = if busy { KEEP_BYTES } else { 0 };
         if self.input.is_empty() && self.input.capacity() > 0 {
-            self.input = Vec::new();
+            self.input = ByteQueue::default();
         }
         if self.reply.bytes.is_empty() && self.reply.bytes.capacity() > keep_bytes {
             self.reply.bytes = Vec::new();
@@ -168,21 +173,36 @@ impl Client {
 
     /// Unused capacity of its buffers in bytes. A buffer that grows may take twice what it needs.
     fn spare_bytes(&self) -> usize {
-        let here = self.input.capacity() - self.input.len() + self.reply.bytes.capacity() - self.reply.bytes.len();
-        here + self.backlog.capacity() - self.backlog.len()
+        let replies = self.reply.bytes.capacity() - self.reply.bytes.len();
+        replies + self.input.spare_bytes() + self.backlog.spare_bytes()
     }
 
     /// Frees that unused capacity.
     fn fit(&mut self) {
-        self.input.shrink_to_fit();
+        self.input.fit();
         self.reply.bytes.shrink_to_fit();
         self.backlog.fit();
     }
 }
 
+/// The next thing to do for a client.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Step {
+    /// Give the machine what was read before.
+    Feed,
+    /// Read, and give it to the machine.
+    Read,
+    /// Read at most this number of bytes, and keep them. The client does not read its replies. Most clients begin to
+    /// read when they have sent all their commands: a node that stopped reading would wait for them for ever.
+    ReadAhead(usize),
+}
+
 #[derive(Debug)]
 pub(crate) struct Clients {
     slots: IdTable<Client>,
+    limits: ClientLimits,
+    /// Unwritten reply bytes of a client above which none of its commands is started.
+    reply_soft_max: usize,
     /// Ids of clients with something to read or to feed, in turn.
     ready: VecDeque<u64>,
     /// Ids of clients whose replies the machine may have changed since the last flush.
@@ -196,9 +216,11 @@ pub(crate) struct Clients {
 }
 
 impl Clients {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(limits: ClientLimits, reply_soft_max: usize) -> Self {
         Self {
             slots: IdTable::new(),
+            limits,
+            reply_soft_max,
             ready: VecDeque::new(),
             touched: Vec::new(),
             weight_bytes: 0,
@@ -270,7 +292,8 @@ impl Clients {
     }
 
     /// Resets the limit on bytes moved into smaller buffers, and forgets leaving clients that have ended.
-    pub(crate) fn on_sweep(&mut self) {
+    pub(crate) fn on_sweep(&mut self, limits: ClientLimits) {
+        self.limits = limits;
         self.moved_bytes = 0;
         let slots = &self.slots;
         self.leaving.retain(|id| slots.find(*id).is_some());
@@ -365,12 +388,39 @@ impl Clients {
         }
     }
 
-    /// Queues a client if it may be fed and has something to read or to process.
-    pub(crate) fn enqueue_if_able(&mut self, id: u64, reply_soft_max: usize) {
-        if let Some(client) = self.slots.find_mut(id)
-            && client.may_feed(reply_soft_max)
-            && client.has_work()
-        {
+    /// What may be done for a client now.
+    pub(crate) fn next_step(&self, id: u64) -> Option<Step> {
+        let client = self.slots.find(id)?;
+        let may_read = client.readable && client.ended_at.is_none();
+        if client.may_feed(self.reply_soft_max) {
+            return match client.hungry {
+                true => Some(Step::Feed),
+                false => may_read.then_some(Step::Read),
+            };
+        }
+        // Unless its socket is full, it goes on without being read: its replies are still to come.
+        let room = self.room_ahead(client);
+        (may_read && client.blocked && !client.reply.close && room > 0).then_some(Step::ReadAhead(room))
+    }
+
+    /// Bytes that may be read ahead of a client's replies. What is read so takes at most half of the memory for all
+    /// clients, so that no client is closed for it (P8.3).
+    fn room_ahead(&self, client: &Client) -> usize {
+        let ClientLimits {
+            query_bytes_max,
+            bytes_max,
+            alone_bytes,
+            ..
+        } = self.limits;
+        let held_bytes = self.weight_bytes - client.weight_bytes.min(alone_bytes);
+        let growth_bytes = client.input.len() / 8;
+        let of_all = (bytes_max / 2).saturating_sub(held_bytes + growth_bytes);
+        query_bytes_max.saturating_sub(client.input.len()).min(of_all)
+    }
+
+    /// Queues a client for which something may be done.
+    pub(crate) fn enqueue_if_able(&mut self, id: u64) {
+        if self.next_step(id).is_some() {
             self.enqueue(id);
         }
     }

@@ -1,6 +1,6 @@
 //! Input: new connections, frames, commands. Each connection is read at most once in a turn.
 
-use crate::client::refuse;
+use crate::client::{Step, refuse};
 use crate::clock;
 use crate::driver::{client_token, link_token, watch};
 use crate::listeners::{Accepted, accept};
@@ -278,37 +278,45 @@ impl<M: Machine> Shard<M> {
         }
     }
 
-    /// Reads once and calls the machine once. Returns the number of bytes that the machine was given.
+    /// Reads once and calls the machine once, as far as the client may be read and fed. Returns the number of bytes read
+    /// or consumed.
     fn serve_client(&mut self, id: u64, now: Clock) -> usize {
-        let soft_max = self.limits.reply_soft_max;
+        let Some(step) = self.driver.clients.next_step(id) else {
+            return 0;
+        };
+        let ahead_max = match step {
+            Step::Feed => {
+                let fed = self.feed(id, 0, now);
+                self.driver.clients.enqueue_if_able(id);
+                return fed;
+            }
+            Step::Read => usize::MAX,
+            Step::ReadAhead(room) => room,
+        };
         let Some(client) = self.driver.clients.find(id) else {
             return 0;
         };
-        if !client.may_feed(soft_max) {
-            return 0;
-        }
-        if client.hungry {
-            let fed = self.feed(id, 0, now);
-            self.driver.clients.enqueue_if_able(id, soft_max);
-            return fed;
-        }
-        if !client.readable || client.ended_at.is_some() {
-            return 0;
-        }
-        let room = read_room(self.limits.read_bytes, client.input.len());
+        let room = read_room(self.limits.read_bytes, client.input.len()).min(ahead_max);
         let scratch = long_enough(&mut self.scratch, room);
         match read_once(&mut client.stream, scratch) {
             Got::Bytes(count) if client.leaving => {
                 client.readable = count == room || client.ending;
-                self.driver.clients.enqueue_if_able(id, soft_max);
+                self.driver.clients.enqueue_if_able(id);
                 count
             }
             Got::Bytes(count) => {
                 self.moved_bytes += count;
                 client.readable = count == room || client.ending;
-                let fed = self.feed(id, count, now);
-                self.driver.clients.enqueue_if_able(id, soft_max);
-                fed
+                let done = if step == Step::Read {
+                    self.feed(id, count, now)
+                } else {
+                    client.input.push_to_long(&scratch[..count]);
+                    client.hungry = true;
+                    self.driver.clients.weigh(id);
+                    count
+                };
+                self.driver.clients.enqueue_if_able(id);
+                done
             }
             Got::Nothing => {
                 client.readable = false;
@@ -328,8 +336,8 @@ impl<M: Machine> Shard<M> {
         }
     }
 
-    /// Gives the machine a client's input, followed by `fresh` bytes of the scratch buffer. Returns their number of
-    /// bytes.
+    /// Gives the machine a client's input, followed by `fresh` bytes of the scratch buffer. Returns the number of bytes
+    /// that are fresh or consumed, whichever is more.
     fn feed(&mut self, id: u64, fresh: usize, now: Clock) -> usize {
         let Some(client) = self.driver.clients.find(id) else {
             return 0;
@@ -339,26 +347,25 @@ impl<M: Machine> Shard<M> {
         let scratch = std::mem::take(&mut self.scratch);
         let direct = input.is_empty();
         if !direct {
-            input.extend_from_slice(&scratch[..fresh]);
+            input.push(&scratch[..fresh]);
         }
-        let bytes = if direct { &scratch[..fresh] } else { &input[..] };
+        let bytes = if direct { &scratch[..fresh] } else { input.as_slice() };
         let fed = bytes.len();
+        let mut consumed = 0;
         self.machine.on(now, Event::Client { conn, bytes }, &mut self.driver);
         // The client still exists: the machine has no way to remove it.
         if let Some(client) = self.driver.clients.find(id) {
-            let consumed = std::mem::take(&mut client.reply.consumed).min(fed);
+            consumed = std::mem::take(&mut client.reply.consumed).min(fed);
             if direct {
-                input.extend_from_slice(&scratch[consumed..fresh]);
-            } else if consumed == fed {
-                input.clear();
+                input.push(&scratch[consumed..fresh]);
             } else {
-                input.drain(..consumed);
+                input.take_front(consumed);
             }
             client.input = input;
             // The rest is either an incomplete command or a complete one that could not start.
             let able = client.may_feed(self.limits.reply_soft_max);
             client.hungry = !able && !client.input.is_empty();
-            if client.input.len() > self.limits.clients.query_bytes_max {
+            if able && client.input.len() > self.limits.clients.query_bytes_max {
                 tracing::warn!(
                     bytes = client.input.len(),
                     "client closed: its query exceeds the limit of a query buffer"
@@ -367,7 +374,7 @@ impl<M: Machine> Shard<M> {
             }
         }
         self.scratch = scratch;
-        fed
+        consumed.max(fresh)
     }
 
     /// Gives clients their input at once when the machine has cleared their stall. Their next command may already be

@@ -17,6 +17,7 @@ pub mod signals;
 pub mod silence;
 
 mod backlog;
+mod byte_queue;
 mod client;
 mod disk;
 mod driver;

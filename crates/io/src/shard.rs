@@ -133,9 +133,11 @@ pub struct Limits {
     pub turn_bytes: usize,
     /// Longest time of a dial or a handshake.
     pub handshake: Span,
-    /// Longest time that a client which has stopped sending may wait for replies, and that a closed client may take to
-    /// read them and to close too.
+    /// Longest time that a client which has stopped sending may wait for replies, or take none of them, and that a closed
+    /// client may take to close too.
     pub linger: Span,
+    /// A client that takes no byte of the replies that wait for it is closed after this time.
+    pub unread_max: Span,
 }
 
 impl Default for Limits {
@@ -152,6 +154,7 @@ impl Default for Limits {
             turn_bytes: 1 << 20,
             handshake: Span::from_secs(3),
             linger: Span::from_secs(10),
+            unread_max: Span::from_secs(60),
         }
     }
 }
@@ -226,7 +229,7 @@ impl<M: Machine> Shard<M> {
         let progress = Progress::default();
         let driver = Driver {
             registry: registry.try_clone()?,
-            clients: Clients::new(),
+            clients: Clients::new(limits.clients, limits.reply_soft_max),
             links: Links::new(),
             agent_port,
             ended: VecDeque::new(),
@@ -318,8 +321,7 @@ impl<M: Machine> Shard<M> {
                     client.readable |= event.is_readable();
                     client.ending |= ending;
                     let unblocked = event.is_writable() && std::mem::take(&mut client.blocked);
-                    let soft_max = self.limits.reply_soft_max;
-                    self.driver.clients.enqueue_if_able(id, soft_max);
+                    self.driver.clients.enqueue_if_able(id);
                     if unblocked {
                         self.driver.clients.touch(id);
                     }
@@ -446,7 +448,7 @@ impl<M: Machine> Shard<M> {
             let Some(client) = self.driver.clients.find(*id) else {
                 continue;
             };
-            let flushed = client.flush(Some(now));
+            let flushed = client.flush(now);
             if flushed == Flushed::End || client.unwritten_bytes() > self.limits.clients.reply_bytes_max {
                 self.driver.end_client(*id);
                 continue;
@@ -456,7 +458,7 @@ impl<M: Machine> Shard<M> {
                 continue;
             }
             self.driver.clients.weigh(*id);
-            self.driver.clients.enqueue_if_able(*id, self.limits.reply_soft_max);
+            self.driver.clients.enqueue_if_able(*id);
         }
         self.driver.clients.give_back(clients);
         let bytes_max = self.limits.clients.bytes_max.max(self.let_pass_bytes);
@@ -513,7 +515,8 @@ impl<M: Machine> Shard<M> {
     /// Runs a few times a second: gauges, memory after bursts, and connections that wait too long.
     fn sweep(&mut self, now: Time) {
         self.let_pass_bytes = 0;
-        self.driver.clients.on_sweep();
+        self.limits.clients = self.machine.client_limits().unwrap_or(self.limits.clients);
+        self.driver.clients.on_sweep(self.limits.clients);
         let mut buffers = self.scratch.capacity();
         let busy = core::mem::take(&mut self.moved_bytes) > IDLE_BYTES_MAX;
         for id in self.driver.links.ids() {
@@ -532,14 +535,27 @@ impl<M: Machine> Shard<M> {
             };
             client.shrink(busy);
             buffers += client.held_bytes();
-            if client.is_overdue(now, self.limits.linger) {
+            let is_unread = client.is_unread(now, self.limits.unread_max);
+            if is_unread {
+                tracing::warn!(
+                    client = client.stream.peer_addr().ok().map(tracing::field::display),
+                    replies_bytes = client.unwritten_bytes(),
+                    commands_bytes = client.input.len(),
+                    "client closed: it has taken no byte of its replies for {} s. A client that sends this much must read \
+                     while it sends",
+                    self.limits.unread_max.as_ms() / 1000
+                );
+            }
+            if is_unread || client.is_overdue(now, self.limits.linger) {
                 self.driver.end_client(id);
+                continue;
             }
             self.driver.clients.weigh(id);
+            // Others may have freed memory for what it sends.
+            self.driver.clients.enqueue_if_able(id);
         }
         self.give_memory_back(busy);
         self.machine.set_sockets_bytes(buffers as u64);
-        self.limits.clients = self.machine.client_limits().unwrap_or(self.limits.clients);
         self.say_clients_max();
         let mut gauges = self.machine.gauges();
         gauges.memory.push(("sockets", buffers as u64));

@@ -7,7 +7,7 @@ use super::{Dispatcher, Router, lists_tenure};
 use crate::dialect::Refusal;
 use paritas_base::configuration::Tenure;
 use paritas_base::{ConnId, Epoch, Incarnation, NodeId, Span, StreamId, Time};
-use paritas_protocol::{Channel, Context, Lists, Mark, Out, STILL_WANTED, Ticket};
+use paritas_protocol::{Channel, Context, Lists, Mark, Out, ReplyBuf, STILL_WANTED, Ticket};
 use paritas_wire::peer::Message;
 use paritas_wire::resp::encode;
 
@@ -15,9 +15,6 @@ use paritas_wire::resp::encode;
 pub(crate) const UNSENT_BYTES_SOFT_MAX: usize = 1 << 20;
 /// The most long replies of a client that are not sent. Each is pinned at its owner.
 pub(crate) const LONG_REPLIES_MAX: usize = 4;
-/// A client that reads nothing of a reply for this time is disconnected: the value may be deleted, and its parts are
-/// kept for the reply.
-pub(crate) const UNREAD_MAX: Span = Span::from_secs(60);
 /// The waits before a client that did not read is looked at again.
 pub(crate) const LOOK_MIN: Span = Span::from_ms(1);
 pub(crate) const LOOK_MAX: Span = Span::from_ms(64);
@@ -55,10 +52,6 @@ pub(crate) struct Long {
     is_gone: bool,
     /// The command may have changed something.
     is_write: bool,
-    /// It is the first reply of its client.
-    is_first: bool,
-    /// When bytes were added last.
-    moved_at: Time,
     /// Since when the owner owes the next bytes.
     waits_since: Option<Time>,
     /// When the owner was last told that the reply is still wanted.
@@ -87,8 +80,6 @@ impl Long {
             is_done: false,
             is_gone: false,
             is_write,
-            is_first: false,
-            moved_at: cx.mono(),
             waits_since: None,
             wanted_at: cx.mono(),
             look: LOOK_MIN,
@@ -328,19 +319,14 @@ impl Router {
             if long.is_done {
                 return false;
             }
-            if !long.is_first {
-                // The client could not read it before.
-                (long.is_first, long.moved_at) = (true, now);
-            }
             let ticket = Ticket { n: long.n, ..ticket };
             match step(cx, lists, conn, ticket, long) {
                 Step::Moved => {
                     long.look = LOOK_MIN;
-                    (long.moved_at, long.waits_since) = (now, None);
+                    long.waits_since = None;
                 }
                 waits @ (Step::Waits | Step::Full) => {
                     match waits {
-                        Step::Full if now > long.moved_at + UNREAD_MAX => long.is_gone = true,
                         Step::Full => long.waits_since = None,
                         _ if now > *long.waits_since.get_or_insert(now) + wait_max(cx) => long.is_gone = true,
                         _ => {}
@@ -405,6 +391,12 @@ impl Router {
     }
 }
 
+/// Bytes that wait to be sent to a client. Those of its later replies do not count: they leave only behind the reply that
+/// is read now.
+pub(crate) fn unsent_bytes(buffer: &ReplyBuf) -> usize {
+    buffer.released + buffer.waiting
+}
+
 /// Adds the next bytes of a reply to the buffer of its client.
 fn step<O: Out>(cx: &mut Context<'_, O>, lists: &mut Lists, conn: ConnId, ticket: Ticket, long: &mut Long) -> Step {
     // A write was done, or may have been.
@@ -419,7 +411,7 @@ fn step<O: Out>(cx: &mut Context<'_, O>, lists: &mut Lists, conn: ConnId, ticket
     let Some(buffer) = cx.out.client(conn) else {
         return Step::Waits;
     };
-    if buffer.bytes.len() + buffer.waiting > UNSENT_BYTES_SOFT_MAX {
+    if unsent_bytes(buffer) > UNSENT_BYTES_SOFT_MAX {
         return Step::Full;
     }
     let now = cx.mono();

@@ -2,7 +2,7 @@
 //! the client takes them (P14.16).
 
 use super::client::{Caller, Client, Forwarded, Segment, Wait};
-use super::long::{LONG_REPLIES_MAX, LOOK_MAX, LOOK_MIN, UNREAD_MAX, UNSENT_BYTES_SOFT_MAX};
+use super::long::{LONG_REPLIES_MAX, LOOK_MAX, LOOK_MIN, UNSENT_BYTES_SOFT_MAX, unsent_bytes};
 use super::{Dispatcher, Router};
 use paritas_base::{ConnId, Span, Time};
 use paritas_protocol::{Context, Lists, Mark, Out, TakenAgain};
@@ -32,8 +32,6 @@ pub(crate) struct OneByOne {
     /// The wait before the next look at a client that does not read, and the time of that look.
     look: Span,
     look_at: Time,
-    /// Since when it does not read.
-    unread_since: Option<Time>,
 }
 
 impl OneByOne {
@@ -54,7 +52,6 @@ impl OneByOne {
             has_head: false,
             look: LOOK_MIN,
             look_at: Time(0),
-            unread_since: None,
         })
     }
 
@@ -110,11 +107,7 @@ impl Router {
         let Some(buffer) = cx.out.client(conn) else {
             return false;
         };
-        if buffer.bytes.len() + buffer.waiting > UNSENT_BYTES_SOFT_MAX {
-            if now > *one_by_one.unread_since.get_or_insert(now) + UNREAD_MAX {
-                self.cut(cx, lists, conn);
-                return false;
-            }
+        if unsent_bytes(buffer) > UNSENT_BYTES_SOFT_MAX {
             if one_by_one.look_at <= now {
                 one_by_one.look_at = now + one_by_one.look;
                 one_by_one.look = Span((one_by_one.look.0 * 2).min(LOOK_MAX.0));
@@ -122,7 +115,7 @@ impl Router {
             self.dispatcher.check_at = self.dispatcher.check_at.min(one_by_one.look_at);
             return false;
         }
-        (one_by_one.look, one_by_one.unread_since) = (LOOK_MIN, None);
+        one_by_one.look = LOOK_MIN;
         if !one_by_one.has_head {
             one_by_one.has_head = true;
             let mut array = Vec::new();

@@ -4,7 +4,7 @@ use paritas_io::{Limits, Mail, Stop};
 use paritas_protocol::{Answer, ClientLimits, Proposal};
 use std::io::{Read, Write};
 use std::net::Shutdown;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 #[test]
 fn pipelined_commands_are_answered_in_order_on_both_ports() {
@@ -188,6 +188,129 @@ fn a_slow_reader_gets_everything_and_does_not_hold_up_others() {
         assert!(got > 0 && chunk[..got].iter().all(|byte| *byte == b'x'));
         count += got;
     }
+    slow.send("PING\n");
+    slow.expect("PONG\n");
+}
+
+/// Most clients send all commands of a pipeline before they read the first reply.
+#[test]
+fn a_client_that_reads_only_when_it_has_sent_everything_gets_all_replies() {
+    const BYTES: usize = 500_000;
+    let shard = Running::start(Limits::default());
+    let mut client = shard.client();
+    let (big, echo) = (format!("BIG {BYTES}\n"), format!("ECHO {}\n", "e".repeat(BYTES)));
+    // 20 MB of replies, and as much after them to send.
+    client.send(&format!("{big}{echo}").repeat(40));
+    for _ in 0..40 {
+        client.expect(&"x".repeat(BYTES));
+        client.expect(&echo);
+    }
+}
+
+#[test]
+fn a_client_that_sends_more_than_may_wait_for_its_reading_is_read_again_when_it_reads() {
+    const BYTES: usize = 1 << 20;
+    let shard = Running::start(Limits {
+        clients: ClientLimits {
+            query_bytes_max: 2 * BYTES,
+            ..ClientLimits::default()
+        },
+        ..Limits::default()
+    });
+    let mut client = shard.client();
+    let mut sender = Client(client.0.try_clone().unwrap());
+    let all = format!("BIG {BYTES}\nECHO {}\n", "e".repeat(1000)).repeat(40);
+    let echos = format!("ECHO {}\n", "f".repeat(BYTES)).repeat(30);
+    let sent = std::thread::spawn(move || sender.send(&(all + &echos)));
+    // The node holds no more than it may, and serves others.
+    let mut other = shard.client();
+    other.send("PING\n");
+    other.expect("PONG\n");
+    for _ in 0..40 {
+        client.expect(&"x".repeat(BYTES));
+        client.expect(&format!("ECHO {}\n", "e".repeat(1000)));
+    }
+    for _ in 0..30 {
+        client.expect(&format!("ECHO {}\n", "f".repeat(BYTES)));
+    }
+    sent.join().unwrap();
+}
+
+/// P8.3.
+#[test]
+fn input_read_ahead_of_replies_closes_no_client() {
+    const BYTES: usize = 4 << 20;
+    let shard = Running::start(Limits {
+        clients: ClientLimits {
+            bytes_max: 4 * BYTES,
+            ..ClientLimits::default()
+        },
+        ..Limits::default()
+    });
+    let send = |mut client: Client| {
+        std::thread::spawn(move || client.send(&format!("ECHO {}\n", "e".repeat(1000)).repeat(20_000)))
+    };
+    // Each has more replies than its socket takes, and sends more than all clients may hold.
+    let mut clients: Vec<Client> = (0..3).map(|_| shard.client()).collect();
+    let senders: Vec<_> = clients
+        .iter_mut()
+        .map(|client| {
+            client.send(&format!("BIG {}\n", BYTES / 4).repeat(30));
+            send(Client(client.0.try_clone().unwrap()))
+        })
+        .collect();
+    let mut other = shard.client();
+    for _ in 0..100 {
+        other.send("PING\n");
+        other.expect("PONG\n");
+    }
+    for client in &mut clients {
+        for _ in 0..30 {
+            client.expect(&"x".repeat(BYTES / 4));
+        }
+        for _ in 0..20_000 {
+            client.expect(&format!("ECHO {}\n", "e".repeat(1000)));
+        }
+    }
+    for sender in senders {
+        sender.join().unwrap();
+    }
+}
+
+#[test]
+fn a_client_that_takes_no_byte_of_its_replies_is_closed_and_a_slow_one_is_not() {
+    const BYTES: usize = 30_000_000;
+    let shard = Running::start(Limits {
+        unread_max: Span::from_ms(1500),
+        ..Limits::default()
+    });
+    let is_up = |seen: Seen| match seen {
+        Seen::ClientUp(conn) => Some(conn),
+        _ => None,
+    };
+    let (mut idle, mut slow) = (shard.client(), shard.client());
+    // Connections may be accepted in any order.
+    let _ = (shard.seen(is_up), shard.seen(is_up));
+    idle.send(&format!("BIG {BYTES}\n"));
+    slow.send(&format!("BIG {BYTES}\n"));
+    let began = Instant::now();
+    let mut ended = None;
+    let mut read_bytes = 0;
+    while ended.is_none() {
+        assert!(began.elapsed() < TIMEOUT, "nobody was closed");
+        // Enough that its socket takes more: a window opens by halves of the buffer.
+        slow.expect(&"x".repeat(BYTES / 20));
+        read_bytes += BYTES / 20;
+        ended = shard.seen_within(Duration::from_millis(300), |seen| match seen {
+            Seen::ClientDown(conn) => Some(conn),
+            _ => None,
+        });
+    }
+    assert!(
+        idle.rest().len() < BYTES,
+        "the client that reads nothing has got everything"
+    );
+    slow.expect(&"x".repeat(BYTES - read_bytes));
     slow.send("PING\n");
     slow.expect("PONG\n");
 }

@@ -264,13 +264,19 @@ impl Running {
     }
 
     /// The next event of the machine that `pick` accepts.
-    pub(crate) fn seen<T>(&self, mut pick: impl FnMut(Seen) -> Option<T>) -> T {
-        let until = Instant::now() + TIMEOUT;
+    pub(crate) fn seen<T>(&self, pick: impl FnMut(Seen) -> Option<T>) -> T {
+        self.seen_within(TIMEOUT, pick)
+            .expect("the machine was not told in time")
+    }
+
+    /// The same, if there is one within this time.
+    pub(crate) fn seen_within<T>(&self, time: Duration, mut pick: impl FnMut(Seen) -> Option<T>) -> Option<T> {
+        let until = Instant::now() + time;
         loop {
             let left = until.saturating_duration_since(Instant::now());
-            let seen = self.seen.recv_timeout(left).expect("the machine was not told in time");
+            let seen = self.seen.recv_timeout(left).ok()?;
             if let Some(found) = pick(seen) {
-                return found;
+                return Some(found);
             }
         }
     }
