@@ -53,7 +53,7 @@ class Ledger:
     def __init__(self):
         self.entries = []  # (key, number, whether it may be absent), for the present cluster
         self.missed = set()  # keys that clients found missing
-        self.acknowledged = self.unknown = self.refused = self.operations = self.lost = self.read = 0
+        self.acknowledged = self.unknown = self.refused = self.operations = self.lost = self.read = self.unanswered = 0
 
     def take_standing(self, written):
         """Pairs of key and number that were acknowledged before the faults."""
@@ -78,6 +78,8 @@ class Ledger:
                     self.refused += 1
                 elif what == "read":
                     self.read += 1
+                elif what == "unanswered":
+                    self.unanswered += 1
 
     def compare(self, addresses, draw):
         """Reads all keys through random nodes, and clears the ledger. Returns the lost keys."""

@@ -3,7 +3,7 @@
 
     PARITAS_BIN=target/release/paritas target/venv/bin/python tests/storm/main.py --minutes 15
 
-Ends with the line `N operations, L lost, U non-linearizable keys`, and fails unless L = U = 0."""
+Ends with the line `N operations, L lost, U non-linearizable keys`, and fails unless L = U = 0 and every pipeline was answered."""
 
 import argparse
 import collections
@@ -24,7 +24,7 @@ from host_cluster import HostCluster
 from judge import Ledger, Verdict, build_checker, final_reads
 from memory_watch import MemoryWatch, bytes_of
 from standing import fill
-from workload import LARGE, any_node, client_process, keys_of_round, owners
+from workload import ANSWERED_WITHIN_S, LARGE, any_node, client_process, keys_of_round, owners
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # Most keys of the ledger, so that a long storm stays within its memory.
@@ -49,7 +49,7 @@ def arguments():
     parser.add_argument("--round", type=float, default=20, help="seconds of faults before the histories are checked")
     parser.add_argument("--act", type=float, default=5, help="minutes of one cluster; then another is started")
     parser.add_argument("--memory", default="256mb")
-    parser.add_argument("--large", type=float, default=0.0, help="part of the values that are longer than 64 KiB")
+    parser.add_argument("--large", type=float, default=0.01, help="part of the values that are longer than 64 KiB")
     parser.add_argument("--large-max", type=int, default=4_000_000, metavar="BYTES", help="about the most bytes of a value")
     parser.add_argument("--fill", type=int, default=0, metavar="BYTES", help="large values written before the faults, which must stay; needs --large")
     parser.add_argument("--hosts", action="store_true", help="each node in a network namespace of its own, with cut and bad links; needs root")
@@ -130,7 +130,8 @@ class Storm:
         finally:
             ending.set()
             for client in clients:
-                client.join(30)
+                # A pipeline may still be written and read.
+                client.join(2 * ANSWERED_WITHIN_S)
         assert all(client.exitcode == 0 for client in clients), f"a client has failed: {[c.exitcode for c in clients]}"
         self.blows.update(faults.counts)
         self.judge(number, directory, keys)
@@ -238,6 +239,9 @@ class Storm:
             f"ledger: {self.ledger.acknowledged} written once and acknowledged, {self.ledger.unknown} unknown, "
             f"{self.ledger.refused} refused; {self.ledger.read} reads of these keys during the faults"
         )
+        if self.ledger.unanswered:
+            self.broken += 1
+            self.say(f"{self.ledger.unanswered} pipelines were not answered within {ANSWERED_WITHIN_S:g} s")
         self.say("faults: " + ", ".join(f"{count} {name}" for name, count in sorted(self.blows.items())))
         self.say(f"memory: at most {self.memory_part:.3f} of a node's limit resident, beside an empty process")
         for history in self.kept:

@@ -18,6 +18,14 @@ from redis.retry import Retry
 TIMEOUTS_S = (0.3, 1.0, 8.0)
 # Probability that a client changes to another node: some clients of a node that slept must not have noticed it.
 ROAMS = 0.04
+# Probability of a pipeline, the most bytes that it writes before it reads, and the pauses before it reads. The node must
+# answer all of it within a time that is longer than every fault.
+PIPELINES = 0.02
+PIPELINE_BYTES_MAX = 16_000_000
+LATE_S = (0.0, 0.0, 0.1, 1.0, 4.0)
+ANSWERED_WITHIN_S = 60.0
+# Part of a pipeline's values that are large, where any are.
+PIPELINE_LARGE = 0.1
 # Errors that promise that nothing was done. For a read any error does.
 REFUSALS = ("CLUSTERDOWN", "TRYAGAIN", "NOREPLICAS", "OOM")
 # redis-py removes the first word of some errors and uses a class instead.
@@ -37,7 +45,7 @@ MIX = {
 
 
 # The part of the values that lie in parts, and the most bytes that one has (`--large`, `--large-max`).
-LARGE = {"part": 0.0, "bytes_max": 4_000_000}
+LARGE = {"part": 0.01, "bytes_max": 4_000_000}
 # Their lengths, each half as often as the one before.
 LARGE_BYTES = (66_000, 130_000, 500_000, 1_500_000, 4_000_000, 16_000_000, 64_000_000)
 
@@ -89,6 +97,8 @@ class Client:
         self.link = None
         self.numbers = 0
         self.noted = []
+        # Keys that only this client writes, and the number of the value that each has.
+        self.own = {}
 
     def run(self, ending, rate, ledger_prefix, ledger_room):
         while not ending.is_set():
@@ -100,6 +110,8 @@ class Client:
                 self.look_up(*self.draw.choice(self.noted))
             elif dice < 0.23 and self.standing:
                 self.look_up(*self.draw.choice(self.standing))
+            elif dice > 1 - PIPELINES:
+                self.pipeline(ledger_prefix, ledger_room)
             else:
                 key = self.draw.choice(self.keys)
                 self.one(key, self.draw.choice(MIX[key[0]]))
@@ -122,6 +134,10 @@ class Client:
         argument, command, read = self.command(key, operation, number)
         call = time.monotonic_ns()
         done, returned = self.attempt(command, operation in ("get", "mget"))
+        self.note_result(key, operation, argument, read, call, done, returned)
+
+    def note_result(self, key, operation, argument, read, call, done, returned):
+        """Writes an operation on a shared key into the history."""
         if done is None:
             self.write_down(key, operation, argument, call, "-", "-")
         elif isinstance(done, redis.ResponseError):
@@ -188,16 +204,20 @@ class Client:
             reply = self.link.execute_command(*command)
             return [reply], time.monotonic_ns()
         except redis.ResponseError as error:
-            word = CLASSES.get(type(error)) or str(error).split()[0]
-            if word in REFUSALS:
-                return redis.ResponseError(word), time.monotonic_ns()
-            if word == "UNCERTAIN" and not is_read:
-                return None, None
-            # An error that is not allowed here: it is recorded as a finding.
-            return [error], time.monotonic_ns()
+            done = self.outcome(error, is_read)
+            return done, None if done is None else time.monotonic_ns()
         except (redis.RedisError, RedisClusterException, OSError):
             self.hang_up()
             return None, None
+
+    @staticmethod
+    def outcome(error, is_read):
+        """What an error says: a refusal, `None` for an unknown outcome, or `[error]` for one that is not allowed here. The
+        last is recorded as a finding."""
+        word = CLASSES.get(type(error)) or str(error).split()[0]
+        if word in REFUSALS:
+            return redis.ResponseError(word)
+        return None if word == "UNCERTAIN" and not is_read else [error]
 
     def hang_up(self):
         if self.link is not None:
@@ -211,6 +231,99 @@ class Client:
         key, *rest = parts
         print(key, self.name, *rest, file=self.history)
 
+    # Pipelines: written whole before the first reply is read.
+
+    def pipeline(self, ledger_prefix, ledger_room):
+        try:
+            # A connection of its own: others of this client have shorter patience.
+            link = self.connect(self.draw, ANSWERED_WITHIN_S)
+            connection = link.connection
+        except (AttributeError, redis.RedisError, RedisClusterException):
+            # A cluster-aware client has no single connection.
+            return
+        steps, written = [], 0
+        for _ in range(self.draw.choice((5, 30, 30, 200))):
+            steps.append(self.step(ledger_prefix, ledger_room))
+            written += sum(len(word) for word in steps[-1][0] if isinstance(word, str))
+            if written > PIPELINE_BYTES_MAX:
+                break
+        late_s = self.draw.choice(LATE_S)
+        call = time.monotonic_ns()
+        broken = False
+        try:
+            connection.send_packed_command(connection.pack_commands([command for command, _, _ in steps]))
+            time.sleep(late_s)
+        except (redis.RedisError, OSError) as error:
+            broken = True
+            self.check_patience(error)
+        for _, is_read, take in steps:
+            done = None
+            if not broken:
+                try:
+                    done = [connection.read_response()]
+                except redis.ResponseError as error:
+                    done = self.outcome(error, is_read)
+                except (redis.RedisError, OSError) as error:
+                    broken = True
+                    self.check_patience(error)
+            take(call, done)
+        try:
+            link.close()
+        except (redis.RedisError, OSError):
+            pass
+
+    def check_patience(self, error):
+        """No pipeline may wait for ever: an unanswered one is a finding."""
+        if isinstance(error, (redis.TimeoutError, TimeoutError)):
+            print("pipeline", self.name, "unanswered", file=self.ledger)
+
+    def step(self, ledger_prefix, ledger_room):
+        """A command of a pipeline, whether it only reads, and what takes its result."""
+        dice = self.draw.random()
+        if dice < 0.05:
+            key = self.draw.choice(self.keys)
+            operation = self.draw.choice(MIX[key[0]])
+            argument, command, read = self.command(key, operation, self.new_number(large=0.0))
+            take = lambda call, done: self.note_result(key, operation, argument, read, call, done, done and time.monotonic_ns())
+            return command, operation in ("get", "mget"), take
+        if dice < 0.15 and len(self.noted) < ledger_room:
+            number = self.new_number(large=0.05)
+            key = f"{ledger_prefix}:{number}"
+            return ("SET", key, value_of(number)), False, lambda _, done: self.take_note(key, number, done)
+        if dice < 0.25 and self.noted:
+            key, number = self.draw.choice(self.noted)
+            return ("GET", key), True, lambda _, done: self.take_look_up(key, number, done)
+        while len(self.own) < 4:
+            self.own[f"{ledger_prefix}:own:{self.new_number()}"] = "nil"
+        keys = self.draw.sample(sorted(self.own), 3)
+        if dice < 0.35:
+            return ("MGET", *keys), True, lambda _, done: self.take_own(keys, None, done)
+        if dice < 0.65:
+            return ("GET", keys[0]), True, lambda _, done: self.take_own(keys[:1], None, done)
+        is_large_one = LARGE["part"] > 0 and self.draw.random() < PIPELINE_LARGE
+        number = self.new_number(large=0.0)
+        while is_large_one and not is_large(number):
+            number = self.new_number()
+        more = ("GET",) if self.draw.random() < 0.3 else ()
+        take = lambda _, done: self.take_own(keys[:1], str(number), done, returns_values=bool(more))
+        return ("SET", keys[0], value_of(number), *more), False, take
+
+    def take_own(self, keys, number, done, returns_values=True):
+        """Compares a reply with what this client's own commands have left, in their order. `number`: of the value that the
+        command has set."""
+        verdict = "own"
+        if done is None and number:
+            # It may have been done, or may be done later: nothing can be said of the key any more.
+            self.own.pop(keys[0], None)
+        elif isinstance(done, list) and all(key in self.own for key in keys):
+            replies = done[0] if isinstance(done[0], list) else done
+            found = [number_in(reply) for reply in replies] if returns_values else replies
+            if found != ([self.own[key] for key in keys] if returns_values else ["OK"]):
+                verdict = "lost"
+            if number:
+                self.own[keys[0]] = number
+        print(keys[0], number, verdict, file=self.ledger)
+
     # The ledger: keys that are written once and must exist from then on.
 
     def note(self, prefix):
@@ -218,6 +331,9 @@ class Client:
         number = self.new_number(large=0.05)
         key = f"{prefix}:{number}"
         done, _ = self.attempt(("SET", key, value_of(number)), False)
+        self.take_note(key, number, done)
+
+    def take_note(self, key, number, done):
         if done is None:
             print(key, number, "unknown", file=self.ledger)
         elif isinstance(done, list) and done[0] == "OK":
@@ -228,6 +344,9 @@ class Client:
 
     def look_up(self, key, number):
         done, _ = self.attempt(("GET", key), True)
+        self.take_look_up(key, number, done)
+
+    def take_look_up(self, key, number, done):
         if not isinstance(done, list):
             print(key, number, "unread", file=self.ledger)
         elif number_in(done[0]) != str(number):

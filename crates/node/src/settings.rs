@@ -66,7 +66,7 @@ settings! {
         pub password_file: PathBuf,
         /// Most client connections [default: 10000]
         pub clients_max: usize,
-        /// Most bytes of one command [default: 64mb]
+        /// Most bytes of one command, and of commands that a client sends before it reads its replies [default: 64mb]
         pub query_max: ByteCount,
         /// Most unread reply bytes of one client [default: 256mb]
         pub reply_max: ByteCount,
