@@ -43,8 +43,9 @@ mod witnesses;
 use crate::message::{Registration, TO_AGENT_BYTES_MAX, ToAgent, encode};
 use crate::mutant::Broken;
 use crate::plan::ClusterPlan;
-use crate::record::{End, OpenError, Records, StoredNode};
+use crate::record::{End, OpenError, Records, Standing, StoredNode};
 use crate::store::Store;
+use core::fmt;
 use leases::Leases;
 pub use note::Note;
 use orders::Orders;
@@ -99,6 +100,27 @@ pub trait CoordinatorOut {
     fn note(&mut self, note: Note);
 }
 
+/// Why a running coordinator must stop.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ending {
+    /// Another coordinator has opened the store.
+    Deposed,
+    /// An older store, or none, is in the place of the one that it wrote.
+    StoreWentBack,
+}
+
+impl fmt::Display for Ending {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Deposed => "another coordinator has taken over the store",
+            Self::StoreWentBack => {
+                "the store went back: it lacks what this coordinator has committed. Put the newest store back, or start \
+                 a coordinator and look at `paritas status`: it says what it waits for, and what can be done"
+            }
+        })
+    }
+}
+
 /// The coordinator of one cluster.
 #[derive(Debug)]
 pub struct Coordinator<S> {
@@ -106,8 +128,8 @@ pub struct Coordinator<S> {
     records: Records,
     /// The outcome of the last commit is unknown.
     unsure: bool,
-    /// Another coordinator has opened the store.
-    deposed: bool,
+    /// Why it stops, if it does.
+    ending: Option<Ending>,
     registry: Registry,
     witnesses: Witnesses,
     releases: Releases,
@@ -137,14 +159,14 @@ impl<S: Store> Coordinator<S> {
     /// If the plan is invalid, or if the store fails, is empty, has another cluster, or has records that this version
     /// cannot read.
     pub fn open(mut store: S, plan: &ClusterPlan, seed: u64) -> Result<Self, OpenError> {
-        let records = Records::open(&mut store, plan)?;
+        let records = Records::open(&mut store, plan, seed)?;
         let layout = records.plan.layout();
         let releases = Releases::new(&records.lists);
         Ok(Self {
             store,
             records,
             unsure: false,
-            deposed: false,
+            ending: None,
             registry: Registry::new(seed),
             witnesses: Witnesses::default(),
             releases,
@@ -244,9 +266,22 @@ impl<S: Store> Coordinator<S> {
         self.records.nodes.values().map(|n| &n.record)
     }
 
-    /// Whether another coordinator has opened the store. This one refuses all messages.
-    pub fn is_deposed(&self) -> bool {
-        self.deposed
+    /// Why it must stop, if it must. It decides nothing more and refuses all messages.
+    pub fn ending(&self) -> Option<Ending> {
+        self.ending
+    }
+
+    /// Stops if the store is not as this coordinator left it. Returns whether it may go on.
+    fn may_go_on(&mut self, standing: Standing, out: &mut impl CoordinatorOut) -> bool {
+        let (ending, note) = match standing {
+            Standing::Leads => return true,
+            Standing::Deposed => (Ending::Deposed, Note::Deposed),
+            Standing::WentBack => (Ending::StoreWentBack, Note::StoreWentBack),
+        };
+        self.ending = Some(ending);
+        out.note(note);
+        self.orders.refuse(&ending.to_string(), out);
+        false
     }
 
     /// Ends the coordinator and returns its store.

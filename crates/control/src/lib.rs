@@ -20,7 +20,7 @@ pub mod store_suite;
 pub use adopt::{Adoption, Progress};
 pub use agent::{Agent, AgentEvent, AgentOut, HEARTBEAT};
 pub use check::{check_transition, is_decodable};
-pub use coordinator::{Coordinator, CoordinatorEvent, CoordinatorOut, Note, SILENT_MAX};
+pub use coordinator::{Coordinator, CoordinatorEvent, CoordinatorOut, Ending, Note, SILENT_MAX};
 pub use layout::Layout;
 pub use mutant::Mutant;
 pub use plan::{

@@ -25,13 +25,17 @@ pub enum Mutant {
     OldLivesBack,
     /// P10.18: a store is made anew without a silent process that holds positions, if another one has its node's id.
     AdoptEarly,
-    /// P10.1: a commit does not check that no other coordinator has opened the store.
-    LeaderNotCompared,
+    /// P10.1: a commit does not check that the store is as its coordinator left it.
+    HeadNotCompared,
+    /// P10.1: after a commit that was not confirmed, a store of the same opening is read, however old it is.
+    ReloadOfAnyStore,
+    /// P10.1: the number of an attempt that failed is used again.
+    AttemptUsedAgain,
 }
 
 impl Mutant {
     /// All of them, with the names by which a test asks for them.
-    pub const ALL: [(&'static str, Self); 11] = [
+    pub const ALL: [(&'static str, Self); 13] = [
         ("no-votes", Self::NoVotes),
         ("no-grace", Self::NoGrace),
         ("no-hold", Self::NoHold),
@@ -42,7 +46,9 @@ impl Mutant {
         ("released-unheard", Self::ReleasedUnheard),
         ("old-lives-back", Self::OldLivesBack),
         ("adopt-early", Self::AdoptEarly),
-        ("leader-not-compared", Self::LeaderNotCompared),
+        ("head-not-compared", Self::HeadNotCompared),
+        ("reload-of-any-store", Self::ReloadOfAnyStore),
+        ("attempt-used-again", Self::AttemptUsedAgain),
     ];
 }
 

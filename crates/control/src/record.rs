@@ -6,7 +6,7 @@ mod error;
 use crate::coordinator::SlotTask;
 use crate::mutant::{Broken, Mutant};
 use crate::plan::{CLUSTER_FORMAT, ClusterPlan, PlannedNode, check_record};
-use crate::store::{Action, Change, Revision, Store, StoreError};
+use crate::store::{Change, Expected, Store, StoreError};
 use paritas_base::configuration::{ClusterRecord, Configuration, Duty, NodeRecord, NodeRole, NodeState};
 use paritas_base::{Epoch, Incarnation, ListId, NodeId};
 use serde::de::DeserializeOwned;
@@ -16,16 +16,40 @@ use std::collections::BTreeMap;
 pub use error::OpenError;
 
 /// The first byte of every record.
-pub const RECORD_FORMAT: u8 = 4;
+pub const RECORD_FORMAT: u8 = 5;
 const CLUSTER_KEY: &str = "cluster";
 const PLAN_KEY: &str = "plan";
-const LEADER_KEY: &str = "leader";
+const HEAD_KEY: &str = "head";
 const SLOTS_KEY: &str = "slots";
 const NODE_PREFIX: &str = "node/";
 const LIST_PREFIX: &str = "list/";
 const TRAIL_PREFIX: &str = "trail/";
 /// Limit of earlier incarnations of a node that are recorded, so that their late messages are recognized.
 const PAST_MAX: usize = 16;
+
+/// The record that every transaction compares and writes. So a transaction changes only a store that is as its
+/// coordinator left it, and nothing can be taken for that store (P10.1).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Head {
+    /// How often a coordinator has opened the store.
+    openings: u64,
+    /// A random number of that opening.
+    reign: u64,
+    /// The number of the transaction within the opening. No number is used for two attempts: one that fails may take
+    /// effect later.
+    attempt: u64,
+}
+
+/// What a coordinator finds in its store after a commit that was not confirmed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Standing {
+    /// What it committed last, or an attempt of its own: it goes on with that.
+    Leads,
+    /// Another coordinator has opened the store.
+    Deposed,
+    /// An older state: what was committed since is not in it.
+    WentBack,
+}
 
 /// Whether an incarnation has ended, and by which evidence. Written as one byte.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -156,10 +180,10 @@ pub(crate) struct Records {
     pub(crate) slots: StoredSlots,
     /// Ids of earlier epochs of each list, the latest first.
     trails: BTreeMap<ListId, Vec<u64>>,
-    /// How often a coordinator has opened this store. Every commit checks that it is still the same, so a
-    /// coordinator that was replaced cannot commit (P10.1).
-    leader: u64,
-    revisions: BTreeMap<String, Revision>,
+    /// As in the store.
+    head: Head,
+    /// The number of the latest attempt to commit.
+    attempts: u64,
     pub(crate) broken: Broken,
 }
 
@@ -170,35 +194,27 @@ impl Records {
         if Self::load(store)?.is_some() {
             return Err(OpenError::Exists);
         }
-        let records = Self {
-            plan: plan.clone(),
-            cluster: plan.record(),
-            nodes: BTreeMap::new(),
-            lists: BTreeMap::new(),
-            slots: StoredSlots::default(),
-            trails: BTreeMap::new(),
-            leader: 0,
-            revisions: BTreeMap::new(),
-            broken: Broken::default(),
-        };
         let changes = [
-            records.put(LEADER_KEY.into(), &records.leader),
-            records.put(CLUSTER_KEY.into(), &records.cluster),
-            records.put(PLAN_KEY.into(), &records.plan),
+            put(HEAD_KEY.into(), &Head::default()),
+            put(CLUSTER_KEY.into(), &plan.record()),
+            put(PLAN_KEY.into(), plan),
         ];
-        store.commit(&changes)?;
+        store.commit(&expected(None), &changes)?;
         Ok(())
     }
 
-    /// Takes over the store of a cluster.
-    pub(crate) fn open<S: Store>(store: &mut S, plan: &ClusterPlan) -> Result<Self, OpenError> {
+    /// Takes over the store of a cluster. `reign` is random.
+    pub(crate) fn open<S: Store>(store: &mut S, plan: &ClusterPlan, reign: u64) -> Result<Self, OpenError> {
         plan.check().map_err(OpenError::Plan)?;
         let mut records = Self::load(store)?.ok_or(OpenError::NoCluster)?;
         check_same(&records.plan, plan)?;
-        records.leader += 1;
-        let changes = [records.put(LEADER_KEY.into(), &records.leader)];
-        let revision = store.commit(&changes)?;
-        records.note(&changes, revision);
+        let head = Head {
+            openings: records.head.openings + 1,
+            reign,
+            attempt: 0,
+        };
+        store.commit(&expected(Some(&records.head)), &[put(HEAD_KEY.into(), &head)])?;
+        (records.head, records.attempts) = (head, 0);
         Ok(records)
     }
 
@@ -214,30 +230,23 @@ impl Records {
 
     /// Writes the records of an adoption over those of the store, in one transaction.
     pub(crate) fn adopt<S: Store>(found: Option<&Self>, store: &mut S, adopted: &Adopted) -> Result<(), StoreError> {
-        let none = Self {
-            plan: adopted.plan.clone(),
-            cluster: adopted.cluster.clone(),
-            nodes: BTreeMap::new(),
-            lists: BTreeMap::new(),
-            slots: StoredSlots::default(),
-            trails: BTreeMap::new(),
-            leader: 0,
-            revisions: BTreeMap::new(),
-            broken: Broken::default(),
+        let head = found.map(|found| found.head);
+        let next = Head {
+            openings: head.map_or(0, |head| head.openings) + 1,
+            ..Head::default()
         };
-        let before = found.unwrap_or(&none);
         let mut changes = vec![
-            before.put(LEADER_KEY.into(), &(before.leader + 1)),
-            before.put(CLUSTER_KEY.into(), &adopted.cluster),
-            before.put(PLAN_KEY.into(), &adopted.plan),
-            before.put(SLOTS_KEY.into(), &adopted.slots),
+            put(HEAD_KEY.into(), &next),
+            put(CLUSTER_KEY.into(), &adopted.cluster),
+            put(PLAN_KEY.into(), &adopted.plan),
+            put(SLOTS_KEY.into(), &adopted.slots),
         ];
-        changes.extend(adopted.nodes.iter().map(|n| before.put(node_key(n.record.id), n)));
+        changes.extend(adopted.nodes.iter().map(|n| put(node_key(n.record.id), n)));
         for (list, trail) in &adopted.lists {
-            changes.push(before.put(list_key(list.list), list));
-            changes.push(before.put(trail_key(list.list), trail));
+            changes.push(put(list_key(list.list), list));
+            changes.push(put(trail_key(list.list), trail));
         }
-        store.commit(&changes).map(drop)
+        store.commit(&expected(head.as_ref()), &changes)
     }
 
     /// Ids of the epochs before the present one of a list, the latest first.
@@ -251,8 +260,8 @@ impl Records {
             return Ok(None);
         }
         // Check all formats first, so that a newer format is not reported as damage.
-        for (key, entry) in &entries {
-            match entry.value.first() {
+        for (key, value) in &entries {
+            match value.first() {
                 Some(found) if *found > RECORD_FORMAT => {
                     return Err(OpenError::NewerFormat {
                         key: key.clone(),
@@ -270,11 +279,7 @@ impl Records {
                 _ => return Err(OpenError::Damaged { key: key.clone() }),
             }
         }
-        let revisions = entries
-            .iter()
-            .map(|(key, entry)| (key.clone(), entry.revision))
-            .collect();
-        let values: BTreeMap<String, Vec<u8>> = entries.into_iter().map(|(k, e)| (k, e.value)).collect();
+        let values: BTreeMap<String, Vec<u8>> = entries.into_iter().collect();
         let mut records = Self {
             plan: read(&values, PLAN_KEY)?,
             cluster: read(&values, CLUSTER_KEY)?,
@@ -287,8 +292,8 @@ impl Records {
                 StoredSlots::default()
             },
             trails: BTreeMap::new(),
-            leader: read(&values, LEADER_KEY)?,
-            revisions,
+            head: read(&values, HEAD_KEY)?,
+            attempts: 0,
             broken: Broken::default(),
         };
         records.check_fixed()?;
@@ -337,22 +342,41 @@ impl Records {
         Ok(())
     }
 
-    /// Reads all records again after a commit whose outcome is unknown. `false`: another coordinator has opened the
-    /// store.
-    pub(crate) fn reload<S: Store>(&mut self, store: &S) -> Result<bool, OpenError> {
-        let found = Self::load(store)?.ok_or_else(|| OpenError::Damaged { key: LEADER_KEY.into() })?;
-        if found.leader != self.leader {
-            return Ok(false);
-        }
-        let broken = self.broken;
-        *self = Self { broken, ..found };
-        Ok(true)
+    /// Whose the store is now, by its head.
+    pub(crate) fn standing<S: Store>(&self, store: &S) -> Result<Standing, OpenError> {
+        let Some(value) = store.get(HEAD_KEY)? else {
+            return Ok(Standing::WentBack);
+        };
+        Ok(self.standing_by(read_one(HEAD_KEY, &value)?))
     }
 
-    /// Whether no coordinator has opened the store after this one.
-    pub(crate) fn leads<S: Store>(&self, store: &S) -> Result<bool, StoreError> {
-        let found = store.get(LEADER_KEY)?.map(|entry| entry.revision);
-        Ok(found == self.revisions.get(LEADER_KEY).copied())
+    fn standing_by(&self, found: Head) -> Standing {
+        let mine = self.head;
+        let is_mine = (found.openings, found.reign) == (mine.openings, mine.reign);
+        let is_known = (mine.attempt..=self.attempts).contains(&found.attempt);
+        match is_mine {
+            true if is_known || self.broken.is(Mutant::ReloadOfAnyStore) => Standing::Leads,
+            false if found.openings >= mine.openings => Standing::Deposed,
+            _ => Standing::WentBack,
+        }
+    }
+
+    /// Reads all records again after a commit that was not confirmed, if the store is this coordinator's. A store that
+    /// went back is never read into a running coordinator: it would go on from decisions that count no more.
+    pub(crate) fn reload<S: Store>(&mut self, store: &S) -> Result<Standing, OpenError> {
+        let Some(found) = Self::load(store)? else {
+            return Ok(Standing::WentBack);
+        };
+        let standing = self.standing_by(found.head);
+        if standing == Standing::Leads {
+            let (broken, attempts) = (self.broken, self.attempts);
+            *self = Self {
+                broken,
+                attempts,
+                ..found
+            };
+        }
+        Ok(standing)
     }
 
     /// Commits nodes and lists in one transaction, then updates the copy in memory.
@@ -363,22 +387,13 @@ impl Records {
         lists: &[Configuration],
         slots: Option<&StoredSlots>,
     ) -> Result<(), StoreError> {
-        let leader = self.revisions.get(LEADER_KEY).copied();
-        let mut changes = vec![Change {
-            key: LEADER_KEY.into(),
-            expect: leader,
-            action: Action::Check,
-        }];
-        if self.broken.is(Mutant::LeaderNotCompared) {
-            changes.clear();
-        }
-        changes.extend(nodes.iter().map(|n| self.put(node_key(n.record.id), n)));
-        changes.extend(lists.iter().map(|c| self.put(list_key(c.list), c)));
         let trails: Vec<(ListId, Vec<u64>)> = lists.iter().map(|c| (c.list, self.trail_before(c))).collect();
-        changes.extend(trails.iter().map(|(list, trail)| self.put(trail_key(*list), trail)));
-        changes.extend(slots.map(|s| self.put(SLOTS_KEY.into(), s)));
-        let revision = store.commit(&changes)?;
-        self.note(&changes, revision);
+        let mut changes = Vec::new();
+        changes.extend(nodes.iter().map(|n| put(node_key(n.record.id), n)));
+        changes.extend(lists.iter().map(|c| put(list_key(c.list), c)));
+        changes.extend(trails.iter().map(|(list, trail)| put(trail_key(*list), trail)));
+        changes.extend(slots.map(|s| put(SLOTS_KEY.into(), s)));
+        self.transact(store, changes)?;
         self.nodes.extend(nodes.iter().map(|n| (n.record.id, n.clone())));
         self.lists.extend(lists.iter().map(|c| (c.list, c.clone())));
         self.trails.extend(trails);
@@ -395,19 +410,31 @@ impl Records {
         plan: ClusterPlan,
         cluster: ClusterRecord,
     ) -> Result<(), StoreError> {
-        let leader = self.revisions.get(LEADER_KEY).copied();
-        let changes = [
-            Change {
-                key: LEADER_KEY.into(),
-                expect: leader,
-                action: Action::Check,
-            },
-            self.put(PLAN_KEY.into(), &plan),
-            self.put(CLUSTER_KEY.into(), &cluster),
-        ];
-        let revision = store.commit(&changes)?;
-        self.note(&changes, revision);
+        self.transact(
+            store,
+            vec![put(PLAN_KEY.into(), &plan), put(CLUSTER_KEY.into(), &cluster)],
+        )?;
         (self.plan, self.cluster) = (plan, cluster);
+        Ok(())
+    }
+
+    /// Makes these changes in a store that is as this coordinator left it.
+    fn transact<S: Store>(&mut self, store: &mut S, mut changes: Vec<Change>) -> Result<(), StoreError> {
+        self.attempts = match self.broken.is(Mutant::AttemptUsedAgain) {
+            true => self.head.attempt + 1,
+            false => self.attempts + 1,
+        };
+        let next = Head {
+            attempt: self.attempts,
+            ..self.head
+        };
+        let mut expected = expected(Some(&self.head));
+        if self.broken.is(Mutant::HeadNotCompared) {
+            expected.value = store.get(HEAD_KEY)?;
+        }
+        changes.push(put(HEAD_KEY.into(), &next));
+        store.commit(&expected, &changes)?;
+        self.head = next;
         Ok(())
     }
 
@@ -450,22 +477,20 @@ impl Records {
             }
         }
     }
+}
 
-    fn put(&self, key: String, value: &impl Serialize) -> Change {
-        let expect = self.revisions.get(&key).copied();
-        Change {
-            key,
-            expect,
-            action: Action::Put(encode(value)),
-        }
+/// The condition of every transaction: the head of the store.
+fn expected(head: Option<&Head>) -> Expected {
+    Expected {
+        key: HEAD_KEY.into(),
+        value: head.map(encode),
     }
+}
 
-    fn note(&mut self, changes: &[Change], revision: Revision) {
-        for change in changes {
-            if matches!(change.action, Action::Put(_)) {
-                self.revisions.insert(change.key.clone(), revision);
-            }
-        }
+fn put(key: String, value: &impl Serialize) -> Change {
+    Change {
+        key,
+        value: Some(encode(value)),
     }
 }
 
@@ -487,8 +512,13 @@ fn encode(value: &impl Serialize) -> Vec<u8> {
 }
 
 fn read<T: DeserializeOwned>(values: &BTreeMap<String, Vec<u8>>, key: &str) -> Result<T, OpenError> {
+    let value = values.get(key).ok_or_else(|| OpenError::Damaged { key: key.into() })?;
+    read_one(key, value)
+}
+
+fn read_one<T: DeserializeOwned>(key: &str, value: &[u8]) -> Result<T, OpenError> {
     let damaged = || OpenError::Damaged { key: key.into() };
-    let (_, bytes) = values.get(key).and_then(|v| v.split_first()).ok_or_else(damaged)?;
+    let (_, bytes) = value.split_first().ok_or_else(damaged)?;
     match postcard::take_from_bytes(bytes) {
         Ok((value, [])) => Ok(value),
         _ => Err(damaged()),

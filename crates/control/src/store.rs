@@ -1,32 +1,17 @@
 //! The interface of the configuration store, which holds the records that must survive a coordinator. It is a small
-//! ordered map, changed by compare-and-swap over several keys at once (P10.1). Every implementation must pass one test
-//! suite (`store_suite`).
+//! ordered map. A transaction changes several records, if one record has the expected bytes (P10.1). Every implementation
+//! must pass one test suite (`store_suite`).
 
 use core::fmt;
 use std::collections::BTreeMap;
 
-/// The number of a transaction. The revision of a record is that of the last transaction that wrote it. Never 0.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Revision(pub u64);
-
-/// A record in the store.
+/// The condition of a transaction.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Entry {
-    /// Its bytes.
-    pub value: Vec<u8>,
-    /// The transaction that wrote it.
-    pub revision: Revision,
-}
-
-/// The action of a transaction on one record.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Action {
-    /// Only compare the revision.
-    Check,
-    /// Write these bytes.
-    Put(Vec<u8>),
-    /// Remove the record.
-    Delete,
+pub struct Expected {
+    /// The key of a record.
+    pub key: String,
+    /// The bytes that it must have. `None`: it must not exist.
+    pub value: Option<Vec<u8>>,
 }
 
 /// One record's part in a transaction.
@@ -34,30 +19,26 @@ pub enum Action {
 pub struct Change {
     /// The record's key. A transaction may name each key only once.
     pub key: String,
-    /// The revision that the record must have. `None`: it must not exist.
-    pub expect: Option<Revision>,
-    /// The action if the revision matches.
-    pub action: Action,
+    /// Its new bytes. `None`: it is removed.
+    pub value: Option<Vec<u8>>,
 }
 
 /// Why the store failed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum StoreError {
-    /// This record has another revision than expected. Nothing was changed.
-    Conflict {
-        /// The first such key, in key order.
-        key: String,
-    },
+    /// The condition did not hold. Nothing was changed.
+    Conflict,
     /// The transaction breaks a limit or names a key twice. Nothing was changed.
     Invalid(String),
-    /// The medium failed. It is unknown whether the transaction took effect: read the store before the next commit.
+    /// The medium failed. The transaction may have taken effect, may do so later, or never: read the store before the
+    /// next commit.
     Medium(String),
 }
 
 impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Conflict { key } => write!(f, "another process has changed record {key}"),
+            Self::Conflict => write!(f, "another process has changed the store"),
             Self::Invalid(why) => write!(f, "the transaction is not allowed: {why}"),
             Self::Medium(why) => write!(f, "the configuration store failed: {why}"),
         }
@@ -72,20 +53,19 @@ pub trait Store {
     ///
     /// # Errors
     /// If the medium fails.
-    fn get(&self, key: &str) -> Result<Option<Entry>, StoreError>;
+    fn get(&self, key: &str) -> Result<Option<Vec<u8>>, StoreError>;
 
     /// Reads all records whose key starts with `prefix`, in key order.
     ///
     /// # Errors
     /// If the medium fails.
-    fn list(&self, prefix: &str) -> Result<Vec<(String, Entry)>, StoreError>;
+    fn list(&self, prefix: &str) -> Result<Vec<(String, Vec<u8>)>, StoreError>;
 
-    /// Makes all changes or none. Every written record gets the returned revision, which is greater than all earlier
-    /// ones.
+    /// Makes all changes if the expected record is as expected, else none.
     ///
     /// # Errors
     /// See [`StoreError`].
-    fn commit(&mut self, changes: &[Change]) -> Result<Revision, StoreError>;
+    fn commit(&mut self, expected: &Expected, changes: &[Change]) -> Result<(), StoreError>;
 }
 
 /// Longest key, in bytes.
@@ -111,7 +91,7 @@ pub fn check_limits(changes: &[Change]) -> Result<(), StoreError> {
         if change.key.is_empty() || change.key.len() > KEY_BYTES_MAX {
             return invalid(format!("a key has {} bytes", change.key.len()));
         }
-        if let Action::Put(value) = &change.action
+        if let Some(value) = &change.value
             && value.len() > VALUE_BYTES_MAX
         {
             return invalid(format!("record {} has {} bytes", change.key, value.len()));
@@ -123,10 +103,12 @@ pub fn check_limits(changes: &[Change]) -> Result<(), StoreError> {
 /// A store in memory, for the simulator, for tests, and for clusters that may be lost with their coordinator.
 #[derive(Clone, Default, Debug)]
 pub struct MemoryStore {
-    records: BTreeMap<String, Entry>,
-    last: u64,
+    records: BTreeMap<String, Vec<u8>>,
     failures: u32,
     lost_answers: u32,
+    delays: u32,
+    /// Transactions that have not taken effect yet.
+    late: Vec<(Expected, Vec<Change>)>,
 }
 
 impl MemoryStore {
@@ -144,63 +126,94 @@ impl MemoryStore {
     pub fn lose_answers(&mut self, count: u32) {
         self.lost_answers = count;
     }
+
+    /// Makes the next `count` commits report a failure, and take effect at [`Self::land_late`] if their condition holds
+    /// then.
+    pub fn delay_commits(&mut self, count: u32) {
+        self.delays = count;
+    }
+
+    /// Commits that were delayed take effect now, each if its condition holds. Returns how many did.
+    pub fn land_late(&mut self) -> usize {
+        let late = core::mem::take(&mut self.late);
+        late.iter()
+            .filter(|(expected, changes)| self.apply(expected, changes))
+            .count()
+    }
+
+    /// Takes the records of another store. Delayed commits are on their way to whatever is here when they arrive.
+    pub fn put_back(&mut self, copy: Self) {
+        self.records = copy.records;
+    }
+
+    fn apply(&mut self, expected: &Expected, changes: &[Change]) -> bool {
+        if self.records.get(&expected.key) != expected.value.as_ref() {
+            return false;
+        }
+        for change in changes {
+            match &change.value {
+                Some(value) => self.records.insert(change.key.clone(), value.clone()),
+                None => self.records.remove(&change.key),
+            };
+        }
+        true
+    }
 }
 
 impl Store for MemoryStore {
-    fn get(&self, key: &str) -> Result<Option<Entry>, StoreError> {
+    fn get(&self, key: &str) -> Result<Option<Vec<u8>>, StoreError> {
         Ok(self.records.get(key).cloned())
     }
 
-    fn list(&self, prefix: &str) -> Result<Vec<(String, Entry)>, StoreError> {
+    fn list(&self, prefix: &str) -> Result<Vec<(String, Vec<u8>)>, StoreError> {
         let from = self
             .records
             .range::<str, _>((core::ops::Bound::Included(prefix), core::ops::Bound::Unbounded));
         Ok(from
             .take_while(|(key, _)| key.starts_with(prefix))
-            .map(|(k, e)| (k.clone(), e.clone()))
+            .map(|(key, value)| (key.clone(), value.clone()))
             .collect())
     }
 
-    fn commit(&mut self, changes: &[Change]) -> Result<Revision, StoreError> {
+    fn commit(&mut self, expected: &Expected, changes: &[Change]) -> Result<(), StoreError> {
         check_limits(changes)?;
         if self.failures > 0 {
             self.failures -= 1;
             return Err(StoreError::Medium("simulated failure without effect".into()));
         }
-        let stale = |c: &&Change| self.records.get(&c.key).map(|e| e.revision) != c.expect;
-        if let Some(key) = changes.iter().filter(stale).map(|c| &c.key).min() {
-            return Err(StoreError::Conflict { key: key.clone() });
+        if self.delays > 0 {
+            self.delays -= 1;
+            self.late.push((expected.clone(), changes.to_vec()));
+            return Err(StoreError::Medium("simulated failure before the commit".into()));
         }
-        self.last += 1;
-        let revision = Revision(self.last);
-        for change in changes {
-            match &change.action {
-                Action::Check => {}
-                Action::Put(value) => {
-                    self.records.insert(
-                        change.key.clone(),
-                        Entry {
-                            value: value.clone(),
-                            revision,
-                        },
-                    );
-                }
-                Action::Delete => {
-                    self.records.remove(&change.key);
-                }
-            }
+        if !self.apply(expected, changes) {
+            return Err(StoreError::Conflict);
         }
         if self.lost_answers > 0 {
             self.lost_answers -= 1;
             return Err(StoreError::Medium("simulated failure after the commit".into()));
         }
-        Ok(revision)
+        Ok(())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn absent(key: &str) -> Expected {
+        Expected {
+            key: key.into(),
+            value: None,
+        }
+    }
+
+    fn put(key: &str, value: u8) -> Change {
+        Change {
+            key: key.into(),
+            value: Some(vec![value]),
+        }
+    }
 
     #[test]
     fn memory_store_passes_the_suite() {
@@ -211,13 +224,25 @@ mod tests {
     fn a_failed_commit_changes_nothing() {
         let mut store = MemoryStore::new();
         store.fail_commits(1);
-        let put = [Change {
-            key: "a".into(),
-            expect: None,
-            action: Action::Put(vec![1]),
-        }];
-        assert!(matches!(store.commit(&put), Err(StoreError::Medium(_))));
+        let refused = store.commit(&absent("a"), &[put("a", 1)]);
+        assert!(matches!(refused, Err(StoreError::Medium(_))));
         assert_eq!(store.get("a").unwrap(), None);
-        store.commit(&put).unwrap();
+        store.commit(&absent("a"), &[put("a", 1)]).unwrap();
+    }
+
+    #[test]
+    fn a_late_commit_takes_effect_if_its_condition_still_holds() {
+        for is_overtaken in [false, true] {
+            let mut store = MemoryStore::new();
+            store.delay_commits(1);
+            let refused = store.commit(&absent("a"), &[put("a", 1)]);
+            assert!(matches!(refused, Err(StoreError::Medium(_))));
+            assert_eq!(store.get("a").unwrap(), None);
+            if is_overtaken {
+                store.commit(&absent("a"), &[put("a", 2)]).unwrap();
+            }
+            assert_eq!(store.land_late(), usize::from(!is_overtaken));
+            assert_eq!(store.get("a").unwrap(), Some(vec![if is_overtaken { 2 } else { 1 }]));
+        }
     }
 }

@@ -288,7 +288,7 @@ impl Server {
     }
 
     fn serve(mut self, mut coordinator: Coordinator<EmbeddedStore>) -> Result<(), Failure> {
-        while !signals::stop_requested() && !coordinator.is_deposed() {
+        while !signals::stop_requested() && coordinator.ending().is_none() {
             let news = self.next(coordinator.next_deadline());
             // The clock is read after the wait, so that an event does not seem earlier than it was.
             let now = clock::now();
@@ -310,10 +310,10 @@ impl Server {
                 coordinator.on(now, CoordinatorEvent::Timer, out);
             }
         }
-        if coordinator.is_deposed() {
-            return Err(Failure("another coordinator has taken over the store".into()));
+        match coordinator.ending() {
+            Some(ending) => Err(Failure(ending.to_string())),
+            None => Ok(()),
         }
-        Ok(())
     }
 }
 

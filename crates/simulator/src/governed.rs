@@ -364,7 +364,7 @@ impl World {
             Leader::Coordinator(coordinator) => {
                 coordinator.on(clock, event, &mut asked);
                 let committed = self.unseen(coordinator);
-                (coordinator.next_deadline(), coordinator.is_deposed(), committed)
+                (coordinator.next_deadline(), coordinator.ending().is_some(), committed)
             }
             Leader::Adoption(adoption) => {
                 adoption.on(clock, event, &mut asked);

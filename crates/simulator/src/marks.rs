@@ -46,6 +46,8 @@ pub(crate) enum Seen {
     SecondProcess,
     TwoCoordinators,
     Deposed,
+    StoreWentBack,
+    CommitLandedLate,
     OneWayClosed,
     FalselySuspected,
     ClassChanged,
@@ -55,7 +57,7 @@ pub(crate) enum Seen {
     LargeGroupRead,
 }
 
-const SEEN: [(Seen, &str); 46] = [
+const SEEN: [(Seen, &str); 48] = [
     (Seen::TwoTakeovers, "two data positions without their chunks at once"),
     (Seen::RefillBesideTakeover, "a parity refilled beside a takeover"),
     (Seen::BornAgain, "a position without parity begins again empty"),
@@ -113,6 +115,14 @@ const SEEN: [(Seen, &str); 46] = [
     (Seen::SecondProcess, "10.13 a second process of a node that runs"),
     (Seen::TwoCoordinators, "10.1 two coordinators on one store"),
     (Seen::Deposed, "10.1 a coordinator finds that another has its store"),
+    (
+        Seen::StoreWentBack,
+        "10.1 a running coordinator finds that its store went back",
+    ),
+    (
+        Seen::CommitLandedLate,
+        "10.1 a commit takes effect after it seemed to fail",
+    ),
     (Seen::OneWayClosed, "10.9 a path to the coordinator closed one way"),
     (Seen::FalselySuspected, "10.10 a living node removed for silence"),
     (Seen::ClassChanged, "14.10 a large value given another class"),

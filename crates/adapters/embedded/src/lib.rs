@@ -1,17 +1,13 @@
 //! The embedded configuration store: the records of a coordinator in one redb file, for clusters with a single
 //! coordinator process (P10.1). Every commit is on disk when it returns.
 
-use paritas_control::store::{Action, Change, Entry, Revision, Store, StoreError, check_limits};
+use paritas_control::store::{Change, Expected, Store, StoreError, check_limits};
 use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
-/// The records: key → (revision, bytes).
-const RECORDS: TableDefinition<'_, &str, (u64, &[u8])> = TableDefinition::new("records");
-/// One entry, `revision`: the newest revision of any record. It is kept so that the revision of a deleted record is not
-/// used again.
-const COUNTERS: TableDefinition<'_, &str, u64> = TableDefinition::new("counters");
-const REVISION: &str = "revision";
+/// The records: key → bytes.
+const RECORDS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("records");
 
 /// A store in one file. The file is locked: a second process that opens it is refused.
 #[derive(Debug)]
@@ -52,17 +48,16 @@ impl EmbeddedStore {
     fn make_tables(database: &Database) -> Result<(), redb::Error> {
         let transaction = database.begin_write()?;
         transaction.open_table(RECORDS)?;
-        transaction.open_table(COUNTERS)?;
         transaction.commit()?;
         Ok(())
     }
 
-    fn read(database: &Database, key: &str) -> Result<Option<Entry>, redb::Error> {
+    fn read(database: &Database, key: &str) -> Result<Option<Vec<u8>>, redb::Error> {
         let table = database.begin_read()?.open_table(RECORDS)?;
-        Ok(table.get(key)?.map(|found| entry(found.value())))
+        Ok(table.get(key)?.map(|found| found.value().to_vec()))
     }
 
-    fn read_from(database: &Database, prefix: &str) -> Result<Vec<(String, Entry)>, redb::Error> {
+    fn read_from(database: &Database, prefix: &str) -> Result<Vec<(String, Vec<u8>)>, redb::Error> {
         let table = database.begin_read()?.open_table(RECORDS)?;
         let mut records = Vec::new();
         for found in table.range(prefix..)? {
@@ -70,67 +65,47 @@ impl EmbeddedStore {
             if !key.value().starts_with(prefix) {
                 break;
             }
-            records.push((key.value().to_owned(), entry(value.value())));
+            records.push((key.value().to_owned(), value.value().to_vec()));
         }
         Ok(records)
     }
 
-    /// Makes all changes or none. `Ok(Err(key))`: the record of `key` does not have the expected revision. Dropping the
-    /// transaction undoes it.
-    fn write(database: &Database, changes: &[Change]) -> Result<Result<Revision, String>, redb::Error> {
+    /// Makes all changes if the expected record is as expected, else none: dropping the transaction undoes it. Returns
+    /// whether it was.
+    fn write(database: &Database, expected: &Expected, changes: &[Change]) -> Result<bool, redb::Error> {
         let transaction = database.begin_write()?;
-        let revision;
         {
             let mut records = transaction.open_table(RECORDS)?;
-            let mut counters = transaction.open_table(COUNTERS)?;
-            let mut stale: Option<&str> = None;
-            for change in changes {
-                let found = records.get(change.key.as_str())?.map(|e| Revision(e.value().0));
-                if found != change.expect && stale.is_none_or(|key| change.key.as_str() < key) {
-                    stale = Some(&change.key);
-                }
+            let found = records.get(expected.key.as_str())?.map(|found| found.value().to_vec());
+            if found != expected.value {
+                return Ok(false);
             }
-            if let Some(key) = stale {
-                return Ok(Err(key.to_owned()));
-            }
-            revision = counters.get(REVISION)?.map_or(0, |n| n.value()) + 1;
-            counters.insert(REVISION, revision)?;
             for change in changes {
-                match &change.action {
-                    Action::Check => {}
-                    Action::Put(value) => {
-                        records.insert(change.key.as_str(), (revision, value.as_slice()))?;
-                    }
-                    Action::Delete => {
-                        records.remove(change.key.as_str())?;
-                    }
-                }
+                match &change.value {
+                    Some(value) => records.insert(change.key.as_str(), value.as_slice())?,
+                    None => records.remove(change.key.as_str())?,
+                };
             }
         }
         transaction.commit()?;
-        Ok(Ok(Revision(revision)))
-    }
-}
-
-fn entry((revision, value): (u64, &[u8])) -> Entry {
-    Entry {
-        value: value.to_vec(),
-        revision: Revision(revision),
+        Ok(true)
     }
 }
 
 impl Store for EmbeddedStore {
-    fn get(&self, key: &str) -> Result<Option<Entry>, StoreError> {
+    fn get(&self, key: &str) -> Result<Option<Vec<u8>>, StoreError> {
         self.with(|database| Self::read(database, key))
     }
 
-    fn list(&self, prefix: &str) -> Result<Vec<(String, Entry)>, StoreError> {
+    fn list(&self, prefix: &str) -> Result<Vec<(String, Vec<u8>)>, StoreError> {
         self.with(|database| Self::read_from(database, prefix))
     }
 
-    fn commit(&mut self, changes: &[Change]) -> Result<Revision, StoreError> {
+    fn commit(&mut self, expected: &Expected, changes: &[Change]) -> Result<(), StoreError> {
         check_limits(changes)?;
-        let outcome = self.with(|database| Self::write(database, changes))?;
-        outcome.map_err(|key| StoreError::Conflict { key })
+        match self.with(|database| Self::write(database, expected, changes))? {
+            true => Ok(()),
+            false => Err(StoreError::Conflict),
+        }
     }
 }

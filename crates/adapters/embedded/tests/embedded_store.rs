@@ -1,13 +1,20 @@
 //! The embedded store: the suite of all stores, and what only a file can do.
 
-use paritas_control::store::{Action, Change, Store, StoreError};
+use paritas_control::store::{Change, Expected, Store, StoreError};
 use paritas_embedded::EmbeddedStore;
 
 fn put(key: &str, value: &[u8]) -> Change {
     Change {
         key: key.into(),
-        expect: None,
-        action: Action::Put(value.to_vec()),
+        value: Some(value.to_vec()),
+    }
+}
+
+/// A condition that holds: the record of this key is not there.
+fn absent(key: &str) -> Expected {
+    Expected {
+        key: key.into(),
+        value: None,
     }
 }
 
@@ -25,11 +32,15 @@ fn passes_the_suite_of_all_stores() {
 fn records_outlive_the_process() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("coordinator.redb");
-    let revision = EmbeddedStore::open(&path).unwrap().commit(&[put("a", b"one")]).unwrap();
     let mut store = EmbeddedStore::open(&path).unwrap();
-    let found = store.get("a").unwrap().unwrap();
-    assert_eq!((found.value, found.revision), (b"one".to_vec(), revision));
-    assert!(store.commit(&[put("b", b"two")]).unwrap() > revision);
+    store.commit(&absent("a"), &[put("a", b"one")]).unwrap();
+    drop(store);
+    let mut store = EmbeddedStore::open(&path).unwrap();
+    assert_eq!(store.get("a").unwrap(), Some(b"one".to_vec()));
+    assert_eq!(
+        store.commit(&absent("a"), &[put("b", b"two")]),
+        Err(StoreError::Conflict)
+    );
 }
 
 #[test]

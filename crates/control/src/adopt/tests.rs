@@ -6,7 +6,7 @@ use crate::Coordinator;
 use crate::message::{TO_AGENT_BYTES_MAX, encode};
 use crate::plan::LostPolicy;
 use crate::record::{RECORD_FORMAT, StoredNode};
-use crate::store::{Action, Change, MemoryStore};
+use crate::store::{Change, Expected, MemoryStore};
 use paritas_base::Epoch;
 use paritas_base::configuration::{Assignment, NodeRole, PositionState, Tenure};
 use paritas_base::hash_slots::HandOff;
@@ -75,7 +75,7 @@ fn nodes_that_are_off_count_as_ended() {
         words.contains("lost_policy is stop") && words.contains("drains and shuns are forgotten"),
         "{words}"
     );
-    let records = Records::open(coordinator.store_mut(), &plan()).unwrap();
+    let records = Records::open(coordinator.store_mut(), &plan(), 77).unwrap();
     let stored: &StoredNode = &records.nodes[&NodeId(3)];
     assert!(
         stored.is_over(incarnation(3)),
@@ -414,14 +414,12 @@ fn a_hand_off_in_progress_is_cancelled() {
 fn a_store_of_a_newer_version_is_refused_and_unchanged() {
     let mut store = older_store();
     let key = "node/00000".to_owned();
-    let expect = store.get(&key).unwrap().map(|e| e.revision);
-    let newer = Action::Put(vec![RECORD_FORMAT + 1, 1, 2]);
-    let change = Change {
-        key,
-        expect,
-        action: newer,
+    let expected = Expected {
+        key: key.clone(),
+        value: store.get(&key).unwrap(),
     };
-    store.commit(&[change]).unwrap();
+    let value = Some(vec![RECORD_FORMAT + 1, 1, 2]);
+    store.commit(&expected, &[Change { key, value }]).unwrap();
     let before = store.list("").unwrap();
     let refused = Adoption::begin(store.clone(), &plan(), []).unwrap_err();
     assert!(matches!(refused, OpenError::NewerFormat { .. }), "{refused}");

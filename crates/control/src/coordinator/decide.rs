@@ -16,7 +16,7 @@ const EPOCH_ALARM: u32 = Version::TERM_MAX - (1 << 10);
 impl<S: Store> Coordinator<S> {
     /// Computes the records, commits those that changed, and sends them to all subscribed links.
     pub(super) fn decide(&mut self, now: Time, out: &mut impl CoordinatorOut) {
-        if self.deposed {
+        if self.ending.is_some() {
             return;
         }
         if self.unsure {
@@ -65,22 +65,12 @@ impl<S: Store> Coordinator<S> {
             let duty = |n: &StoredNode| self.records.nodes.get(&n.record.id).map_or(Duty::Full, |n| n.duty);
             let duties: Vec<_> = changed.iter().map(duty).collect();
             let known: Vec<_> = changed.iter().map(known).collect();
-            match self.records.commit(&mut self.store, &changed, &lists, slots.as_ref()) {
-                Ok(()) => {}
-                Err(StoreError::Conflict { .. }) => {
-                    self.deposed = true;
-                    out.note(Note::Deposed);
-                    self.orders.refuse("another coordinator has taken over the store", out);
-                    return;
-                }
-                Err(error) => {
-                    // Claims and certificates stay for the next decision. Nodes repeat their requests.
-                    self.unsure = true;
-                    self.placement.forget_requests();
-                    self.orders.refuse(&error.to_string(), out);
-                    out.note(Note::StoreFailed(error.to_string()));
-                    return;
-                }
+            if let Err(error) = self.records.commit(&mut self.store, &changed, &lists, slots.as_ref()) {
+                // Claims and certificates stay for the next decision. Nodes repeat their requests.
+                self.placement.forget_requests();
+                self.on_failed_commit(now, &error, out);
+                self.orders.refuse(&error.to_string(), out);
+                return;
             }
             for (node, known) in changed.iter().zip(known) {
                 let record = &node.record;
@@ -119,10 +109,26 @@ impl<S: Store> Coordinator<S> {
         self.continue_moves(now, facts, out);
     }
 
+    /// A commit was not confirmed. The store is read before the next decision; at once if it has answered that it is not
+    /// as this coordinator left it.
+    pub(super) fn on_failed_commit(&mut self, now: Time, error: &StoreError, out: &mut impl CoordinatorOut) {
+        self.unsure = true;
+        if *error == StoreError::Conflict {
+            // An attempt that seemed to fail may have taken effect late. Then the next decision follows.
+            self.next_tick = now;
+            self.reread(now, out);
+        } else {
+            out.note(Note::StoreFailed(error.to_string()));
+        }
+    }
+
     /// Reads the store again after a commit whose outcome is unknown. True if the coordinator may go on.
     fn reread(&mut self, now: Time, out: &mut impl CoordinatorOut) -> bool {
         match self.records.reload(&self.store) {
-            Ok(true) => {
+            Ok(standing) => {
+                if !self.may_go_on(standing, out) {
+                    return false;
+                }
                 self.unsure = false;
                 self.leases.on_unknown_commit(now);
                 // The commit may have taken effect, and its changes were not sent. Send all records.
@@ -135,11 +141,6 @@ impl<S: Store> Coordinator<S> {
                 self.tell(&nodes, Vec::new(), out);
                 self.withhold(&lists, release::holders(&self.records.lists), out);
                 true
-            }
-            Ok(false) => {
-                self.deposed = true;
-                out.note(Note::Deposed);
-                false
             }
             Err(error) => {
                 out.note(Note::StoreFailed(error.to_string()));

@@ -33,7 +33,7 @@ impl<S: Store> Coordinator<S> {
                 return false;
             }
         };
-        if self.deposed {
+        if self.ending.is_some() {
             send(out, link, &ToAgent::Refused(Refusal::Deposed));
             return false;
         }

@@ -95,6 +95,8 @@ pub enum Note {
     StoreFailed(String),
     /// Another coordinator has opened the store. This one stops.
     Deposed,
+    /// An older store is in the place of this coordinator's. This coordinator stops.
+    StoreWentBack,
     /// A node has a configuration that is not in the history of the store, so the store is an old copy. The
     /// coordinator decides nothing more.
     Behind {

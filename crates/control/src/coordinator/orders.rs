@@ -10,7 +10,7 @@ use crate::fence::Opinion;
 use crate::message::{Order, Settings, ToAgent};
 use crate::plan::LostPolicy;
 use crate::record::{Records, StoredNode};
-use crate::store::{Store, StoreError};
+use crate::store::Store;
 use paritas_base::configuration::{Assignment, Configuration, Duty, Tenure};
 use paritas_base::{Incarnation, ListId, NodeId, Span, Time};
 use paritas_protocol::LinkId;
@@ -427,14 +427,11 @@ impl<S: Store> Coordinator<S> {
         }
         match self.records.commit_settings(&mut self.store, plan, cluster.clone()) {
             Ok(()) => {}
-            Err(StoreError::Conflict { .. }) => {
-                self.deposed = true;
-                out.note(Note::Deposed);
-                return Err("another coordinator has taken over the store".into());
-            }
             Err(error) => {
-                self.unsure = true;
-                out.note(Note::StoreFailed(error.to_string()));
+                self.on_failed_commit(now, &error, out);
+                if let Some(ending) = self.ending {
+                    return Err(ending.to_string());
+                }
                 return Err(format!(
                     "{error}. It is not known whether the settings were changed: `paritas set` without arguments \
                      shows them"

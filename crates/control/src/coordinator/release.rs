@@ -100,7 +100,7 @@ impl<S: Store> Coordinator<S> {
 
     /// Sends the configurations whose ids enough nodes know.
     pub(super) fn release(&mut self, now: Time, out: &mut impl CoordinatorOut) {
-        if self.releases.withheld.is_empty() || self.deposed || self.obstacle().is_some() {
+        if self.releases.withheld.is_empty() || self.ending.is_some() || self.obstacle().is_some() {
             return;
         }
         let is_known = |(batch, holders): &(&u64, &BTreeSet<NodeId>)| {

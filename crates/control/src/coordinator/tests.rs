@@ -262,7 +262,7 @@ fn a_commit_with_a_lost_answer_is_read_again_and_sent() {
         .any(|m| matches!(m, ToAgent::Configurations(c) if c.contains(&world.list(0))));
     assert!(told);
     world.tick(1000);
-    assert!(!world.coordinator.is_deposed());
+    assert_eq!(world.coordinator.ending(), None);
 }
 
 #[test]
@@ -278,7 +278,7 @@ fn a_deposed_coordinator_commits_and_answers_nothing() {
     *world.coordinator.store_mut() = other;
     let epoch = world.list(0).epoch;
     world.certify(0);
-    assert!(world.coordinator.is_deposed());
+    assert_eq!(world.coordinator.ending(), Some(Ending::Deposed));
     assert_eq!(world.list(0).epoch, epoch);
     world.beat(1);
     assert_eq!(world.received_by(1).pop(), Some(ToAgent::Refused(Refusal::Deposed)));

@@ -184,16 +184,14 @@ impl<S: Store> Coordinator<S> {
         unknown.map(|(list, ..)| *list)
     }
 
-    /// P10.16: a node has a configuration that this store lacks. Either the store is an old copy, or another
-    /// coordinator has opened the store since, and this one is deposed. False if it is deposed, or if the store cannot
-    /// be read.
+    /// P10.16: a node has a configuration that this store lacks. Either the store is an old copy, or it is not this
+    /// coordinator's any more. False if it is not, or if the store cannot be read.
     pub(super) fn notice_behind(&mut self, node: NodeId, list: ListId, out: &mut impl CoordinatorOut) -> bool {
-        match self.records.leads(&self.store) {
-            Ok(true) => {}
-            Ok(false) => {
-                self.deposed = true;
-                out.note(Note::Deposed);
-                return false;
+        match self.records.standing(&self.store) {
+            Ok(standing) => {
+                if !self.may_go_on(standing, out) {
+                    return false;
+                }
             }
             Err(error) => {
                 out.note(Note::StoreFailed(error.to_string()));

@@ -16,6 +16,19 @@ fn created() -> MemoryStore {
     store
 }
 
+/// Writes a record past all rules.
+fn write(store: &mut MemoryStore, key: &str, value: Vec<u8>) {
+    let expected = Expected {
+        key: key.into(),
+        value: store.get(key).unwrap(),
+    };
+    let change = Change {
+        key: key.into(),
+        value: Some(value),
+    };
+    store.commit(&expected, &[change]).unwrap();
+}
+
 fn node() -> StoredNode {
     let record = NodeRecord {
         id: NodeId(1),
@@ -89,26 +102,31 @@ fn list() -> Configuration {
 }
 
 #[test]
-fn golden_bytes_of_format_4() {
+fn golden_bytes_of_format_5() {
     assert_eq!(
         encode(&node()),
         [
-            4, 1, 172, 2, 1, 1, 97, 0, 0, 5, 3, 104, 58, 49, 3, 104, 58, 50, 3, 104, 58, 51, 0, 1, 2, 1, 2
+            5, 1, 172, 2, 1, 1, 97, 0, 0, 5, 3, 104, 58, 49, 3, 104, 58, 50, 3, 104, 58, 51, 0, 1, 2, 1, 2
         ]
     );
     assert_eq!(
         encode(&list()),
         [
-            4, 4, 2, 1, 1, 1, 1, 2, 0, 1, 1, 172, 2, 2, 1, 1, 1, 2, 0, 3, 1, 5, 144, 3, 0, 1, 6, 5, 7, 4, 0, 2, 0, 238,
+            5, 4, 2, 1, 1, 1, 1, 2, 0, 1, 1, 172, 2, 2, 1, 1, 1, 2, 0, 3, 1, 5, 144, 3, 0, 1, 6, 5, 7, 4, 0, 2, 0, 238,
             192, 197, 206, 153, 240, 204, 240, 168, 1, 0
         ]
     );
-    assert_eq!(encode(&1_u64), [4, 1]);
+    let head = Head {
+        openings: 3,
+        reign: 300,
+        attempt: 2,
+    };
+    assert_eq!(encode(&head), [5, 3, 172, 2, 2]);
     let plan = encode(&plan());
     assert_eq!(
         plan,
         [
-            4, 9, 1, 1, 1, 2, 0, 1, 48, 1, 1, 49, 0, 128, 128, 1, 208, 15, 232, 7, 244, 3, 1, 0, 0, 0, 0, 0, 0
+            5, 9, 1, 1, 1, 2, 0, 1, 48, 1, 1, 49, 0, 128, 128, 1, 208, 15, 232, 7, 244, 3, 1, 0, 0, 0, 0, 0, 0
         ]
     );
     let mut logged = ClusterPlan::simple(ClusterId(9), 1, 2, 2, 0);
@@ -123,20 +141,14 @@ fn golden_bytes_of_format_4() {
 
 #[test]
 fn records_of_an_older_format_are_refused_with_what_to_do() {
-    for format in [1, 2] {
+    for format in [1, 2, 4] {
         let mut store = created();
-        for (key, entry) in store.list("").unwrap() {
-            let mut old = entry.value;
+        for (key, mut old) in store.list("").unwrap() {
             old[0] = format;
-            let change = Change {
-                key,
-                expect: Some(entry.revision),
-                action: Action::Put(old),
-            };
-            store.commit(&[change]).unwrap();
+            write(&mut store, &key, old);
         }
         let before = store.list("").unwrap();
-        let told = Records::open(&mut store, &plan()).unwrap_err().to_string();
+        let told = Records::open(&mut store, &plan(), 7).unwrap_err().to_string();
         assert!(told.contains("snapshot") && told.contains("new cluster"), "{told}");
         assert_eq!(store.list("").unwrap(), before);
     }
@@ -145,7 +157,7 @@ fn records_of_an_older_format_are_refused_with_what_to_do() {
 #[test]
 fn an_empty_store_has_no_cluster_and_a_cluster_is_created_once() {
     let mut store = MemoryStore::new();
-    let told = Records::open(&mut store, &plan()).unwrap_err();
+    let told = Records::open(&mut store, &plan(), 7).unwrap_err();
     assert_eq!(told, OpenError::NoCluster);
     assert!(told.to_string().contains("--create"), "{told}");
     assert!(store.list("").unwrap().is_empty(), "opening must not create a cluster");
@@ -158,7 +170,7 @@ fn an_empty_store_has_no_cluster_and_a_cluster_is_created_once() {
 #[test]
 fn ids_of_earlier_epochs_are_recorded() {
     let mut store = created();
-    let mut records = Records::open(&mut store, &plan()).unwrap();
+    let mut records = Records::open(&mut store, &plan(), 7).unwrap();
     let mut all = vec![list()];
     records.commit(&mut store, &[], &all, None).unwrap();
     for epoch in 3..40 {
@@ -172,7 +184,7 @@ fn ids_of_earlier_epochs_are_recorded() {
             .unwrap();
         all.push(next);
     }
-    for records in [&records, &Records::open(&mut store, &plan()).unwrap()] {
+    for records in [&records, &Records::open(&mut store, &plan(), 7).unwrap()] {
         let of = ListId(4);
         for c in &all {
             assert_eq!(records.knows(of, c.epoch, c.id), Some(true));
@@ -203,9 +215,9 @@ fn ids_of_earlier_epochs_are_recorded() {
 #[test]
 fn records_are_read_back() {
     let mut store = created();
-    let mut records = Records::open(&mut store, &plan()).unwrap();
+    let mut records = Records::open(&mut store, &plan(), 7).unwrap();
     records.commit(&mut store, &[node()], &[list()], None).unwrap();
-    let again = Records::open(&mut store, &plan()).unwrap();
+    let again = Records::open(&mut store, &plan(), 7).unwrap();
     assert_eq!(again.nodes[&NodeId(1)], node());
     assert_eq!(again.lists[&ListId(4)], list());
     assert_eq!(again.cluster, plan().record());
@@ -214,40 +226,30 @@ fn records_are_read_back() {
 #[test]
 fn a_record_of_a_newer_format_is_refused_and_nothing_changed() {
     let mut store = created();
-    let newer = Change {
-        key: "node/00000".into(),
-        expect: None,
-        action: Action::Put(vec![5, 1, 2, 3]),
-    };
-    store.commit(&[newer]).unwrap();
+    write(&mut store, "node/00000", vec![6, 1, 2, 3]);
     let before = store.list("").unwrap();
-    let refused = Records::open(&mut store, &plan()).unwrap_err();
+    let refused = Records::open(&mut store, &plan(), 7).unwrap_err();
     assert_eq!(
         refused,
         OpenError::NewerFormat {
             key: "node/00000".into(),
-            found: 5,
-            known: 4
+            found: 6,
+            known: 5
         }
     );
     assert_eq!(
         refused.to_string(),
-        "record node/00000 has format 5, this version knows 4: use a newer paritas"
+        "record node/00000 has format 6, this version knows 5: use a newer paritas"
     );
     assert_eq!(store.list("").unwrap(), before);
 }
 
 #[test]
 fn a_damaged_record_is_reported() {
-    for bytes in [vec![], vec![0], vec![4], vec![4, 255, 255, 255, 255]] {
+    for bytes in [vec![], vec![0], vec![5], vec![5, 255, 255, 255, 255]] {
         let mut store = created();
-        let bad = Change {
-            key: "list/00000".into(),
-            expect: None,
-            action: Action::Put(bytes),
-        };
-        store.commit(&[bad]).unwrap();
-        let refused = Records::open(&mut store, &plan()).unwrap_err();
+        write(&mut store, "list/00000", bytes);
+        let refused = Records::open(&mut store, &plan(), 7).unwrap_err();
         assert_eq!(
             refused,
             OpenError::Damaged {
@@ -262,14 +264,14 @@ fn another_plan_is_refused() {
     let mut store = created();
     let other = ClusterPlan::simple(ClusterId(10), 1, 1, 3, 0);
     assert!(matches!(
-        Records::open(&mut store, &other),
+        Records::open(&mut store, &other, 7),
         Err(OpenError::OtherPlan { .. })
     ));
     let told = |change: fn(&mut ClusterPlan)| {
         let mut other = plan();
         change(&mut other);
         let mut store = store.clone();
-        Records::open(&mut store, &other).unwrap_err().to_string()
+        Records::open(&mut store, &other, 7).unwrap_err().to_string()
     };
     for (says, change) in [
         (
@@ -299,11 +301,11 @@ fn another_plan_is_refused() {
         lost_policy: LostPolicy::Reset,
         ..plan()
     };
-    let opened = Records::open(&mut store, &original).unwrap().plan;
+    let opened = Records::open(&mut store, &original, 7).unwrap().plan;
     assert_eq!((opened.suspicion_ms, opened.lost_policy), (1000, LostPolicy::Stop));
     let same = ClusterPlan::simple(ClusterId(10), 1, 1, 2, 0);
     assert_eq!(
-        Records::open(&mut store, &same).unwrap().cluster.id,
+        Records::open(&mut store, &same, 7).unwrap().cluster.id,
         ClusterId(9),
         "the id of the store is used"
     );
@@ -326,12 +328,133 @@ fn an_invalid_plan_is_refused_before_anything_is_written() {
 #[test]
 fn a_replaced_coordinator_cannot_commit() {
     let mut store = created();
-    let mut old = Records::open(&mut store, &plan()).unwrap();
-    let mut new = Records::open(&mut store, &plan()).unwrap();
+    let mut old = Records::open(&mut store, &plan(), 7).unwrap();
+    let mut new = Records::open(&mut store, &plan(), 8).unwrap();
     let conflict = old.commit(&mut store, &[node()], &[], None);
-    assert_eq!(conflict, Err(StoreError::Conflict { key: LEADER_KEY.into() }));
-    assert_eq!(old.reload(&store), Ok(false));
+    assert_eq!(conflict, Err(StoreError::Conflict));
+    assert_eq!(old.reload(&store), Ok(Standing::Deposed));
     new.commit(&mut store, &[node()], &[], None).unwrap();
+}
+
+/// Commits a list of the next epoch.
+fn commit_next(records: &mut Records, store: &mut MemoryStore) -> Result<(), StoreError> {
+    let mut next = list();
+    if let Some(now) = records.lists.get(&next.list) {
+        next = Configuration {
+            epoch: Epoch(now.epoch.0 + 1),
+            ..now.clone()
+        };
+        next.seal(Some(now));
+    }
+    records.commit(store, &[], &[next], None)
+}
+
+fn epoch(records: &Records) -> u32 {
+    records.lists[&ListId(4)].epoch.0
+}
+
+#[test]
+fn a_store_that_was_put_back_under_its_coordinator_is_refused_and_not_read() {
+    let mut store = created();
+    let before_opening = store.clone();
+    let mut records = Records::open(&mut store, &plan(), 7).unwrap();
+    let mut copies = vec![MemoryStore::new(), before_opening, store.clone()];
+    for _ in 0..3 {
+        commit_next(&mut records, &mut store).unwrap();
+        copies.push(store.clone());
+    }
+    copies.pop();
+    for (n, copy) in copies.into_iter().enumerate() {
+        for is_unsure in [false, true] {
+            let (mut records, mut store) = (records.clone(), store.clone());
+            if is_unsure {
+                store.fail_commits(1);
+                assert!(matches!(
+                    commit_next(&mut records, &mut store),
+                    Err(StoreError::Medium(_))
+                ));
+            }
+            store.put_back(copy.clone());
+            let before = store.list("").unwrap();
+            assert_eq!(
+                commit_next(&mut records, &mut store),
+                Err(StoreError::Conflict),
+                "copy {n}"
+            );
+            assert_eq!(records.standing(&store), Ok(Standing::WentBack), "copy {n}");
+            assert_eq!(records.reload(&store), Ok(Standing::WentBack), "copy {n}");
+            assert_eq!(epoch(&records), 4, "nothing of the copy is read");
+            assert_eq!(store.list("").unwrap(), before, "nothing is written over the copy");
+        }
+    }
+}
+
+#[test]
+fn commits_that_seemed_to_fail_are_read_back_if_they_took_effect() {
+    let mut store = created();
+    let mut records = Records::open(&mut store, &plan(), 7).unwrap();
+    commit_next(&mut records, &mut store).unwrap();
+    for (lost_answers, failures) in [(1, 0), (0, 1), (0, 2), (1, 1)] {
+        let before = epoch(&records);
+        store.fail_commits(failures);
+        store.lose_answers(lost_answers);
+        for _ in 0..failures + lost_answers {
+            assert!(matches!(
+                commit_next(&mut records, &mut store),
+                Err(StoreError::Medium(_))
+            ));
+        }
+        assert_eq!(records.reload(&store), Ok(Standing::Leads));
+        assert_eq!(epoch(&records), before + lost_answers);
+        commit_next(&mut records, &mut store).unwrap();
+    }
+}
+
+#[test]
+fn a_commit_that_lands_late_is_read_before_the_next_decision_or_has_no_effect() {
+    for is_read_before in [false, true] {
+        let mut store = created();
+        let mut records = Records::open(&mut store, &plan(), 7).unwrap();
+        commit_next(&mut records, &mut store).unwrap();
+        let before = epoch(&records);
+        store.delay_commits(1);
+        assert!(matches!(
+            commit_next(&mut records, &mut store),
+            Err(StoreError::Medium(_))
+        ));
+        assert_eq!(records.reload(&store), Ok(Standing::Leads));
+        assert_eq!(epoch(&records), before, "it has not landed");
+        if is_read_before {
+            // It lands first, and the next attempt is refused.
+            assert_eq!(store.land_late(), 1);
+            assert_eq!(commit_next(&mut records, &mut store), Err(StoreError::Conflict));
+            assert_eq!(records.reload(&store), Ok(Standing::Leads));
+        } else {
+            commit_next(&mut records, &mut store).unwrap();
+            assert_eq!(store.land_late(), 0);
+        }
+        assert_eq!(epoch(&records), before + 1);
+        commit_next(&mut records, &mut store).unwrap();
+    }
+}
+
+/// If the number of a failed attempt were used again, the late one would leave a head that looks right.
+#[test]
+fn a_late_commit_on_a_store_that_was_put_back_is_not_taken_for_a_later_one() {
+    let mut store = created();
+    let mut records = Records::open(&mut store, &plan(), 7).unwrap();
+    commit_next(&mut records, &mut store).unwrap();
+    let copy = store.clone();
+    store.delay_commits(1);
+    // Its contents are others than those of the next attempt.
+    let late = records.commit(&mut store, &[node()], &[], None);
+    assert!(matches!(late, Err(StoreError::Medium(_))));
+    assert_eq!(records.reload(&store), Ok(Standing::Leads));
+    commit_next(&mut records, &mut store).unwrap();
+    store.put_back(copy);
+    assert_eq!(store.land_late(), 1, "it lands on the copy");
+    assert_eq!(commit_next(&mut records, &mut store), Err(StoreError::Conflict));
+    assert_eq!(records.reload(&store), Ok(Standing::WentBack));
 }
 
 #[test]
@@ -370,16 +493,10 @@ fn an_end_is_encoded_as_one_byte() {
 /// Opens a store in which one record is replaced.
 fn opened_with(key: &str, value: Vec<u8>) -> Result<Records, OpenError> {
     let mut store = created();
-    let mut records = Records::open(&mut store, &plan()).unwrap();
+    let mut records = Records::open(&mut store, &plan(), 7).unwrap();
     records.commit(&mut store, &[node()], &[list()], None).unwrap();
-    let expect = store.get(key).unwrap().map(|e| e.revision);
-    let change = Change {
-        key: key.into(),
-        expect,
-        action: Action::Put(value),
-    };
-    store.commit(&[change]).unwrap();
-    Records::open(&mut store, &plan())
+    write(&mut store, key, value);
+    Records::open(&mut store, &plan(), 7)
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The store of a run: coordinators that follow each other, and two that overlap, have the same one.
 
-use paritas_control::store::{Change, Entry, MemoryStore, Revision, Store, StoreError};
+use paritas_control::store::{Change, Expected, MemoryStore, Store, StoreError};
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -14,9 +14,19 @@ impl SharedStore {
         self.0.borrow().clone()
     }
 
-    /// Puts a copy in its place. No coordinator has it open then.
+    /// Puts a copy in its place. Coordinators that have it open go on with the copy.
     pub(super) fn put_back(&self, copy: MemoryStore) {
-        *self.0.borrow_mut() = copy;
+        self.0.borrow_mut().put_back(copy);
+    }
+
+    /// The next commits seem to fail, and take effect later.
+    pub(super) fn delay(&self, count: u32) {
+        self.0.borrow_mut().delay_commits(count);
+    }
+
+    /// They take effect now, if the store is as they expect. Returns how many did.
+    pub(super) fn land_late(&self) -> usize {
+        self.0.borrow_mut().land_late()
     }
 
     /// The next commits fail, without effect or with it.
@@ -31,15 +41,15 @@ impl SharedStore {
 }
 
 impl Store for SharedStore {
-    fn get(&self, key: &str) -> Result<Option<Entry>, StoreError> {
+    fn get(&self, key: &str) -> Result<Option<Vec<u8>>, StoreError> {
         self.0.borrow().get(key)
     }
 
-    fn list(&self, prefix: &str) -> Result<Vec<(String, Entry)>, StoreError> {
+    fn list(&self, prefix: &str) -> Result<Vec<(String, Vec<u8>)>, StoreError> {
         self.0.borrow().list(prefix)
     }
 
-    fn commit(&mut self, changes: &[Change]) -> Result<Revision, StoreError> {
-        self.0.borrow_mut().commit(changes)
+    fn commit(&mut self, expected: &Expected, changes: &[Change]) -> Result<(), StoreError> {
+        self.0.borrow_mut().commit(expected, changes)
     }
 }

@@ -40,6 +40,8 @@ pub(crate) enum Trouble {
     Decide,
     /// The store of before that decision takes the place of the newest one.
     LoseDecision { victim: usize },
+    /// Commits that seemed to fail take effect.
+    LandLate,
 }
 
 /// What a run has of it.
@@ -141,6 +143,7 @@ impl World {
             Trouble::ReadStatus => self.read_status(),
             Trouble::Decide => self.cause_decision(),
             Trouble::LoseDecision { victim } => self.lose_decision(victim),
+            Trouble::LandLate => self.land_late(),
             Trouble::Copy => {
                 if let Some(governed) = self.governed.as_mut().filter(|g| !g.troubles.store_is_old()) {
                     governed.troubles.copies.push(governed.store.copy());
@@ -202,12 +205,15 @@ impl World {
                     self.schedule.random.between(1, 4) as u32,
                     self.schedule.random.chance(500_000),
                 );
+                self.oracle.marks.see(Seen::CommitFailed);
+                if self.delay_commits(count) {
+                    return;
+                }
                 self.schedule
                     .log(|| format!("{count} commits fail, with effect: {with_effect}"));
                 if let Some(governed) = self.governed.as_ref() {
                     governed.store.fail(count, with_effect);
                 }
-                self.oracle.marks.see(Seen::CommitFailed);
             }
             6 | 7 => self.use_old_store(),
             8 => {
@@ -253,7 +259,11 @@ impl World {
             return;
         }
         let hosts = governed.hosts.len();
-        self.end_coordinators();
+        // Numbers of their own, as in `run_one_twice`. A running coordinator must notice that its store went back.
+        let is_under = Prng::new(self.schedule.now.0 ^ 0x0055_4e44_4552).chance(400_000);
+        if !is_under {
+            self.end_coordinators();
+        }
         let is_empty = self.schedule.random.chance(200_000);
         let which = self.schedule.random.below(count) as usize;
         let Some(governed) = self.governed.as_ref() else { return };
@@ -272,7 +282,33 @@ impl World {
         self.push_control(back, Control::Trouble(end));
     }
 
-    /// A copy of the store takes the place of the newest one. No coordinator runs.
+    /// At times the next commits seem to fail and take effect later, if nothing else was committed meanwhile.
+    fn delay_commits(&mut self, count: u32) -> bool {
+        let mut random = Prng::new(self.schedule.now.0 ^ 0x004c_4154_4552);
+        if !random.chance(400_000) {
+            return false;
+        }
+        self.schedule
+            .log(|| format!("{count} commits take effect after they seem to fail"));
+        if let Some(governed) = self.governed.as_ref() {
+            governed.store.delay(count);
+        }
+        for _ in 0..2 * count {
+            let after = Span::from_ms(random.between(1, 4_000));
+            self.push_control(after, Control::Trouble(Trouble::LandLate));
+        }
+        true
+    }
+
+    fn land_late(&mut self) {
+        let count = self.governed.as_ref().map_or(0, |g| g.store.land_late());
+        if count > 0 {
+            self.schedule.log(|| format!("{count} late commits take effect"));
+            self.oracle.marks.see(Seen::CommitLandedLate);
+        }
+    }
+
+    /// A copy of the store takes the place of the newest one.
     pub(super) fn replace_store(&mut self, copy: MemoryStore) {
         let Some(governed) = self.governed.as_mut() else { return };
         governed.troubles.newest = Some(governed.store.copy());
@@ -589,6 +625,7 @@ impl World {
         let Some(governed) = self.governed.as_mut() else { return };
         governed.store.fail(0, false);
         governed.store.fail(0, true);
+        governed.store.delay(0);
         governed.troubles.one_way.2 = self.schedule.now;
         governed.troubles.unreachable.1 = self.schedule.now;
         self.push_control(READS_STATUS_EVERY, Control::Trouble(Trouble::ReadStatus));

@@ -6,7 +6,9 @@
 //! be lost only if false suspicions and ends together exceed the redundancy. Such a run stops there and counts as
 //! excused. What clients have seen until then is checked (I9).
 
+use super::Control;
 use super::store::SharedStore;
+use super::trouble::Trouble;
 use crate::coordinator::describe;
 use crate::marks::Seen;
 use crate::report::Excuse;
@@ -150,6 +152,14 @@ impl World {
                 self.see_taken_in(usize::from(node.0), *incarnation, host);
             }
             Note::Deposed => self.oracle.marks.see(Seen::Deposed),
+            Note::StoreWentBack => {
+                self.oracle.marks.see(Seen::StoreWentBack);
+                if self.governed.as_ref().is_some_and(|g| !g.troubles.store_is_old()) {
+                    self.violate("D6: the newest store is taken for an older one than was committed".into());
+                }
+                // A supervisor starts the process again.
+                self.push_control(Span::from_ms(100), Control::Trouble(Trouble::Start { host }));
+            }
             _ => {}
         }
     }

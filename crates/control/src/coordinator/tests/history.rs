@@ -201,7 +201,7 @@ fn a_deposed_coordinator_does_not_report_an_old_store() {
         ..world::registration(0, world.incarnation(0))
     }));
     world.say(link, &message);
-    assert!(world.coordinator.is_deposed());
+    assert_eq!(world.coordinator.ending(), Some(Ending::Deposed));
     assert!(world.notes.contains(&Note::Deposed) && !is_behind(&world));
 }
 
