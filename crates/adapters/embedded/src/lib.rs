@@ -1,6 +1,11 @@
 //! The embedded configuration store: the records of a coordinator in one redb file, for clusters with a single
 //! coordinator process (P10.1). Every commit is on disk when it returns.
+//!
+//! A file with wrong bytes is refused when it is opened: all of it is read then, and compared with its checksums.
 
+mod damage;
+
+use damage::Guard;
 use paritas_control::store::{Action, Change, Entry, Revision, Store, StoreError, check_limits};
 use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
 use std::cell::RefCell;
@@ -26,7 +31,7 @@ impl EmbeddedStore {
     /// Opens the store in `path`. If the file does not exist, an empty store is created.
     ///
     /// # Errors
-    /// If the file cannot be created or read, is not such a store, or is open in another process.
+    /// If the file cannot be created or read, is not such a store, is damaged, or is open in another process.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
         let store = Self {
             path: path.to_owned(),
@@ -38,15 +43,25 @@ impl EmbeddedStore {
 
     /// Runs `run` on the file, which is opened first if it is not open.
     fn with<T>(&self, run: impl FnOnce(&Database) -> Result<T, redb::Error>) -> Result<T, StoreError> {
-        let failed = |error: redb::Error| StoreError::Medium(format!("{}: {error}", self.path.display()));
+        // The last to be dropped: redb also writes when it closes the file.
+        let _guard = Guard::begin(&self.path);
+        let failed = |error: redb::Error| StoreError::Medium(damage::describe(&self.path, &error));
         let mut open = self.database.borrow_mut();
         let database = match open.take() {
             Some(database) => database,
-            None => Database::create(&self.path).map_err(|error| failed(error.into()))?,
+            None => self.open_file().map_err(failed)?,
         };
         let outcome = run(&database).map_err(failed)?;
         *open = Some(database);
         Ok(outcome)
+    }
+
+    fn open_file(&self) -> Result<Database, redb::Error> {
+        let mut database = Database::create(&self.path)?;
+        // If only bytes of the newest commit are wrong, this takes the store back to the commit before: it is an old
+        // copy then, which the coordinator learns from the nodes (P10.16).
+        database.check_integrity()?;
+        Ok(database)
     }
 
     fn make_tables(database: &Database) -> Result<(), redb::Error> {
