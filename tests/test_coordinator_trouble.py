@@ -23,6 +23,7 @@ ROUNDS = int(os.environ.get("ROUNDS", "1"))
 OUTAGES = [float(seconds) for seconds in os.environ.get("OUTAGES", "3").split()]
 CLUSTERS = [int(nodes) for nodes in os.environ.get("CLUSTERS", "6 12").split()]
 KEYS = 500
+FLIPS = 40
 
 
 class ByHand:
@@ -227,6 +228,39 @@ def test_an_old_copy_of_the_store_gives_no_wrong_value(run, tmp_path, rng):
         cluster.restart(second)
         until(lambda: cluster.is_whole() and cluster.is_settled(), "all positions to be whole again")
         assert {key: client.get(key) for key in values} == values
+
+
+@pytest.mark.timeout(300)
+def test_a_flipped_bit_in_the_store_ends_no_coordinator_without_a_word_of_the_way_back(run, tmp_path, rng):
+    """It starts, since the bit does not matter, or ends and says what to do."""
+    address = f"127.0.0.1:{free_base(1)}"
+    store = tmp_path / "store"
+    settings = f'listen = "{address}"\nstore = "{store}"\nscheme = "4+2"\nnodes = 6\n'
+    file = tmp_path / "settings.toml"
+    file.write_text(settings, encoding="utf-8")
+    subprocess.run([BINARY, "coordinator", "--config", str(file), "--create"], check=True, timeout=TIMEOUT_S)
+    sound = store.read_bytes()
+    used = [at for at, byte in enumerate(sound) if byte]
+    refused = 0
+    # In the header and in pages.
+    for at in rng.sample(range(320), FLIPS // 2) + rng.sample(used, FLIPS // 2):
+        flipped = bytearray(sound)
+        flipped[at] ^= 1 << rng.randrange(8)
+        store.write_bytes(flipped)
+        coordinator = run("coordinator", settings, create=False)
+        log = lambda: coordinator.log.read_text(encoding="utf-8")  # pylint: disable=cell-var-from-loop
+        until(lambda: coordinator.poll() is not None or "coordinator runs" in log(), "a start or an end")
+        if coordinator.poll() is None:
+            coordinator.kill()
+            coordinator.wait()
+            continue
+        refused += 1
+        assert coordinator.returncode == 1, (at, coordinator.returncode, log())
+        assert str(store) in log() and "panicked" not in log(), (at, log())
+        # One that goes back to the commit before has no cluster in it.
+        assert "--adopt" in log() or "there is no cluster in it" in log(), (at, log())
+    print(f"{refused} of {FLIPS} ended the start")
+    assert refused > 0
 
 
 @pytest.mark.timeout(120 * ROUNDS + 300)

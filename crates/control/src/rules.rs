@@ -116,7 +116,7 @@ pub(crate) struct Facts {
     pub(crate) moves_left: usize,
     /// Result: positions to be moved once their owners have drained.
     pub(crate) to_drain: BTreeSet<(ListId, Position, Tenure)>,
-    /// Result: for each node that is to leave, a position that cannot be moved now, and why.
+    /// Result: for each node that is to leave or to return, a position that cannot be moved now, and why.
     pub(crate) obstacles: BTreeMap<NodeId, (ListId, Position, Obstacle)>,
 }
 

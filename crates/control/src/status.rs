@@ -219,7 +219,7 @@ pub struct NodeStatus {
     pub duty: Duty,
     /// Number of positions that it holds.
     pub positions: usize,
-    /// Why its positions cannot move now, if it is to leave. Otherwise empty.
+    /// Why its positions cannot move now, if it is to leave or to return. Otherwise empty.
     pub waits_for: String,
 }
 

@@ -2,7 +2,8 @@
 //!
 //! Its object may be put into the store when [`Upload::is_ready`]: every holder of the installed configuration has its
 //! part, except holders that are not Live yet and have declined it. The parts that are kept must bear as many further
-//! losses as a write of the stream must (P3.1), or as the value's class promises, if those are fewer.
+//! losses as a write of the stream must (P3.1), or as the value's class promises, if those are fewer. And all groups
+//! must be staged still.
 
 use crate::keeper::Answer;
 use crate::{Group, Part, PartName, Placement, PlacementError, Record, WriteFailed, Writer};
@@ -62,7 +63,7 @@ pub enum UploadFailed {
     NoRoom,
     /// A holder refuses the record: its configuration gives it no such part.
     Refused,
-    /// Too many holders were lost while units were under way.
+    /// Too many holders were lost while units were under way, or a data group that was to stay does not.
     Lost,
 }
 
@@ -266,8 +267,17 @@ impl Upload {
     }
 
     /// Whether the object may be put into the store now. `redundancy`: how many further losses the kept parts must
-    /// bear, if the class bears as many.
-    pub fn is_ready(&self, holders: &[Option<Holder>], redundancy: u8) -> Result<bool, UploadFailed> {
+    /// bear, if the class bears as many. `is_staging`: what the ledger says of the record now
+    /// ([`crate::Ledger::is_staging`]).
+    ///
+    /// # Errors
+    /// The value is to be given up. A data group that stays may die while the other group is written, or another
+    /// object may name it. Without data no holder could make its part, so a value that waited for that would wait for
+    /// ever, and so would the holders that are to become Live (P14.10).
+    pub fn is_ready(&self, holders: &[Option<Holder>], redundancy: u8, is_staging: bool) -> Result<bool, UploadFailed> {
+        if !is_staging {
+            return Err(UploadFailed::Lost);
+        }
         self.writer.is_done()?;
         if !self.writer.is_sent() {
             return Ok(false);

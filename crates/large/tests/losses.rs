@@ -137,6 +137,7 @@ enum Fault {
     DeclinedForgotten,
     SwapWithoutCompare,
     SharedDataStays,
+    DeadDataAwaited,
     KeptByNode,
 }
 
@@ -311,13 +312,21 @@ impl World {
             });
         }
         let record = Arc::new(upload.record());
-        let mut is_ready = upload.is_ready(&holders, 1);
+        let is_staging = match self.fault {
+            Fault::SharedDataStays => true,
+            // Seen only once all parts are there.
+            Fault::DeadDataAwaited => {
+                upload.is_ready(&holders, 1, true) != Ok(true) || self.ledger.is_staging(upload.staged())
+            }
+            _ => self.ledger.is_staging(upload.staged()),
+        };
+        let mut is_ready = upload.is_ready(&holders, 1, is_staging);
         if upload.is_sent() && matches!(self.fault, Fault::CommitBeforeKept | Fault::FillingNotRequired) {
             let mut live = holders.clone();
             live.iter_mut().for_each(|h| *h = h.filter(|h| h.is_live));
             is_ready = match self.fault {
                 Fault::CommitBeforeKept => Ok(true),
-                _ => upload.is_ready(&live, 1),
+                _ => upload.is_ready(&live, 1, is_staging),
             };
         }
         let (key, staged) = (*key, upload.staged().clone());
@@ -335,7 +344,6 @@ impl World {
         match is_ready {
             Err(_) => self.give_up(),
             Ok(false) => {}
-            Ok(true) if !self.ledger.is_staging(&staged) && self.fault != Fault::SharedDataStays => self.give_up(),
             Ok(true) if !self.may_swap(key) => self.give_up(),
             Ok(true) => {
                 if let Some(old) = self.transition_of.take() {
@@ -818,6 +826,9 @@ impl World {
     }
 }
 
+/// Seeds that failed once.
+const FAILED: [u64; 1] = [202];
+
 fn walk(seed: u64, steps: u32, fault: Fault) -> (u32, u32, u32) {
     let mut world = World::new(seed, fault);
     for _ in 0..steps {
@@ -832,7 +843,7 @@ fn no_acknowledged_value_is_lost_and_no_part_is_left_over() {
     let seeds: u64 = std::env::var("SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(150);
     let start: u64 = std::env::var("START").ok().and_then(|n| n.parse().ok()).unwrap_or(1);
     let mut total = (0, 0, 0);
-    for seed in start..start + seeds {
+    for seed in FAILED.into_iter().chain(start..start + seeds) {
         println!("seed {seed}");
         let (done, failed, transitions) = walk(seed, 1500, Fault::None);
         total = (total.0 + done, total.1 + failed, total.2 + transitions);
@@ -860,6 +871,7 @@ fn every_broken_rule_is_seen() {
         Fault::DeclinedForgotten,
         Fault::SwapWithoutCompare,
         Fault::SharedDataStays,
+        Fault::DeadDataAwaited,
         Fault::KeptByNode,
     ] {
         // Only the loss itself counts, or the assertion that is there for it; not any panic.
@@ -867,6 +879,7 @@ fn every_broken_rule_is_seen() {
             Fault::OpenSurvivesOwner => &["open for a former owner"],
             // The list names a record whose parities are dead.
             Fault::SharedDataStays => &["does not become Live", "is missing", "enough parts are kept"],
+            Fault::DeadDataAwaited => &["goes on for ever"],
             _ => &["is missing", "enough parts are kept", "other bytes"],
         };
         let is_seen = |seed| {

@@ -5,9 +5,13 @@ use crate::connection::Login;
 use crate::status::{command, watch};
 use paritas_base::NodeId;
 pub use paritas_base::configuration::Duty;
-use paritas_control::status::{NodeStatus, Status};
+use paritas_control::status::{ListStatus, NodeStatus, PositionCondition, Status};
+use std::cell::RefCell;
 use std::str::FromStr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+/// The wait for an order ends after this time without any progress. A node that fails repeatedly waits for a minute.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A node's number as an operator writes it: `3`, or `n3` as in `paritas status`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -52,12 +56,33 @@ impl Order {
     /// Prints the progress until the order is done.
     ///
     /// # Errors
-    /// If no node answers, or another order was given meanwhile.
+    /// If no node answers, another order was given meanwhile, or there is no progress for two minutes.
     pub fn watch(&self, whom: &Login, timeout: Duration) -> Result<(), Failure> {
+        let progress = RefCell::new(Progress::default());
         watch(whom, timeout, |status| {
             let (line, done) = self.progress(status)?;
-            Ok((line, done.then_some(Ok(()))))
+            let stalled = progress.borrow_mut().is_stalled(status, Instant::now());
+            let end = match (done, stalled) {
+                (true, _) => Some(Ok(())),
+                (false, true) => Some(Err(self.stalled(status))),
+                (false, false) => None,
+            };
+            Ok((line, end))
         })
+    }
+
+    fn stalled(&self, status: &Status) -> Failure {
+        let node = status.nodes.iter().find(|n| n.id == self.node.0);
+        let why = node.map_or("", |n| n.waits_for.as_str());
+        let why = if why.is_empty() {
+            "`paritas status` may say why"
+        } else {
+            why
+        };
+        Failure(format!(
+            "nothing has moved for {} s: {why}. The order stands, and goes on when it can. Give it again to wait for it",
+            PATIENCE.as_secs()
+        ))
     }
 
     /// The progress as a line of text, and whether the order is done.
@@ -74,6 +99,35 @@ impl Order {
             node.duty == Duty::Full
         };
         Ok((if self.json { json(node) } else { text(node) }, done))
+    }
+}
+
+/// What was last seen to move, and when.
+#[derive(Default)]
+struct Progress {
+    seen: Option<(Vec<(u32, usize)>, u64, Instant)>,
+}
+
+impl Progress {
+    /// Whether no list has changed and nothing was rebuilt for a long time.
+    fn is_stalled(&mut self, status: &Status, now: Instant) -> bool {
+        let live = |list: &ListStatus| {
+            list.positions
+                .iter()
+                .filter(|p| p.state == PositionCondition::Live)
+                .count()
+        };
+        let lists: Vec<(u32, usize)> = status.lists.iter().map(|list| (list.epoch, live(list))).collect();
+        let rebuilt = status.rebuild.done_bytes;
+        match &self.seen {
+            Some((before, bytes, since)) if *before == lists && *bytes == rebuilt => {
+                now.duration_since(*since) >= PATIENCE
+            }
+            _ => {
+                self.seen = Some((lists, rebuilt, now));
+                false
+            }
+        }
     }
 }
 
@@ -96,7 +150,7 @@ fn text(node: &NodeStatus) -> String {
         (true, 0) => format!("{} holds nothing: it may be stopped", node.id),
         (true, left) => format!("{} still holds {left} positions{waits}", node.id),
         (false, held) if node.duty == Duty::Full => format!("{} holds {held} positions", node.id),
-        (false, held) => format!("{} holds {held} positions, and more will come back", node.id),
+        (false, held) => format!("{} holds {held} positions, and more will come back{waits}", node.id),
     }
 }
 
@@ -114,5 +168,18 @@ mod tests {
                 "{wrong}"
             );
         }
+    }
+
+    #[test]
+    fn a_wait_without_progress_ends() {
+        let mut progress = Progress::default();
+        let (began, mut status) = (Instant::now(), Status::default());
+        let at = |s| began + Duration::from_secs(s);
+        assert!(!progress.is_stalled(&status, at(0)));
+        assert!(!progress.is_stalled(&status, at(119)));
+        status.rebuild.done_bytes = 1;
+        assert!(!progress.is_stalled(&status, at(120)), "something was rebuilt");
+        assert!(!progress.is_stalled(&status, at(239)));
+        assert!(progress.is_stalled(&status, at(240)));
     }
 }

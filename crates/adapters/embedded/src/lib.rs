@@ -1,28 +1,42 @@
 //! The embedded configuration store: the records of a coordinator in one redb file, for clusters with a single
 //! coordinator process (P10.1). Every commit is on disk when it returns.
+//!
+//! A file with wrong bytes is refused when it is opened: all of it is read then, and compared with its checksums.
 
+mod damage;
+
+use damage::Guard;
 use paritas_control::store::{Change, Expected, Store, StoreError, check_limits};
 use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
 use std::cell::RefCell;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// The records: key → bytes.
 const RECORDS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("records");
 
+/// Device and number of a file. Another file at the same path has another one.
+type FileId = (u64, u64);
+
+fn file_id(path: &Path) -> Option<FileId> {
+    let found = std::fs::metadata(path).ok()?;
+    Some((found.dev(), found.ino()))
+}
+
 /// A store in one file. The file is locked: a second process that opens it is refused.
 #[derive(Debug)]
 pub struct EmbeddedStore {
     path: PathBuf,
-    /// `None` after an error of the medium. After one failure, redb serves nothing from a file until it is opened
+    /// With the number of the file. `None` after an error of the medium. After one failure, redb serves nothing from a file until it is opened
     /// again. The next call opens it, because a full disk may have space again.
-    database: RefCell<Option<Database>>,
+    database: RefCell<Option<(Database, Option<FileId>)>>,
 }
 
 impl EmbeddedStore {
     /// Opens the store in `path`. If the file does not exist, an empty store is created.
     ///
     /// # Errors
-    /// If the file cannot be created or read, is not such a store, or is open in another process.
+    /// If the file cannot be created or read, is not such a store, is damaged, or is open in another process.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
         let store = Self {
             path: path.to_owned(),
@@ -34,15 +48,32 @@ impl EmbeddedStore {
 
     /// Runs `run` on the file, which is opened first if it is not open.
     fn with<T>(&self, run: impl FnOnce(&Database) -> Result<T, redb::Error>) -> Result<T, StoreError> {
-        let failed = |error: redb::Error| StoreError::Medium(format!("{}: {error}", self.path.display()));
+        // The last to be dropped: redb also writes when it closes the file.
+        let _guard = Guard::begin(&self.path);
+        let failed = |error: redb::Error| StoreError::Medium(damage::describe(&self.path, &error));
         let mut open = self.database.borrow_mut();
-        let database = match open.take() {
-            Some(database) => database,
-            None => Database::create(&self.path).map_err(|error| failed(error.into()))?,
+        let now = file_id(&self.path);
+        let (database, file) = match open.take() {
+            // A file that was removed is still this process's.
+            Some((database, file)) if now.is_none() || now == file => (database, file),
+            // Another file is in its place. The coordinator learns from its head whether it is newer or older.
+            other => {
+                drop(other);
+                let database = self.open_file().map_err(failed)?;
+                (database, file_id(&self.path))
+            }
         };
         let outcome = run(&database).map_err(failed)?;
-        *open = Some(database);
+        *open = Some((database, file));
         Ok(outcome)
+    }
+
+    fn open_file(&self) -> Result<Database, redb::Error> {
+        let mut database = Database::create(&self.path)?;
+        // If only bytes of the newest commit are wrong, this takes the store back to the commit before: it is an old
+        // copy then, which the coordinator learns from the nodes (P10.16).
+        database.check_integrity()?;
+        Ok(database)
     }
 
     fn make_tables(database: &Database) -> Result<(), redb::Error> {

@@ -98,6 +98,26 @@ impl<S: Store> Coordinator<S> {
         self.orders.duty_of(node).unwrap_or(stored)
     }
 
+    /// Why the positions of a node that is to leave or to return do not move now, in words.
+    pub(super) fn waits_for(&self, node: NodeId) -> String {
+        let why = self.placement.waits_for(node);
+        let returns = why.is_empty() && self.duty_of(node) == Duty::Returning;
+        let mut lists = self.records.lists.values();
+        match lists.find(|list| returns && list.lost && self.is_away_from(list, node)) {
+            Some(list) => format!(
+                "list {} is lost, and its positions do not move: see `paritas status`",
+                list.list.0
+            ),
+            None => why,
+        }
+    }
+
+    /// Whether the plan names the node in a list of which it holds no position.
+    fn is_away_from(&self, list: &Configuration, node: NodeId) -> bool {
+        let homes = self.placement.homes().get(usize::from(list.list.0));
+        homes.is_some_and(|homes| homes.contains(&node)) && list.of_node(node).next().is_none()
+    }
+
     /// A returning node has returned when it holds a position of every list in which the plan names it.
     pub(super) fn with_duties(
         &self,
@@ -107,8 +127,7 @@ impl<S: Store> Coordinator<S> {
         for (id, node) in nodes.iter_mut().filter(|(_, n)| n.duty == Duty::Returning) {
             let away = self.records.lists.values().any(|old| {
                 let list = changed.iter().find(|c| c.list == old.list).unwrap_or(old);
-                let homes = self.placement.homes().get(usize::from(list.list.0));
-                homes.is_some_and(|homes| homes.contains(id)) && list.of_node(*id).next().is_none()
+                self.is_away_from(list, *id)
             });
             if !away {
                 node.duty = Duty::Full;

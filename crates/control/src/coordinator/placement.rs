@@ -37,7 +37,7 @@ pub(super) struct Placement {
     doubled: BTreeMap<Seat, Time>,
     /// A new coordinator asks the owners to drain again.
     drains: BTreeMap<Seat, Drain>,
-    /// For each node that is to leave, one position that cannot be moved now, and why.
+    /// For each node that is to leave or to return, one position that cannot be moved now, and why.
     obstacles: BTreeMap<NodeId, (ListId, Position, Obstacle)>,
 }
 
@@ -153,7 +153,8 @@ impl Placement {
         }
     }
 
-    /// Why a node that is to leave still has positions, in words. Empty if nothing prevents the moves.
+    /// Why a node that is to leave still has positions, or one that is to return still lacks some, in words. Empty if
+    /// nothing prevents the moves.
     pub(super) fn waits_for(&self, node: NodeId) -> String {
         let obstacle = self.obstacles.get(&node);
         obstacle.map_or(String::new(), |(list, position, why)| {

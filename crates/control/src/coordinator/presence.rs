@@ -18,6 +18,8 @@ pub(crate) struct Presence {
     pub(crate) link: LinkId,
     /// When the latest heartbeat arrived.
     heard: Time,
+    /// It was silent at this time, when the coordinator then stood still (P10.7).
+    silent_at: Option<Time>,
     /// Its newest report of which peers it hears. `None`: no report since it registered.
     opinions: Option<Opinions>,
     /// Stripe lists whose newest configuration it did not have when it registered, and was not sent since.
@@ -51,6 +53,7 @@ impl Presence {
             incarnation,
             link,
             heard: now,
+            silent_at: None,
             opinions: None,
             lacks: BTreeSet::new(),
             shards: BTreeMap::new(),
@@ -61,6 +64,16 @@ impl Presence {
     /// The last time at which the process and all its shards made progress. A stuck shard counts as silence.
     pub(crate) fn well_at(&self) -> Time {
         self.shards.values().map(|s| s.moved).fold(self.heard, Time::min)
+    }
+
+    /// The process is silent at `now`, and the coordinator stands still from then on.
+    pub(crate) fn note_silent(&mut self, now: Time) {
+        self.silent_at = Some(now);
+    }
+
+    /// Whether it was silent before the coordinator stood still, and is silent since.
+    pub(crate) fn stays_silent(&self) -> bool {
+        self.silent_at.is_some_and(|at| self.well_at() <= at)
     }
 
     /// Records which peers the node hears. True if that has changed.

@@ -227,6 +227,11 @@ impl Registry {
         self.presences.get_mut(&node).filter(|p| p.link == link)
     }
 
+    /// All registered processes, to be changed.
+    pub(super) fn presences_mut(&mut self) -> impl Iterator<Item = &mut Presence> {
+        self.presences.values_mut()
+    }
+
     /// A process reports which peers it hears. True if the report has changed.
     pub(super) fn vote(&mut self, link: LinkId, nonce: u64, opinions: Option<Opinions>) -> bool {
         let registered = self.registered(link, nonce);

@@ -116,7 +116,7 @@ impl<S: Store> Coordinator<S> {
             halted: presence().flat_map(|p| p.halted().cloned()).collect(),
             duty: self.duty_of(id),
             positions: held().count(),
-            waits_for: self.placement.waits_for(id),
+            waits_for: self.waits_for(id),
         }
     }
 

@@ -91,7 +91,7 @@ impl Suspicion {
     /// `grace`: for how long nodes may need to register again after a start or a pause.
     fn on_event(&mut self, now: Time, suspicion: Span, grace: Option<Span>) {
         let (begins, absent) = (!self.has_begun(), now - self.last_event);
-        if begins || absent > Span(suspicion.0 / 2) {
+        if begins || self.stood_still(now, suspicion) {
             self.quiet_from = Some(now);
         }
         // Agents close a link that is silent for that long, so they must register again as after a start.
@@ -104,6 +104,11 @@ impl Suspicion {
 
     pub(super) fn last_event(&self) -> Time {
         self.last_event
+    }
+
+    /// Whether the coordinator had no events for so long that silence of that time does not count.
+    fn stood_still(&self, now: Time, suspicion: Span) -> bool {
+        now - self.last_event > Span(suspicion.0 / 2)
     }
 
     fn begin_grace(&mut self, now: Time, grace: Span) {
@@ -140,7 +145,11 @@ impl Suspicion {
     /// The time from which this incarnation counts as silent. `None`: it has not registered.
     fn silent_at(&self, presence: Option<&Presence>, suspicion: Span) -> Time {
         let from = self.quiet_from.unwrap_or_default();
-        presence.map_or(from, |p| p.well_at().max(from)) + suspicion
+        match presence {
+            Some(presence) if presence.stays_silent() => presence.well_at() + suspicion,
+            Some(presence) => presence.well_at().max(from) + suspicion,
+            None => from + suspicion,
+        }
     }
 
     pub(super) fn forget_old(&mut self, now: Time, suspicion: Span) {
@@ -251,7 +260,8 @@ impl Suspicion {
 
 impl<S: Store> Coordinator<S> {
     /// P10.7: a coordinator that has just started has heard no node, so silence before its start does not count. The
-    /// same holds after a long pause of the process: messages that arrived meanwhile are not read yet.
+    /// same holds after a long pause of the process: messages that arrived meanwhile are not read yet. A process that
+    /// was silent before the pause stays silent until it is heard.
     pub(super) fn notice_absence(&mut self, now: Time) {
         let plan = &self.records.plan;
         if !self.suspicion.has_begun() {
@@ -260,8 +270,15 @@ impl<S: Store> Coordinator<S> {
             self.suspicion.waits = ended.map(|n| (n.record.id, wait)).collect();
             self.leases.begin(now, !self.records.lists.is_empty());
         }
+        let suspicion = plan.suspicion();
+        let (last, before) = (self.suspicion.last_event(), &self.suspicion);
+        if before.has_begun() && before.stood_still(now, suspicion) {
+            let was_silent = |p: &&mut Presence| last >= before.silent_at(Some(p), suspicion);
+            let silent = self.registry.presences_mut().filter(was_silent);
+            silent.for_each(|presence| presence.note_silent(last));
+        }
         let grace = (!self.broken.is(Mutant::NoGrace)).then(|| self.grace());
-        self.suspicion.on_event(now, plan.suspicion(), grace);
+        self.suspicion.on_event(now, suspicion, grace);
     }
 
     pub(super) fn grace(&self) -> Span {

@@ -16,11 +16,34 @@ pub(crate) enum Obstacle {
     NotWhole,
     Redundancy,
     Writes,
+    Away(NodeId),
+    Halted(NodeId),
+    Flapping(NodeId),
+    OtherNode,
+    Busy,
 }
 
 impl fmt::Display for Obstacle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::Away(node) => {
+                return write!(
+                    f,
+                    "the coordinator does not hear {node}, or its process has ended: start it"
+                );
+            }
+            Self::Halted(node) => {
+                return write!(
+                    f,
+                    "a role of {node} in the list broke an invariant: restart its process"
+                );
+            }
+            Self::Flapping(node) => {
+                return write!(
+                    f,
+                    "{node} has failed several times just now, and must run for up to a minute"
+                );
+            }
             Self::NoFreeNode => {
                 "no other node can take it: one that stays, holds nothing of the list, and fits by its domain"
             }
@@ -30,14 +53,21 @@ impl fmt::Display for Obstacle {
             Self::NotWhole => "another position of the list is lost or being rebuilt",
             Self::Redundancy => "during the move the list would not survive the loss of one more node",
             Self::Writes => "with this min_redundancy writes would be refused during the move",
+            Self::OtherNode => {
+                "another node fits better for a short time: the planned one had a broken link, or its domain holds as \
+                 many positions of the list as it may"
+            }
+            Self::Busy => "positions of other lists are being moved or rebuilt",
         })
     }
 }
 
 /// The reason for a move.
 struct Wish {
-    /// The present holder and its duty, if it is to leave. `None`: the position returns to its planned node.
-    leaves: Option<(NodeId, Duty)>,
+    /// Who waits for it: the present holder, if it is to leave; else the planned node, to which the position returns.
+    of: NodeId,
+    /// The duty of the present holder, if it is to leave.
+    leaves: Option<Duty>,
     /// The new holder.
     to: Option<NodeId>,
 }
@@ -79,30 +109,32 @@ impl Change<'_> {
         }
         let mut begun = self.next().positions != self.fence.old.positions;
         for i in 0..self.next().positions.len() {
-            let Some(Wish { leaves, to }) = self.wish(i) else {
+            let Some(Wish { of, leaves, to }) = self.wish(i) else {
                 continue;
             };
             // A position that is Filling holds no redundancy that a move could lose.
             let filling = !self.fence.is_live(i);
-            let urgent = filling || leaves.is_some_and(|(_, duty)| duty != Duty::Draining);
+            let urgent = leaves.is_some_and(|duty| filling || duty != Duty::Draining);
             let obstacle = match to {
+                None if leaves.is_none() => Some(self.keeps_away(of)),
                 None if self.is_logged(i) => Some(Obstacle::NoLogNode),
                 None => Some(Obstacle::NoFreeNode),
                 Some(_) if urgent => self.obstacle_at_once(i),
                 Some(_) => self.obstacle(i),
             };
-            if let Some(obstacle) = obstacle {
-                if let Some((holder, _)) = leaves {
-                    let place = (self.next().list, Position(i as u8), obstacle);
-                    self.fence.facts.obstacles.entry(holder).or_insert(place);
-                }
+            let is_busy = !urgent && (begun || self.fence.facts.moves_left == 0);
+            // A node that leaves is told what somebody must mend, not that it has its turn later.
+            let turn = (is_busy && leaves.is_none()).then_some(Obstacle::Busy);
+            if let Some(obstacle) = obstacle.or(turn) {
+                let place = (self.next().list, Position(i as u8), obstacle);
+                self.fence.facts.obstacles.entry(of).or_insert(place);
                 continue;
             }
             let (Some(node), Some(tenure)) = (to, self.fence.tenure(i)) else {
                 continue;
             };
             if !urgent {
-                if begun || self.fence.facts.moves_left == 0 {
+                if is_busy {
                     continue;
                 }
                 self.fence.facts.moves_left -= 1;
@@ -121,20 +153,36 @@ impl Change<'_> {
 
     /// Whether the position is to be moved, and to which node.
     fn wish(&self, i: usize) -> Option<Wish> {
-        let holder = self
-            .fence
-            .tenure(i)
-            .filter(|_| !self.fence.is_ended(i) && !self.fence.is_silent(i))?;
+        let holder = self.fence.tenure(i)?;
         let duty = self.fence.facts.node(holder.node)?.duty;
         if duty.leaves() {
+            if self.fence.is_ended(i) || self.fence.is_silent(i) {
+                return None;
+            }
             let to = self.staying_candidate(i).or_else(|| self.staying_substitute(i));
-            let leaves = Some((holder.node, duty));
-            return Some(Wish { leaves, to });
+            let (of, leaves) = (holder.node, Some(duty));
+            return Some(Wish { of, leaves, to });
         }
         let home = self.home(i).filter(|home| *home != holder.node)?;
         let returns = self.fence.facts.node(home)?.duty == Duty::Returning;
+        let is_away = self.next().of_node(home).next().is_none();
         let to = self.candidate(i, None).filter(|node| *node == home);
-        (returns && self.fence.is_live(i) && to.is_some()).then_some(Wish { leaves: None, to })
+        (returns && is_away).then_some(Wish {
+            of: home,
+            leaves: None,
+            to,
+        })
+    }
+
+    /// Why the planned node of a position, which is to return, cannot get it.
+    fn keeps_away(&self, home: NodeId) -> Obstacle {
+        let list = self.next().list;
+        match self.fence.facts.node(home) {
+            Some(node) if self.fence.facts.has_halted(list, home, node.incarnation) => Obstacle::Halted(home),
+            Some(node) if node.available && node.flapping => Obstacle::Flapping(home),
+            Some(node) if node.available => Obstacle::OtherNode,
+            _ => Obstacle::Away(home),
+        }
     }
 
     fn obstacle_at_once(&self, i: usize) -> Option<Obstacle> {

@@ -262,6 +262,57 @@ fn a_drain_waits_while_a_list_is_being_rebuilt() {
 }
 
 #[test]
+fn a_node_that_returns_says_what_it_waits_for() {
+    let waits = |world: &World| world.coordinator.status(world.now()).nodes[2].waits_for.clone();
+    let shunned = || {
+        let mut world = with_spares(4, 2, 6, 2);
+        assert_eq!(world.set_duty(2, Duty::Shunned), None);
+        settle(&mut world);
+        assert_eq!(held_by(&world, 2), 0);
+        world
+    };
+    let returns = |world: &mut World| {
+        assert_eq!(world.set_duty(2, Duty::Returning), None);
+        world.pass(300);
+        waits(world)
+    };
+    let mut world = shunned();
+    world.certify(2);
+    let why = returns(&mut world);
+    assert!(why.contains("its process has ended: start it"), "{why}");
+    world.restart(2);
+    settle(&mut world);
+    assert_eq!((held_by(&world, 2), waits(&world)), (6, String::new()));
+
+    let mut world = shunned();
+    for _ in 0..3 {
+        world.certify(2);
+        world.restart(2);
+    }
+    let why = returns(&mut world);
+    assert!(why.contains("n2 has failed several times just now"), "{why}");
+    world.pass(60_000);
+    settle(&mut world);
+    assert_eq!((held_by(&world, 2), waits(&world)), (6, String::new()));
+
+    let mut world = shunned();
+    world.certify(4);
+    world.pass(1500);
+    let why = returns(&mut world);
+    assert!(why.contains("lost or being rebuilt"), "{why}");
+    settle(&mut world);
+    assert_eq!((held_by(&world, 2), waits(&world)), (6, String::new()));
+
+    let mut world = shunned();
+    for node in [0, 1, 3] {
+        world.certify(node);
+    }
+    world.pass(1500);
+    let why = returns(&mut world);
+    assert!(why.contains("is lost"), "{why}");
+}
+
+#[test]
 fn a_leaving_spare_is_preferred_to_a_stand_in() {
     let mut world = with_spares(4, 2, 6, 1);
     assert_eq!(world.set_duty(6, Duty::Draining), None);

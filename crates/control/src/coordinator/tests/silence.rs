@@ -222,6 +222,35 @@ fn a_coordinator_that_was_paused_suspects_no_node() {
 }
 
 #[test]
+fn a_dead_node_is_not_shown_up_after_a_pause_of_the_coordinator() {
+    let mut world = World::started(plan(4, 2, 6, 1));
+    world.start(6);
+    let shown = |world: &World| {
+        let status = world.coordinator.status(world.now());
+        let node = status.nodes.into_iter().find(|n| n.id == NodeId(2)).unwrap();
+        (node.state, node.positions)
+    };
+    world.kill(2);
+    world.pass(3000);
+    assert_eq!(shown(&world), (NodeCondition::Down, 0), "the spare has its positions");
+    let before: Vec<_> = world.coordinator.configurations().cloned().collect();
+    // The second pause begins before the silence has lasted for a suspicion time since the first.
+    for _ in 0..2 {
+        world.sleep(700);
+        for _ in 0..8 {
+            world.event(CoordinatorEvent::Timer);
+            assert_eq!(shown(&world), (NodeCondition::Down, 0));
+            let down = world.coordinator.nodes().filter(|n| n.state == NodeState::Down);
+            assert_eq!(down.map(|n| n.id).collect::<Vec<_>>(), [NodeId(2)]);
+            world.pass(100);
+        }
+    }
+    assert!(world.coordinator.configurations().eq(&before));
+    world.beat(2);
+    assert_eq!(shown(&world), (NodeCondition::Spare, 0), "it is heard again");
+}
+
+#[test]
 fn a_node_with_a_stuck_shard_counts_as_silent() {
     let mut world = World::started(plan(4, 2, 6, 1));
     world.start(6);

@@ -160,10 +160,9 @@ impl StreamOwner {
         if upload.is_sent() && cx.rules().fault(Fault::PutBeforeKept) {
             return Ok(Arc::new(upload.record()));
         }
-        let failed = match (uploading.failed, upload.is_ready(&holders, redundancy)) {
-            (None, Ok(true)) if self.large.ledger.is_staging(upload.staged()) => return Ok(Arc::new(upload.record())),
-            // Another object names the data group that was to stay.
-            (None, Ok(true)) => UploadFailed::Lost,
+        let is_staging = self.large.ledger.is_staging(upload.staged());
+        let failed = match (uploading.failed, upload.is_ready(&holders, redundancy, is_staging)) {
+            (None, Ok(true)) => return Ok(Arc::new(upload.record())),
             (None, Ok(false)) => return Err(Stop::Wait),
             (Some(failed), _) | (None, Err(failed)) => failed,
         };
@@ -521,7 +520,8 @@ impl StreamOwner {
         }
     }
 
-    /// Asks holders again, and gives up values whose client has gone.
+    /// Asks holders again. Gives up values whose client has gone, and those whose data group was to stay and does not
+    /// (P14.10).
     pub(super) fn tend_uploads<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,
@@ -532,10 +532,11 @@ impl StreamOwner {
         self.large
             .overtaken
             .retain(|_, overtaken| now <= overtaken.wanted_at + forgotten);
-        let uploads = self.large.uploads.iter();
+        let (uploads, ledger) = (self.large.uploads.iter(), &self.large.ledger);
         // Values of a hand-off end with it.
         let is_over = |of: &Origin, uploading: &Uploading| {
-            !matches!(of, Origin::Import(_)) && now > uploading.wanted_at + forgotten
+            let is_forgotten = !matches!(of, Origin::Import(_)) && now > uploading.wanted_at + forgotten;
+            is_forgotten || !ledger.is_staging(uploading.upload.staged())
         };
         let over: Vec<Origin> = uploads
             .filter_map(|(of, uploading)| is_over(of, uploading).then_some(*of))
