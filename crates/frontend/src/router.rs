@@ -356,6 +356,11 @@ impl Dispatcher {
         args + spare + callers + self.ahead.capacity() * size_of::<Ahead>() + self.stuck.held_bytes()
     }
 
+    /// Stalled commands may go on in the next turn, which begins at once.
+    pub(crate) const fn retry_soon(&mut self) {
+        self.wake = true;
+    }
+
     /// Adds the caller to the lists of unreleased and stalled callers, if it belongs there.
     pub(crate) fn note(&mut self, client: &mut Client, stalled: bool, now: Time) {
         if !client.segments.is_empty() && !client.held {
