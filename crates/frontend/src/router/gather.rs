@@ -10,7 +10,8 @@ mod walk;
 
 use super::client::{Caller, Client, Wait};
 use super::one_by_one::OneByOne;
-use super::replies::{Verdict, earliest, judge};
+use super::replies::{Verdict, earliest};
+use super::stuck::Stuck;
 use super::{Dispatcher, Ran, Turn};
 use crate::dialect::{Dialect, Refusal};
 use crate::redis::commands::{self, Executed, Job, slot_number};
@@ -421,7 +422,9 @@ impl Dispatcher {
         behind: bool,
     ) -> Part {
         let mut reply = Vec::new();
+        let is_refused = spec.is(flag::WRITE) && self.stuck.refuses_writes(cx, lists, stream);
         if !behind
+            && !is_refused
             && let Some((configuration, owner)) = lists.owner_mut(stream)
             && owner.phase() == Phase::Serve
             && let Ok(Decoded::Complete { .. }) = resp::decode(&command, &Limits::DEFAULT, &mut self.part_args)
@@ -532,11 +535,11 @@ impl Gather {
     }
 
     /// Checks which parts are complete, and returns the combined reply or the next steps.
-    pub(crate) fn go_on<O: Out>(&mut self, cx: &Context<'_, O>, lists: &Lists) -> Progress {
+    pub(crate) fn go_on<O: Out>(&mut self, cx: &Context<'_, O>, lists: &Lists, stuck: &mut Stuck) -> Progress {
         let mut progress = Progress::default();
         let mut whole = true;
         for (at, part) in self.parts.iter_mut().enumerate() {
-            match judge(cx, lists, &part.wait) {
+            match stuck.judge(cx, lists, &part.wait) {
                 Verdict::Hold => {
                     whole = false;
                     continue;
