@@ -211,6 +211,13 @@ fn a_pattern_that_is_much_work_has_its_share_of_a_turn_and_no_more() {
     assert_eq!(reply, "*0\r\n");
     let (_, reply) = turns_for(&mut cluster, 2, bulk(&format!("*{}7", "a".repeat(4_000))).as_bytes());
     assert_eq!(reply, format!("*1\r\n$8001\r\n{}\r\n", long_key(7)));
+    // Reading this one takes as much as the key does, again and again.
+    let (_, reply) = turns_for(
+        &mut cluster,
+        2,
+        bulk(&format!("*{}*", "[!-z]".repeat(8_000))).as_bytes(),
+    );
+    assert!(reply.starts_with("*200\r\n"));
     let too_long = "a".repeat((64 << 10) + 1);
     let refused = "-ERR the pattern is longer than 65536 bytes: no key needs so long a one\r\n";
     assert_eq!(turns_for(&mut cluster, 2, bulk(&too_long).as_bytes()).1, refused);
