@@ -104,6 +104,35 @@ def test_a_connection_waits_once_for_a_stuck_takeover(run, tmp_path, trouble):
 
 
 @pytest.mark.timeout(300)
+def test_commands_whose_owner_gets_no_acks_wait_once(run, tmp_path):
+    """The owner runs and serves, but both parity nodes of some of its lists stand still, and nobody replaces them."""
+    cluster = ByHand(run, tmp_path, nodes=6)
+    values = load(cluster)
+    theirs = keys_of(cluster, 0, values)
+    pipeline = Pipeline(cluster.client(0))
+    stopped = [cluster.coordinator, *cluster.processes[4:]]
+    for process in stopped:
+        process.send_signal(signal.SIGSTOP)
+    try:
+        replies, first = pipeline.ask(*(("SET", key, "new") for key in theirs))
+        stuck = [key for key, reply in zip(theirs, replies) if str(reply).startswith("UNCERTAIN")]
+        assert stuck, replies
+        assert first < WAIT + MARGIN, "each command waited separately"
+        for asked in [pipeline, Pipeline(cluster.client(0)), Pipeline(cluster.client(1))]:
+            replies, again = asked.ask(*(("GET", key) for key in stuck), *(("SET", key, "no") for key in stuck))
+            assert all(map(is_refused, replies)), replies
+            print(f"first pipeline {first:.2f} s, later one {again:.3f} s")
+            assert again < WAIT / 2, "a command waited for acks known not to come"
+    finally:
+        for process in stopped:
+            process.send_signal(signal.SIGCONT)
+    # The refused writes were not done. The first ones were: their owner has them, and its parity nodes run again.
+    expected = ["new"] * len(stuck)
+    until(lambda: pipeline.ask(*(("GET", key) for key in stuck))[0] == expected, "its keys to be served", TIMEOUT_S)
+    until(lambda: pipeline.ask(("SET", stuck[0], "later"))[0] == ["OK"], "writes to be done", TIMEOUT_S)
+
+
+@pytest.mark.timeout(300)
 def test_a_write_sent_to_a_node_that_stands_still_is_uncertain(run, tmp_path):
     cluster = ByHand(run, tmp_path, nodes=12)
     values = load(cluster)

@@ -7,6 +7,7 @@ mod map;
 mod prng;
 mod reader;
 mod time;
+mod turn_budget;
 mod version;
 
 pub use id::{ClusterId, ConnId, Epoch, Incarnation, ListId, NodeId, Position, StreamId, Stripe, Term};
@@ -14,6 +15,7 @@ pub use map::{FixedHasher, Map, Set, map, set};
 pub use prng::Prng;
 pub use reader::Reader;
 pub use time::{Clock, Span, Time};
+pub use turn_budget::TurnBudget;
 pub use version::Version;
 
 /// Number of hash slots of the key space, as in Redis Cluster.

@@ -45,6 +45,8 @@ pub(crate) enum Refusal {
     Malformed,
     /// The cursor of a scan is no number.
     InvalidCursor,
+    /// The pattern of a walk over keys is longer than one may be.
+    PatternTooLong,
     /// No hash slot has this number.
     InvalidSlot,
     /// A number of keys is negative.

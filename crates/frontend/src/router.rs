@@ -158,7 +158,10 @@ impl Router {
         }
         let mut progress = now >= self.dispatcher.retry_at || core::mem::take(&mut self.dispatcher.wake);
         for (_, owner) in lists.awake_owners_mut(now) {
-            progress |= owner.take_progress();
+            if owner.take_progress() {
+                self.dispatcher.stuck.moves(owner.stream());
+                progress = true;
+            }
         }
         if progress && !self.dispatcher.stalled.is_empty() {
             self.dispatcher.retry_at = now + cx.shared.parameters.lease;
@@ -356,6 +359,11 @@ impl Dispatcher {
         args + spare + callers + self.ahead.capacity() * size_of::<Ahead>() + self.stuck.held_bytes()
     }
 
+    /// Stalled commands may go on in the next turn, which begins at once.
+    pub(crate) const fn retry_soon(&mut self) {
+        self.wake = true;
+    }
+
     /// Adds the caller to the lists of unreleased and stalled callers, if it belongs there.
     pub(crate) fn note(&mut self, client: &mut Client, stalled: bool, now: Time) {
         if !client.segments.is_empty() && !client.held {
@@ -462,6 +470,10 @@ impl Dispatcher {
                 Standing::Stranger => return self.refuse_stranger(cx, lists, client, turn, stream),
             }
         }
+        let is_new = client.stalled_since.is_none() && !job.is_staged;
+        if job.spec.is(flag::WRITE) && is_new && self.stuck.refuses_writes(cx, lists, stream) {
+            return self.refuse(cx, lists, client, turn, job.spec);
+        }
         let start = turn.bytes.len();
         let Some((configuration, owner)) = lists.owner_mut(stream) else {
             if let Caller::Remote(..) = client.caller {
@@ -477,7 +489,13 @@ impl Dispatcher {
             Executed::Stalled(moved_at) => {
                 // The timeout of a large value begins anew whenever bytes of it are sent or received.
                 client.stalled_since = client.stalled_since.map(|since| moved_at.unwrap_or(since).max(since));
-                self.stall(cx, lists, client, turn, job.spec)
+                // A large value is on its way, or the command waits for the next turn, or for something that comes soon.
+                let chunks_lack = owner.store().chunks().absent_count() > 0;
+                if moved_at.is_some() || cx.shared.turn_budget.left() == 0 || !chunks_lack {
+                    return self.stall(cx, lists, client, turn, job.spec);
+                }
+                let term = owner.tenure().term();
+                self.stall_here(cx, lists, client, turn, job.spec, stream, term)
             }
             Executed::Long(effect, bytes) => {
                 let (tenure, n) = (owner.tenure(), job.ticket.n);

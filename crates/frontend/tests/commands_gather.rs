@@ -130,6 +130,10 @@ fn scan_walks_over_all_streams_and_ends() {
             .split("\r\n")
             .filter(|l| !l.starts_with(['*', '$']) && !l.is_empty());
         cursor = lines.next().unwrap().to_owned();
+        assert!(
+            cursor.parse::<u64>().unwrap() < 1 << 53,
+            "JavaScript's numbers are exact up to there"
+        );
         seen.extend(lines.map(str::to_owned));
         steps += 1;
         assert!(steps < 200, "SCAN does not end");
@@ -150,7 +154,7 @@ fn scan_walks_over_all_streams_and_ends() {
     }
     assert_eq!(
         cluster.ask(client, "SCAN 0 TYPE list COUNT 4000"),
-        "*2\r\n$15\r\n281474976710656\r\n*0\r\n"
+        "*2\r\n$12\r\n549755813888\r\n*0\r\n"
     );
 }
 

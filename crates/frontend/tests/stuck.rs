@@ -123,6 +123,83 @@ fn a_read_that_ends_an_expired_key_is_never_uncertain() {
     assert!(lines[2].starts_with("-UNCERTAIN"), "{replies:?}");
 }
 
+/// The owner serves, but no parity node answers it.
+#[test]
+fn commands_that_wait_for_acks_in_vain_wait_once() {
+    let (mut cluster, client, _, own) = coded();
+    let other = (0..)
+        .map(|n| format!("o{n}"))
+        .find(|key| command::slot(key.as_bytes()) >= 8192)
+        .unwrap();
+    silence(&mut cluster, 2);
+    cluster.feed(client, format!("SET {own} 3\r\n").as_bytes());
+    assert_eq!(replies_after(&mut cluster, client, WAIT_MS - 10), "");
+    let reply = replies_after(&mut cluster, client, 300);
+    assert!(reply.starts_with("-UNCERTAIN"), "{reply:?}");
+    // No lease is left either, so no key can be read.
+    let line = format!("GET {own}\r\nSET {other} 4\r\nGET {other}\r\nMSET {own} 5 {other} 5\r\nINCR {own}\r\n");
+    for there in [client, cluster.connect(0, Port::Any)] {
+        cluster.feed(there, line.as_bytes());
+        let replies = replies_after(&mut cluster, there, 0);
+        assert_eq!(
+            replies,
+            [TRYAGAIN, CLUSTERDOWN, TRYAGAIN, CLUSTERDOWN, CLUSTERDOWN].concat()
+        );
+    }
+    cluster.tamper = None;
+    cluster.advance(1_000);
+    assert_eq!(cluster.ask(client, &format!("GET {own}")), "$1\r\n3\r\n");
+    assert_eq!(cluster.ask(client, &format!("SET {other} 6")), "+OK\r\n");
+    assert_eq!(cluster.ask(client, &format!("GET {other}")), "$1\r\n6\r\n");
+}
+
+/// The acks of the parity node are late once. What comes behind it is answered.
+#[test]
+fn acks_that_come_after_all_end_the_refusals() {
+    let (mut cluster, client, _, own) = coded();
+    silence(&mut cluster, 2);
+    cluster.feed(client, format!("SET {own} 3\r\n").as_bytes());
+    let reply = replies_after(&mut cluster, client, WAIT_MS + 300);
+    assert!(reply.starts_with("-UNCERTAIN"), "{reply:?}");
+    cluster.tamper = None;
+    cluster.advance(1_000);
+    // The next failure starts a new wait.
+    silence(&mut cluster, 2);
+    cluster.feed(client, format!("SET {own} 4\r\nGET {own}\r\n").as_bytes());
+    assert_eq!(replies_after(&mut cluster, client, WAIT_MS - 10), "");
+    let replies = replies_after(&mut cluster, client, 300);
+    assert!(
+        replies.starts_with("-UNCERTAIN") && replies.ends_with(TRYAGAIN),
+        "{replies:?}"
+    );
+}
+
+/// The new owner serves, but a chunk cannot be reconstructed while node 1 is silent.
+#[test]
+fn commands_for_a_chunk_that_cannot_be_reconstructed_wait_once() {
+    let (mut cluster, client, theirs, _) = coded();
+    silence(&mut cluster, 1);
+    cluster.kill(0);
+    cluster.hand_over(0, 0, 3);
+    let there = cluster.connect(3, Port::Any);
+    let line = format!("GET {theirs}\r\nSET {theirs} 3\r\n");
+    cluster.feed(there, line.as_bytes());
+    assert_eq!(replies_after(&mut cluster, there, WAIT_MS - 10), "");
+    assert_eq!(
+        replies_after(&mut cluster, there, 300),
+        [TRYAGAIN, CLUSTERDOWN].concat()
+    );
+    for _ in 0..3 {
+        cluster.feed(there, line.as_bytes());
+        assert_eq!(replies_after(&mut cluster, there, 0), [TRYAGAIN, CLUSTERDOWN].concat());
+        cluster.advance(1_000);
+    }
+    cluster.tamper = None;
+    cluster.advance(1_500);
+    assert_eq!(cluster.ask(there, &format!("GET {theirs}")), "$1\r\n1\r\n");
+    assert_eq!(cluster.ask(client, &format!("GET {theirs}")), "$1\r\n1\r\n");
+}
+
 #[test]
 fn commands_for_several_dead_owners_wait_together() {
     let mut cluster = Cluster::new(4);

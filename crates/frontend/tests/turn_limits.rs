@@ -167,3 +167,136 @@ fn a_forwarded_mget_counts_for_each_of_its_keys() {
     let all = format!("*100\r\n{}", one.repeat(100)).repeat(20);
     assert!(cluster.take(client) == all.as_bytes());
 }
+
+/// A key of node 0 or node 1, long enough that patterns take much work.
+fn long_key(n: usize) -> String {
+    format!("{}{n}", "a".repeat(8_000))
+}
+
+/// The turns of all nodes until a command is answered, and its reply. In each of them another client is answered too.
+fn turns_for(cluster: &mut Cluster, nodes: usize, command: &[u8]) -> (usize, String) {
+    let (client, other) = (cluster.connect(0, Port::Any), cluster.connect(0, Port::Any));
+    cluster.feed(client, command);
+    let (mut reply, mut turns) = (Vec::new(), 0);
+    while reply.is_empty() {
+        cluster.feed(other, b"PING\r\n");
+        for at in 0..nodes {
+            cluster.turn(at);
+        }
+        assert_eq!(cluster.take(other), b"+PONG\r\n");
+        reply = cluster.take(client);
+        turns += 1;
+        assert!(turns < 3_000, "it does not end");
+    }
+    (turns, String::from_utf8(reply).unwrap())
+}
+
+/// P10.2b: what a pattern costs counts, not only the number of keys.
+#[test]
+fn a_pattern_that_is_much_work_has_its_share_of_a_turn_and_no_more() {
+    let mut cluster = Cluster::new(2);
+    let client = cluster.connect(0, Port::Any);
+    for n in 0..200 {
+        cluster.feed(client, format!("SET {} 1\r\n", long_key(n)).as_bytes());
+        cluster.pump();
+        assert_eq!(cluster.take(client), b"+OK\r\n");
+    }
+    let bulk = |pattern: &str| format!("*2\r\n$4\r\nKEYS\r\n${}\r\n{pattern}\r\n", pattern.len());
+    // A third of a million steps for each key, of two million in a turn.
+    let (turns, reply) = turns_for(&mut cluster, 2, bulk(&format!("*{}b*", "a".repeat(4_000))).as_bytes());
+    assert_eq!(reply, "*0\r\n");
+    assert!(turns > 10, "{turns} turns");
+    // Once each of these took milliseconds a key.
+    let (_, reply) = turns_for(&mut cluster, 2, bulk(&format!("*[{}]", "b".repeat(40_000))).as_bytes());
+    assert_eq!(reply, "*0\r\n");
+    let (_, reply) = turns_for(&mut cluster, 2, bulk(&format!("*{}7", "a".repeat(4_000))).as_bytes());
+    assert_eq!(reply, format!("*1\r\n$8001\r\n{}\r\n", long_key(7)));
+    // Reading this one takes as much as the key does, again and again.
+    let (_, reply) = turns_for(
+        &mut cluster,
+        2,
+        bulk(&format!("*{}*", "[!-z]".repeat(8_000))).as_bytes(),
+    );
+    assert!(reply.starts_with("*200\r\n"));
+    let too_long = "a".repeat((64 << 10) + 1);
+    let refused = "-ERR the pattern is longer than 65536 bytes: no key needs so long a one\r\n";
+    assert_eq!(turns_for(&mut cluster, 2, bulk(&too_long).as_bytes()).1, refused);
+    let scan = format!(
+        "*4\r\n$4\r\nSCAN\r\n$1\r\n0\r\n$5\r\nMATCH\r\n${}\r\n{too_long}\r\n",
+        too_long.len()
+    );
+    assert_eq!(turns_for(&mut cluster, 2, scan.as_bytes()).1, refused);
+}
+
+/// Many walks at once share the work of a turn, and all of them end.
+#[test]
+fn many_walks_at_once_share_a_turn_and_all_end() {
+    let mut cluster = Cluster::new(2);
+    let client = cluster.connect(0, Port::Any);
+    for n in 0..40 {
+        cluster.feed(client, format!("SET {} 1\r\n", long_key(n)).as_bytes());
+        cluster.pump();
+        assert_eq!(cluster.take(client), b"+OK\r\n");
+    }
+    let pattern = format!("*{}b*", "a".repeat(4_000));
+    let keys = format!("*2\r\n$4\r\nKEYS\r\n${}\r\n{pattern}\r\n", pattern.len());
+    let clients: Vec<_> = (0..24).map(|n| cluster.connect(n % 2, Port::Any)).collect();
+    for client in &clients {
+        cluster.feed(*client, keys.repeat(3).as_bytes());
+    }
+    cluster.pump();
+    for client in clients {
+        assert_eq!(cluster.take(client), b"*0\r\n".repeat(3));
+    }
+}
+
+#[test]
+fn a_command_with_very_many_keys_has_its_share_of_a_turn_and_no_more() {
+    let mut cluster = Cluster::new(2);
+    let client = cluster.connect(0, Port::Any);
+    assert_eq!(cluster.ask(client, "MSET k7 1 k8 1 {k7}5 1"), "+OK\r\n");
+    let command = |name: &str, keys: &[String]| {
+        let mut text = format!("*{}\r\n${}\r\n{name}\r\n", keys.len() + 1, name.len());
+        keys.iter()
+            .for_each(|key| text += &format!("${}\r\n{key}\r\n", key.len()));
+        text
+    };
+    let many: Vec<String> = (0..200_000).map(|n| format!("k{n}")).collect();
+    let (turns, reply) = turns_for(&mut cluster, 2, command("EXISTS", &many).as_bytes());
+    assert_eq!(reply, ":2\r\n");
+    assert!(turns > 5, "{turns} turns");
+    // Keys of one slot are looked up together, so there is a limit.
+    let of_one_slot: Vec<String> = (0..65_535).map(|n| format!("{{k7}}{n}")).collect();
+    assert_eq!(
+        turns_for(&mut cluster, 2, command("EXISTS", &of_one_slot).as_bytes()).1,
+        ":1\r\n"
+    );
+    let too_many: Vec<String> = (0..65_536).map(|n| format!("{{k7}}{n}")).collect();
+    let refused = "-ERR more than 65535 keys of one slot in one command\r\n";
+    assert_eq!(
+        turns_for(&mut cluster, 2, command("EXISTS", &too_many).as_bytes()).1,
+        refused
+    );
+}
+
+#[test]
+fn commands_about_the_node_have_their_share_of_a_turn_and_no_more() {
+    let mut cluster = Cluster::new(1);
+    let (greedy, modest) = (cluster.connect(0, Port::Any), cluster.connect(0, Port::Any));
+    cluster.feed(greedy, "COMMAND DOCS get\r\n".repeat(1_000).as_bytes());
+    let mut turns = 0;
+    let mut received = 0;
+    while received < 1_000 {
+        cluster.feed(modest, b"PING\r\n");
+        cluster.turn(0);
+        assert_eq!(cluster.take(modest), b"+PONG\r\n");
+        let reply = String::from_utf8(cluster.take(greedy)).unwrap();
+        received += reply.matches("summary").count();
+        turns += 1;
+        assert!(turns < 100, "it does not end");
+    }
+    assert!(turns > 4, "{turns} turns");
+    let names = "get ".repeat(1_025);
+    let reply = cluster.ask(greedy, &format!("COMMAND INFO {names}"));
+    assert_eq!(reply, "-ERR more than 1024 names\r\n");
+}

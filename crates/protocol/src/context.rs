@@ -14,7 +14,9 @@ use crate::stash::Stashes;
 use crate::stream_owner::SpaceWanted;
 use crate::takeovers::Takeovers;
 use paritas_base::configuration::{ClusterRecord, Tenure};
-use paritas_base::{Clock, Epoch, Incarnation, ListId, NodeId, Position, Prng, Span, StreamId, Stripe, Time};
+use paritas_base::{
+    Clock, Epoch, Incarnation, ListId, NodeId, Position, Prng, Span, StreamId, Stripe, Time, TurnBudget,
+};
 use paritas_code::Code;
 use paritas_store::Arena;
 use paritas_wire::peer::{self, ChunkStatus, Header, Message};
@@ -68,6 +70,8 @@ pub struct Shared {
     pub(crate) sessions: Sessions,
     pub(crate) pace: Pace,
     pub(crate) suppliers: Suppliers,
+    /// What commands may still do in this turn.
+    pub turn_budget: TurnBudget,
     /// Random numbers, for jitter and random choices.
     pub prng: Prng,
     /// Roles that broke an invariant during this event; they end with it.

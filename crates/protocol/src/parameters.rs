@@ -197,6 +197,8 @@ pub struct Parameters {
     pub credit_batch: u32,
     /// Keys that one step of a walk over all keys looks at, in each stream (P10.2b).
     pub walk_keys: u32,
+    /// Steps of work in a turn for commands whose work is not bounded by their size (P10.2b).
+    pub turn_steps: u64,
     /// The most bytes of deltas above `stable` of a stream (W).
     pub window_bytes: u64,
     /// The most bytes of stable deltas that a stream keeps for undoing (H).
@@ -247,6 +249,7 @@ impl Default for Parameters {
             client_limits: ClientLimits::default(),
             credit_batch: 64,
             walk_keys: 1024,
+            turn_steps: 2_000_000,
             window_bytes: 1 << 20,
             history_bytes: 1 << 20,
             history: Span::from_secs(1),

@@ -35,7 +35,9 @@ pub use memory::Figures;
 use memory::SLOTS_MAX;
 pub use opinions::Opinions;
 use paritas_base::configuration::ClusterRecord;
-use paritas_base::{Clock, ConnId, Epoch, Incarnation, ListId, NodeId, Position, Prng, Span, StreamId, Time};
+use paritas_base::{
+    Clock, ConnId, Epoch, Incarnation, ListId, NodeId, Position, Prng, Span, StreamId, Time, TurnBudget,
+};
 use paritas_code::{Code, Scheme};
 use paritas_store::{Arena, HugeRange, Old};
 use paritas_wire::peer::{self, Message, StageState, kind};
@@ -183,6 +185,7 @@ impl Replica {
             memory_peak_bytes: 0,
             slots: SlotMap::new(&cluster),
             cluster,
+            turn_budget: TurnBudget::new(parameters.turn_steps),
             parameters,
             sessions,
             prng: Prng::new(seed),

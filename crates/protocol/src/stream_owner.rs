@@ -29,7 +29,7 @@ use crate::interface::Out;
 use crate::mark::Mark;
 use crate::ring::Ring;
 use crate::rules::Fault;
-pub use access::{Access, Effect, RandomKey, Stop, Uploaded, WriteRefusal};
+pub use access::{Access, Effect, KEY_STEPS, RandomKey, Stop, Uploaded, WriteRefusal};
 use credit::Credit;
 use hold::Hold;
 pub use large::{LARGE_VALUE_BYTES_MAX, Piece, STILL_WANTED, StagedSoFar, Ticket, body_bytes, class_of};

@@ -188,6 +188,7 @@ impl Swarm {
             inventory: Span::from_secs(2),
             credit_batch: random.between(4, 16) as u32,
             walk_keys: 1024,
+            turn_steps: 2_000_000,
             window_bytes: random.between(512, 16_384),
             history_bytes: random.between(256, 16_384),
             history: Span::from_ms(random.between(20, 500)),
@@ -368,6 +369,8 @@ impl Swarm {
         if random.chance(300_000) {
             swarm.lists = random.between(1, 8) as u32;
             swarm.parameters.walk_keys = random.between(1, 20) as u32;
+            // Of the walks of one turn, the second or third waits for the next.
+            swarm.parameters.turn_steps = u64::from(swarm.parameters.walk_keys) * 800;
         }
         let drawn = if random.chance(250_000) {
             random.between(2, 3)

@@ -32,6 +32,9 @@ use usage::Usage;
 
 pub use gauges::Gauges;
 pub use records::RecordEvent;
+#[cfg(test)]
+pub(crate) use scan::CURSOR_SHIFT;
+pub use scan::{CURSOR_BITS, Drawn};
 
 /// Every 16th number of an index stripe is for a spill page. The others are pages, in order.
 const SPILL_EVERY: u32 = 16;

@@ -16,7 +16,7 @@ pub(crate) use keyspace::slot_number;
 use crate::dialect::{Dialect, Refusal};
 use paritas_base::Time;
 use paritas_base::configuration::Configuration;
-use paritas_protocol::{Access, Context, Effect, Out, StreamOwner, Ticket, WriteRefusal, body_bytes};
+use paritas_protocol::{Access, Context, Effect, KEY_STEPS, Out, StreamOwner, Ticket, WriteRefusal, body_bytes};
 use paritas_store::{Object, Value};
 use paritas_wire::command::{Command, CommandSpec};
 use paritas_wire::peer::FRAME_BYTES_MAX;
@@ -25,6 +25,12 @@ use paritas_wire::resp::{ArgList, Proto, encode, errors, parse_integer};
 /// The longest reply of a command with many keys, in bytes. Without a limit, a short command (`MGET k k k …`) could
 /// fill the memory with its reply. This length still fits in a frame to another node, beside the frame's other fields.
 pub(crate) const REPLY_BYTES_MAX: usize = FRAME_BYTES_MAX - 256;
+
+/// Commands with more arguments take from the budget of the turn.
+const FEW_ARGS: usize = 64;
+/// The most arguments of a command on one stream: all its keys are looked up in one turn. Pairs of MSET have a limit of
+/// their own.
+const ARGS_MAX: usize = 1 << 16;
 
 /// The result of running a command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -106,6 +112,15 @@ pub(crate) fn execute<O: Out>(
     reply: &mut Vec<u8>,
 ) -> Executed {
     let start = reply.len();
+    if job.args.len() > FEW_ARGS {
+        if job.args.len() > ARGS_MAX && !matches!(job.spec.id, Command::Mset | Command::Msetnx) {
+            encode::error(reply, errors::TOO_MANY_KEYS);
+            return Executed::Replied(Effect::None);
+        }
+        if !admit_many(cx, job.args.len()) {
+            return Executed::Stalled(None);
+        }
+    }
     let mut operation = Operation {
         access: Access::new(cx, configuration, owner),
         job,
@@ -120,6 +135,17 @@ pub(crate) fn execute<O: Out>(
         return Executed::Replied(operation.access.finish());
     }
     end(operation, result)
+}
+
+/// Takes the work of a command with many keys from the budget of the turn. Returns whether it may run in this turn.
+#[cold]
+fn admit_many<O: Out>(cx: &mut Context<'_, O>, args_count: usize) -> bool {
+    let budget = &mut cx.shared.turn_budget;
+    let admits = budget.admits();
+    if admits {
+        budget.spend(args_count as u64 * KEY_STEPS);
+    }
+    admits
 }
 
 /// Ends a command that has failed or must wait, or that may have used large values.

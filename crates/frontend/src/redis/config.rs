@@ -6,7 +6,7 @@ use paritas_protocol::{
     ClassRules, Context, HotnessSetting, Lists, LogAssist, Out, Port, Shared, check_class_rules, check_hotness,
 };
 use paritas_store::Policy;
-use paritas_wire::command::glob;
+use paritas_wire::command::glob::{Case, PATTERN_BYTES_MAX, Pattern};
 use paritas_wire::resp::{ArgList, encode, errors};
 
 /// The least memory of a node in bytes. Less would leave no space for objects beside the rings and buffers.
@@ -198,9 +198,30 @@ pub(crate) fn config_get<O: Out>(cx: &Context<'_, O>, client: &Client, out: &mut
     let mut settings: Vec<(&str, String)> = fixed(cx, client).into();
     settings.extend(Setting::ALL.map(|(name, _, setting)| (name, setting.value(cx.shared))));
     settings.sort();
-    let patterns: Vec<Vec<u8>> = args.iter().skip(2).map(<[u8]>::to_ascii_lowercase).collect();
-    let wanted = |name: &str| patterns.iter().any(|pattern| glob::matches(pattern, name.as_bytes()));
-    let found = || settings.iter().filter(|(name, _)| wanted(name));
+    let steps = &mut 0;
+    let mut wanted = vec![false; settings.len()];
+    // Each name is found once, whatever the number of patterns.
+    /// A short pattern takes as much work as this number of bytes.
+    const PATTERN_COST_BYTES: usize = 16;
+    let mut patterns_bytes = 0;
+    for text in args.iter().skip(2) {
+        patterns_bytes += text.len() + PATTERN_COST_BYTES;
+        let Some(mut pattern) =
+            Pattern::new(text, Case::Ignored, steps).filter(|_| patterns_bytes <= PATTERN_BYTES_MAX)
+        else {
+            return encode::error(out, errors::PATTERN_TOO_LONG);
+        };
+        for (wanted, (name, _)) in wanted.iter_mut().zip(&settings) {
+            *wanted = *wanted || pattern.matches(name.as_bytes(), steps);
+        }
+    }
+    let found = || {
+        settings
+            .iter()
+            .zip(&wanted)
+            .filter(|(_, wanted)| **wanted)
+            .map(|(setting, _)| setting)
+    };
     encode::map_header(out, client.dialect.proto(), found().count());
     for (name, value) in found() {
         encode::bulk(out, name.as_bytes());

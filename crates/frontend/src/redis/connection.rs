@@ -11,11 +11,17 @@ use paritas_base::configuration::Duty;
 use paritas_base::hash_slots::{SlotOrder, SlotTarget};
 use paritas_base::{ConnId, ListId, NodeId, Position, StreamId, Time};
 use paritas_protocol::{Context, Ends, Lists, Out, Port, Proposal};
-use paritas_wire::command::{self, Command, CommandSpec};
+use paritas_wire::command::{self, Command, CommandSpec, flag};
 use paritas_wire::resp::{ArgList, Password, Proto, encode, errors, parse_integer};
 
 /// The version of Redis that a node reports. Clients choose the commands that they use by it.
 pub(crate) const REDIS_VERSION: &str = "7.0.15";
+
+/// Steps of a turn's budget for a command without keys that is not marked as fast, and for each byte of its reply.
+const SLOW_STEPS: u64 = 10_000;
+const SLOW_BYTE_STEPS: u64 = 10;
+/// The same for each client that CLIENT LIST and CLIENT KILL look at.
+const CLIENT_STEPS: u64 = 500;
 
 /// Whether an argument is this word, ignoring case. `word` is in lower case.
 pub(crate) fn is_word(args: ArgList<'_>, at: usize, word: &str) -> bool {
@@ -49,6 +55,11 @@ impl Dispatcher {
                 return self.run_on(cx, lists, client, turn, &job, &[], stream);
             }
             return self.run_over_streams(cx, lists, client, turn, spec, args);
+        }
+        // Only these make long replies, or look at many clients or lists.
+        let is_slow = !spec.is(flag::FAST);
+        if is_slow && !cx.shared.turn_budget.admits() {
+            return Ran::Stalled;
         }
         let (start, proto) = (turn.bytes.len(), client.dialect.proto());
         let out = &mut *turn.bytes;
@@ -162,6 +173,12 @@ impl Dispatcher {
             && out.get(start..).is_some_and(|reply| reply.starts_with(b"-WRONGPASS"))
         {
             self.counters.wrong_passwords += 1;
+        }
+        if is_slow {
+            let reply_bytes = turn.bytes.len() - start;
+            cx.shared
+                .turn_budget
+                .spend(SLOW_STEPS + SLOW_BYTE_STEPS * reply_bytes as u64);
         }
         self.push(cx, lists, client, turn, start, wait);
         ran
@@ -339,6 +356,7 @@ impl Client {
 /// The clients that CLIENT LIST or CLIENT KILL selects.
 #[derive(Default)]
 struct Filter<'a> {
+    /// In order.
     ids: Option<Vec<u64>>,
     /// No client matches: the filter asks for a type other than normal, and all clients here are normal.
     nobody: bool,
@@ -356,7 +374,7 @@ impl Filter<'_> {
             })
         };
         !self.nobody
-            && self.ids.as_ref().is_none_or(|ids| ids.contains(&about.id))
+            && self.ids.as_ref().is_none_or(|ids| ids.binary_search(&about.id).is_ok())
             && is(self.address, |ends| ends.client)
             && is(self.local, |ends| ends.server)
     }
@@ -388,12 +406,14 @@ impl Router {
             .map(|(other, client)| (client.about.id, *other))
             .collect();
         chosen.sort();
+        cx.shared.turn_budget.spend(CLIENT_STEPS * self.clients.len() as u64);
         if !kills {
             let lines = chosen.iter().filter_map(|(_, other)| {
                 let unread = cx.out.client(*other).map_or(0, |buffer| buffer.bytes.len());
                 Some(self.clients.get(other)?.describe(cx.now.mono, unread))
             });
             encode::verbatim(&mut out, proto, b"txt", lines.collect::<String>().as_bytes());
+            cx.shared.turn_budget.spend(SLOW_BYTE_STEPS * out.len() as u64);
             return (out, false);
         }
         let mut ends = false;
@@ -443,7 +463,9 @@ fn list_filter(args: ArgList<'_>) -> Result<Filter<'_>, String> {
         type_filter(&mut filter, args.arg(3))?;
     } else if args.len() > 3 && is_word(args, 2, "id") {
         let ids: Option<Vec<u64>> = args.iter().skip(3).map(client_id).collect();
-        filter.ids = Some(ids.ok_or("ERR Invalid client ID")?);
+        let mut ids = ids.ok_or("ERR Invalid client ID")?;
+        ids.sort_unstable();
+        filter.ids = Some(ids);
     } else if args.len() != 2 {
         return Err(errors::SYNTAX.to_owned());
     }

@@ -29,6 +29,7 @@ pub(crate) fn append(out: &mut Vec<u8>, refusal: Refusal) {
         Refusal::ReplyNotForwarded => error(out, "ERR the reply is too large to be forwarded; ask its owner"),
         Refusal::Malformed => error(out, "ERR malformed forwarded command"),
         Refusal::InvalidCursor => error(out, errors::INVALID_CURSOR),
+        Refusal::PatternTooLong => error(out, errors::PATTERN_TOO_LONG),
         Refusal::InvalidSlot => error(out, errors::INVALID_SLOT),
         Refusal::InvalidKeyCount => error(out, errors::INVALID_KEY_COUNT),
         Refusal::NotAnInteger => error(out, errors::NOT_AN_INTEGER),

@@ -10,22 +10,34 @@ mod walk;
 
 use super::client::{Caller, Client, Wait};
 use super::one_by_one::OneByOne;
-use super::replies::{Verdict, earliest, judge};
+use super::replies::{Verdict, earliest};
+use super::stuck::Stuck;
 use super::{Dispatcher, Ran, Turn};
 use crate::dialect::{Dialect, Refusal};
 use crate::redis::commands::{self, Executed, Job, slot_number};
 use crate::redis::pairs::{LARGE_PAIRS_BYTES_MAX, Load};
 use crate::redis::parts;
 use crate::redis::refusals::{is_error, is_uncertain};
-use paritas_base::{StreamId, Time};
+use paritas_base::{SLOT_COUNT, StreamId, Time};
 use paritas_protocol::{Context, Lists, Out, Phase, Port};
+use paritas_wire::command::glob::PATTERN_BYTES_MAX;
 use paritas_wire::command::{self, Command, CommandSpec, flag};
 use paritas_wire::peer::FRAME_BYTES_MAX;
 use paritas_wire::resp::{self, ArgList, Args, Decoded, Limits, encode, parse_integer};
 use walk::{Find, Walk};
 
-/// Low bits of SCAN's cursor that hold the cursor within one stream. The bits above hold the stream's number.
-const CURSOR_BITS: u32 = 48;
+/// The most bytes of a SCAN beside its pattern.
+const SCAN_REST_BYTES_MAX: usize = 4096;
+/// Low bits of SCAN's cursor that hold the cursor within one stream. The bits above hold the stream's number. Some
+/// clients keep a cursor in a floating-point number, which holds integers up to 2^53 only.
+const CURSOR_BITS: u32 = paritas_store::CURSOR_BITS;
+const _: () = assert!(
+    (SLOT_COUNT as u64) << CURSOR_BITS <= 1 << 53,
+    "a stream has at least one slot"
+);
+
+/// The most keys of a part: the turn in which it runs must be short (P10.2b).
+const PART_KEYS_MAX: usize = 16_384;
 
 /// A command over several streams.
 #[derive(Debug)]
@@ -274,6 +286,9 @@ impl Dispatcher {
         let how = match spec.id {
             Command::Dbsize => How::Sum,
             Command::Flushall | Command::Flushdb => How::AllOk,
+            Command::Keys if args.arg(1).len() > PATTERN_BYTES_MAX => {
+                return self.reply_refusal(cx, lists, client, turn, Refusal::PatternTooLong);
+            }
             Command::Keys => {
                 let options = [b"MATCH", args.arg(1)];
                 let streams = all.into_iter().map(|(_, stream)| stream).collect();
@@ -334,6 +349,9 @@ impl Dispatcher {
         let Some(cursor) = cursor else {
             return self.reply_refusal(cx, lists, client, turn, Refusal::InvalidCursor);
         };
+        if args.span_bytes() > PATTERN_BYTES_MAX + SCAN_REST_BYTES_MAX {
+            return self.reply_refusal(cx, lists, client, turn, Refusal::PatternTooLong);
+        }
         let (wanted, own) = ((cursor >> CURSOR_BITS) as usize, cursor & ((1 << CURSOR_BITS) - 1));
         let at = all.partition_point(|(number, _)| *number < wanted);
         let Some((number, stream)) = all.get(at).copied() else {
@@ -404,7 +422,9 @@ impl Dispatcher {
         behind: bool,
     ) -> Part {
         let mut reply = Vec::new();
+        let is_refused = spec.is(flag::WRITE) && self.stuck.refuses_writes(cx, lists, stream);
         if !behind
+            && !is_refused
             && let Some((configuration, owner)) = lists.owner_mut(stream)
             && owner.phase() == Phase::Serve
             && let Ok(Decoded::Complete { .. }) = resp::decode(&command, &Limits::DEFAULT, &mut self.part_args)
@@ -458,6 +478,9 @@ fn all_fits<O: Out>(cx: &Context<'_, O>, spec: &CommandSpec, args: ArgList<'_>) 
 
 /// Whether keys that weigh this much fit in one part.
 fn fits<O: Out>(cx: &Context<'_, O>, spec: &CommandSpec, load: Load) -> bool {
+    if load.count > PART_KEYS_MAX {
+        return false;
+    }
     if spec.is(flag::WRITE) {
         // A single pair cannot be split: its size is checked where it runs.
         let fits_way = !load.has_large || load.bytes <= LARGE_PAIRS_BYTES_MAX;
@@ -512,11 +535,11 @@ impl Gather {
     }
 
     /// Checks which parts are complete, and returns the combined reply or the next steps.
-    pub(crate) fn go_on<O: Out>(&mut self, cx: &Context<'_, O>, lists: &Lists) -> Progress {
+    pub(crate) fn go_on<O: Out>(&mut self, cx: &Context<'_, O>, lists: &Lists, stuck: &mut Stuck) -> Progress {
         let mut progress = Progress::default();
         let mut whole = true;
         for (at, part) in self.parts.iter_mut().enumerate() {
-            match judge(cx, lists, &part.wait) {
+            match stuck.judge(cx, lists, &part.wait) {
                 Verdict::Hold => {
                     whole = false;
                     continue;

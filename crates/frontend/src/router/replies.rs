@@ -67,7 +67,7 @@ impl Dispatcher {
             let mut length = head.length;
             let mut instead = None;
             let deadline = if let Wait::Gathered(gather) = &mut head.wait {
-                let progress = gather.go_on(cx, lists);
+                let progress = gather.go_on(cx, lists, &mut self.stuck);
                 client.forwarded_bytes -= progress.freed_bytes.min(client.forwarded_bytes);
                 if progress.reply.is_none() {
                     // The walk uses what this step has read although no reply leaves yet. So the deadline of the step's
@@ -89,7 +89,7 @@ impl Dispatcher {
                 instead = progress.reply;
                 progress.deadline
             } else {
-                match judge(cx, lists, &head.wait) {
+                match self.stuck.judge(cx, lists, &head.wait) {
                     Verdict::Hold => return,
                     Verdict::Ready(deadline) => {
                         if let Some(key) = head.taken_again.key() {

@@ -1,15 +1,16 @@
-//! Streams that do not serve, as this node sees it, and since when (P5.13).
+//! Streams that do not serve, as this node sees it, and since when; and streams that serve here in vain (P5.13).
 //!
 //! The timeout of all commands for such a stream starts at the same moment. So a connection waits once, whatever the
 //! number of its commands for the stream, and its commands for other streams wait no longer than that.
 
-use super::client::Client;
+use super::client::{Client, Wait};
 use super::forward::owner_at;
+use super::replies::{Verdict, judge};
 use super::{Dispatcher, Ran, Turn};
 use crate::dialect::Refusal;
 use paritas_base::configuration::{Configuration, Tenure};
-use paritas_base::{ConnId, Epoch, Map, NodeId, Position, Span, StreamId, Time};
-use paritas_protocol::{Channel, Context, Fault, Lists, Out, Phase};
+use paritas_base::{ConnId, Epoch, Map, NodeId, Position, Span, StreamId, Term, Time};
+use paritas_protocol::{Channel, Context, Fault, Lists, Out, Phase, ReadLease};
 use paritas_wire::command::{CommandSpec, flag};
 use paritas_wire::peer::{Message, dialect};
 
@@ -21,6 +22,28 @@ const PING: &[u8] = b"*1\r\n$4\r\nPING\r\n";
 #[derive(Debug, Default)]
 pub(crate) struct Stuck {
     streams: Map<StreamId, Entry>,
+    unanswered: Map<StreamId, Unanswered>,
+    /// Streams of this node for which a command could not start for its whole wait, while chunks were absent. Their
+    /// owners have made no progress since.
+    blocked: Map<StreamId, Term>,
+}
+
+/// A stream that this node serves, but whose members did not answer for the whole wait of a command: that command has
+/// neither got the acks nor the leases that it needed. Until they come, later commands would wait in vain too.
+#[derive(Clone, Copy, Debug)]
+struct Unanswered {
+    term: Term,
+    /// The delta that the command waited for.
+    need: u64,
+    /// When it began to wait.
+    since: Time,
+}
+
+/// What an owner still lacks of what such a command waited for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Lacking {
+    acks: bool,
+    leases: bool,
 }
 
 #[derive(Debug)]
@@ -99,6 +122,106 @@ impl Stuck {
 
     pub(crate) fn held_bytes(&self) -> usize {
         self.streams.capacity() * size_of::<(StreamId, Entry)>()
+            + self.unanswered.capacity() * size_of::<(StreamId, Unanswered)>()
+            + self.blocked.capacity() * size_of::<(StreamId, Term)>()
+    }
+
+    /// Whether a reply may be seen. As [`judge`], but where a command has waited in vain for acks or leases, another one
+    /// does not wait for them again.
+    #[inline]
+    pub(crate) fn judge<O: Out>(&mut self, cx: &Context<'_, O>, lists: &Lists, wait: &Wait) -> Verdict {
+        match judge(cx, lists, wait) {
+            Verdict::Hold if !self.unanswered.is_empty() => self.judge_held(cx, lists, wait),
+            Verdict::Instead(refusal) => {
+                self.note_late(cx, lists, wait);
+                Verdict::Instead(refusal)
+            }
+            verdict => verdict,
+        }
+    }
+
+    #[cold]
+    fn judge_held<O: Out>(&mut self, cx: &Context<'_, O>, lists: &Lists, wait: &Wait) -> Verdict {
+        match *wait {
+            Wait::Write { stream, seq, .. } => match self.lacking(cx, lists, stream) {
+                Some((unanswered, Lacking { acks: true, .. })) if seq >= unanswered.need => {
+                    Verdict::Instead(Refusal::Uncertain)
+                }
+                _ => Verdict::Hold,
+            },
+            Wait::Read { stream, need, .. } => match self.lacking(cx, lists, stream) {
+                Some((unanswered, lacking)) if lacking.leases || lacking.acks && need >= unanswered.need => {
+                    Verdict::Instead(Refusal::Takeover)
+                }
+                _ => Verdict::Hold,
+            },
+            _ => Verdict::Hold,
+        }
+    }
+
+    /// A command has waited in vain.
+    #[cold]
+    fn note_late<O: Out>(&mut self, cx: &Context<'_, O>, lists: &Lists, wait: &Wait) {
+        let (stream, term, need, since) = match *wait {
+            Wait::Write {
+                stream,
+                term,
+                seq,
+                since,
+            } => (stream, term, seq, since),
+            Wait::Read {
+                stream,
+                term,
+                need,
+                since,
+            } => (stream, term, need, since),
+            _ => return,
+        };
+        let known = self.lacking(cx, lists, stream);
+        if known.is_none_or(|(known, _)| need < known.need) {
+            self.unanswered.insert(stream, Unanswered { term, need, since });
+            self.lacking(cx, lists, stream);
+        }
+    }
+
+    /// What the owner here lacks since a command for the stream has waited in vain; `None` if nothing.
+    fn lacking<O: Out>(
+        &mut self,
+        cx: &Context<'_, O>,
+        lists: &Lists,
+        stream: StreamId,
+    ) -> Option<(Unanswered, Lacking)> {
+        let unanswered = *self.unanswered.get(&stream)?;
+        let lacking = match lists.owner(stream) {
+            Some((configuration, owner)) if owner.tenure().term() == unanswered.term => Lacking {
+                acks: owner.acked() < unanswered.need,
+                leases: owner.read_lease(cx, configuration, unanswered.since) == ReadLease::None,
+            },
+            _ => Lacking {
+                acks: false,
+                leases: false,
+            },
+        };
+        if lacking.acks || lacking.leases {
+            Some((unanswered, lacking))
+        } else {
+            self.unanswered.remove(&stream);
+            None
+        }
+    }
+
+    /// The owner of a stream here has made progress: what commands wait for may be there.
+    #[inline]
+    pub(crate) fn moves(&mut self, stream: StreamId) {
+        if !self.blocked.is_empty() {
+            self.blocked.remove(&stream);
+        }
+    }
+
+    /// Whether a write to a stream that is served here would wait for acks in vain. It has changed nothing yet.
+    #[inline]
+    pub(crate) fn refuses_writes<O: Out>(&mut self, cx: &Context<'_, O>, lists: &Lists, stream: StreamId) -> bool {
+        !self.unanswered.is_empty() && self.lacking(cx, lists, stream).is_some_and(|(_, lacking)| lacking.acks)
     }
 }
 
@@ -213,6 +336,29 @@ impl Dispatcher {
             return Ran::Stalled;
         }
         self.refuse(cx, lists, client, turn, spec)
+    }
+
+    /// The command waits for an absent chunk of a stream that serves here. It is refused if it still cannot start after
+    /// two leases; at once, if another one was refused for this and the owner has made no progress since.
+    #[allow(clippy::too_many_arguments)] // One command's whole surroundings.
+    pub(crate) fn stall_here<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        lists: &Lists,
+        client: &mut Client,
+        turn: &mut Turn<'_>,
+        spec: &CommandSpec,
+        stream: StreamId,
+        term: Term,
+    ) -> Ran {
+        if self.stuck.blocked.get(&stream) == Some(&term) {
+            return self.refuse(cx, lists, client, turn, spec);
+        }
+        let ran = self.stall(cx, lists, client, turn, spec);
+        if ran != Ran::Stalled {
+            self.stuck.blocked.insert(stream, term);
+        }
+        ran
     }
 
     /// Refuses a command that has changed nothing. It is not tried again.

@@ -12,13 +12,20 @@ use crate::parameters::Reads;
 use crate::parts::placement_of;
 use crate::rules::{Fault, Rules};
 use core::ops::Range;
-use paritas_base::Time;
 use paritas_base::configuration::Configuration;
+use paritas_base::{Time, TurnBudget};
 use paritas_large::{Class, Record};
 use paritas_store::delta::COMMAND_DELTA_BYTES_MAX;
-use paritas_store::{Arena, Blocked, Delta, Limits, Object, ObjectStore as Store, Policy, Value};
-use paritas_wire::command::slot;
+use paritas_store::{Arena, Blocked, Delta, Drawn, Limits, Object, ObjectStore as Store, Policy, Value};
+use paritas_wire::command::{slot, slot_steps};
 use std::sync::Arc;
+
+/// Steps of a turn's budget for a line of the index that is looked at, and for a key.
+const LINE_STEPS: u64 = 100;
+/// As above.
+pub const KEY_STEPS: u64 = 300;
+/// As above, for a key drawn at random.
+const RANDOM_KEY_STEPS: u64 = 2000;
 
 /// Why the owner of a stream refuses a change. Nothing of the command has happened, except after
 /// [`Uncertain`](Self::Uncertain).
@@ -278,19 +285,43 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
         }
     }
 
-    /// Walks from a cursor over about `limit` keys of the stream. Returns the next cursor, which is 0 at the end.
+    /// Walks from a cursor over about `limit` keys of the stream, or until the turn's budget is spent, but over one line
+    /// at least: a walk that has read its pattern goes on. `visit` adds the steps of its own work. Returns the next cursor, which is 0 at the end.
     ///
     /// # Errors
     /// [`Stop::Wait`] while a chunk that is needed is absent.
-    pub fn scan(&mut self, cursor: u64, limit: usize, mut visit: impl FnMut(&Object<'_>)) -> Result<u64, Stop> {
+    pub fn scan(
+        &mut self,
+        cursor: u64,
+        limit: usize,
+        mut visit: impl FnMut(&Object<'_>, &mut u64),
+    ) -> Result<u64, Stop> {
         let owner = &*self.owner;
-        let foreign = |key: &[u8]| owner.has_foreign_keys() && !owner.holds(slot(key));
-        let visited = owner.store.scan(&self.cx.shared.arena, cursor, limit, |object| {
-            if !foreign(object.key()) {
-                visit(object);
+        let has_foreign = owner.has_foreign_keys();
+        let steps_max = self.cx.shared.turn_budget.left();
+        let (mut steps, mut met) = (0, 0);
+        let visited = owner.store.scan_lines(&self.cx.shared.arena, cursor, |objects| {
+            steps += LINE_STEPS;
+            for object in objects {
+                steps += KEY_STEPS;
+                if has_foreign {
+                    steps += slot_steps(object.key());
+                    if !owner.holds(slot(object.key())) {
+                        continue;
+                    }
+                }
+                visit(object, &mut steps);
             }
+            met += objects.len();
+            met < limit && steps < steps_max
         });
+        self.cx.shared.turn_budget.spend(steps);
         visited.map_err(|blocked| self.blocked(blocked))
+    }
+
+    /// What commands may still do in this turn.
+    pub fn turn_budget(&mut self) -> &mut TurnBudget {
+        &mut self.cx.shared.turn_budget
     }
 
     /// Notes that the reply depends on all keys. Must be called after the last change of a walk.
@@ -301,20 +332,30 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
     /// A key chosen at random; `None` if there is none.
     ///
     /// # Errors
-    /// [`Stop::Wait`] while a chunk that is needed is absent.
+    /// [`Stop::Wait`] while a chunk that is needed is absent, and until a turn has some of its budget left.
     pub fn random_key(&mut self) -> Result<Option<RandomKey>, Stop> {
+        if !self.cx.shared.turn_budget.admits() {
+            return Err(Stop::Wait);
+        }
+        self.cx.shared.turn_budget.spend(RANDOM_KEY_STEPS);
         let random = self.cx.shared.prng.next_u64();
         self.depends_on_all();
         let owner = &*self.owner;
         let found = owner.store.random_key(&self.cx.shared.arena, random);
-        let chosen = found.map(|object| {
-            object.map(|object| RandomKey {
-                key: object.key().to_vec(),
-                expiry_ms: object.expiry_ms(),
-                is_foreign: owner.has_foreign_keys() && !owner.holds(slot(object.key())),
-            })
-        });
-        chosen.map_err(|blocked| self.blocked(blocked))
+        let object = match found {
+            Ok(Drawn::Key(object)) => object,
+            Ok(Drawn::None) => return Ok(None),
+            Ok(Drawn::Later) => {
+                self.cx.shared.turn_budget.yield_to_next();
+                return Err(Stop::Wait);
+            }
+            Err(blocked) => return Err(self.blocked(blocked)),
+        };
+        Ok(Some(RandomKey {
+            key: object.key().to_vec(),
+            expiry_ms: object.expiry_ms(),
+            is_foreign: owner.has_foreign_keys() && !owner.holds(slot(object.key())),
+        }))
     }
 
     /// The number of keys of the stream.

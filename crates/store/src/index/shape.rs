@@ -302,6 +302,7 @@ fn window(hash: u64, level: i32) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::objects::CURSOR_SHIFT;
     use paritas_base::Prng;
 
     #[test]
@@ -366,7 +367,7 @@ mod tests {
                 let mut hash = 0;
                 let mut lines = 1;
                 while let Some(end) = shape.line_end(hash, pages) {
-                    assert_eq!(end % (1 << 16), 0, "cursors have 48 bits");
+                    assert_eq!(end % (1 << CURSOR_SHIFT), 0);
                     let (last, next) = (shape.place(end - 1, pages), shape.place(end, pages));
                     let here = shape.place(hash, pages);
                     assert_eq!((here.page, here.line), (last.page, last.line));
@@ -375,6 +376,25 @@ mod tests {
                     lines += 1;
                 }
                 assert_eq!(lines, pages * shape.lines());
+            }
+        }
+    }
+
+    #[test]
+    fn lines_end_at_cursors_also_in_the_largest_index() {
+        let mut prng = Prng::new(8);
+        for chunk_bytes in [4096, 16384, 32768, 65536] {
+            let shape = Shape::new(chunk_bytes);
+            // 64 GiB of index pages: twelve times what the 4 GiB of a stream can need.
+            let pages_max = ((64 << 30) / chunk_bytes) as u32;
+            for pages in [pages_max, pages_max - 1, pages_max / 3 * 2 + 1] {
+                for _ in 0..1000 {
+                    let hash = prng.next_u64();
+                    if let Some(end) = shape.line_end(hash, pages) {
+                        assert_eq!(end % (1 << CURSOR_SHIFT), 0, "{chunk_bytes} {pages} {hash:x}");
+                        assert!(end > hash);
+                    }
+                }
             }
         }
     }

@@ -7,20 +7,48 @@ use crate::index::spill;
 use crate::object::Object;
 use crate::{Arena, Delta};
 
-/// A scan cursor is the first 48 bits of a hash.
-const CURSOR_SHIFT: u32 = 16;
+/// Bits of a scan cursor, which is the first bits of a hash. The ends of lines have fewer up to 2^23 pages of 16 KiB.
+pub const CURSOR_BITS: u32 = 39;
+/// The other bits of a hash.
+pub(crate) const CURSOR_SHIFT: u32 = u64::BITS - CURSOR_BITS;
+
+/// A key chosen at random.
+#[derive(Debug)]
+pub enum Drawn<'a> {
+    /// This one.
+    Key(Object<'a>),
+    /// There is none.
+    None,
+    /// None was met in the part of the index that was searched: to be tried again with another random number.
+    Later,
+}
 
 impl ObjectStore {
     /// Visits keys in the order of their hashes, whole lines of the index at a time. It starts at `cursor` (0 for the
     /// first) and stops once at least `limit` keys were visited or `LINES_MAX` lines were read. Returns the next
-    /// cursor, below 2^48; 0 when all keys were visited. A key that stays in the stream is visited once, even if the
-    /// index grows between the calls. Expired keys are visited too.
+    /// cursor, of [`CURSOR_BITS`] bits; 0 when all keys were visited. A key that stays in the stream is visited once,
+    /// even if the index grows between the calls. Expired keys are visited too.
     pub fn scan(
         &self,
         arena: &Arena,
         cursor: u64,
         limit: usize,
         mut visit: impl FnMut(&Object<'_>),
+    ) -> Result<u64, Blocked> {
+        let mut met = 0;
+        self.scan_lines(arena, cursor, |objects| {
+            objects.iter().for_each(&mut visit);
+            met += objects.len();
+            met < limit
+        })
+    }
+
+    /// The same for a caller that sees each line and says whether the next one is read too.
+    pub fn scan_lines(
+        &self,
+        arena: &Arena,
+        cursor: u64,
+        mut visit: impl FnMut(&[Object<'_>]) -> bool,
     ) -> Result<u64, Blocked> {
         /// Most lines read in one call, so that a nearly empty index does not delay other commands.
         const LINES_MAX: usize = 4096;
@@ -34,7 +62,7 @@ impl ObjectStore {
         // Lines end at multiples of the cursor's unit. The index may have grown since, so the line that now holds this
         // hash may begin before it.
         let first_hash = cursor << CURSOR_SHIFT;
-        let (mut hash, mut met) = (first_hash, 0);
+        let mut hash = first_hash;
         let (mut locators, mut objects) = (Vec::new(), Vec::new());
         for _ in 0..LINES_MAX {
             locators.clear();
@@ -49,13 +77,10 @@ impl ObjectStore {
                     Err(blocked)
                 };
             }
-            let of_first_line = hash == first_hash;
-            for object in &objects {
-                if !of_first_line || self.hash(object.key()) >= first_hash {
-                    visit(object);
-                }
+            if hash == first_hash {
+                objects.retain(|object| self.hash(object.key()) >= first_hash);
             }
-            met += objects.len();
+            let goes_on = visit(&objects);
             match self.shape.line_end(hash, pages) {
                 Some(end) => {
                     debug_assert!(end.trailing_zeros() >= CURSOR_SHIFT);
@@ -63,7 +88,7 @@ impl ObjectStore {
                 }
                 None => return Ok(0),
             }
-            if met >= limit {
+            if !goes_on {
                 break;
             }
         }
@@ -117,18 +142,25 @@ impl ObjectStore {
         Ok(())
     }
 
-    /// A random key, chosen by `random`; `None` if there is none.
-    pub fn random_key<'a>(&'a self, arena: &'a Arena, random: u64) -> Result<Option<Object<'a>>, Blocked> {
+    /// A random key, chosen by `random`.
+    pub fn random_key<'a>(&'a self, arena: &'a Arena, random: u64) -> Result<Drawn<'a>, Blocked> {
+        /// Most lines read in one call. There are many with few keys after most keys were deleted.
+        const LINES_MAX: usize = 1 << 16;
         if !self.chunks.directory_known() {
             return Err(Blocked::Directory);
         }
         let (pages, lines) = (self.index.pages, self.shape.lines());
         if pages == 0 {
-            return Ok(None);
+            return Ok(Drawn::None);
         }
+        let mut lines_left = LINES_MAX;
         let place = self.shape.place(random, pages);
         let slots = (random as u32 as usize) % SLOTS;
         for page in (0..pages).map(|p| (place.page + p) % pages) {
+            if lines_left == 0 {
+                return Ok(Drawn::Later);
+            }
+            lines_left = lines_left.saturating_sub(lines as usize);
             let Some(bytes) = self.chunks.bytes(arena, page_stripe(page))? else {
                 continue;
             };
@@ -140,7 +172,7 @@ impl ObjectStore {
                 let Some(slot) = found else { continue };
                 let locator = page::locator(line, slot);
                 if let Some(head) = self.head(arena, locator)? {
-                    return self.object(arena, locator, head).map(Some);
+                    return self.object(arena, locator, head).map(Drawn::Key);
                 }
             }
         }
@@ -148,11 +180,11 @@ impl ObjectStore {
             let bytes = self.chunks.bytes(arena, spill_stripe(spill))?;
             for entry in spill::entries(bytes.unwrap_or_default()) {
                 if let Some(head) = self.head(arena, entry.locator)? {
-                    return self.object(arena, entry.locator, head).map(Some);
+                    return self.object(arena, entry.locator, head).map(Drawn::Key);
                 }
             }
         }
-        Ok(None)
+        Ok(Drawn::None)
     }
 
     /// Active expiry: examines the next `lines` lines of the index and deletes expired keys, as many as fit in the

@@ -13,7 +13,7 @@ mod table;
 
 pub use keys::{KeyIndexes, keys};
 pub use lookup::{Refusal, find, lookup, resolve};
-pub use slot::slot;
+pub use slot::{slot, slot_steps};
 pub use table::{COMMANDS, Command};
 
 /// One command or subcommand.

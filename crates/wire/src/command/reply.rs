@@ -1,9 +1,13 @@
 //! Replies of COMMAND and its subcommands, made from the table in the format of Redis 7.
 
+use super::glob::{Case, Pattern};
 use super::table::COMMANDS;
-use super::{CommandSpec, find, flag, glob, keys};
+use super::{CommandSpec, find, flag, keys};
 use crate::resp::encode::{array_header, bulk, error, integer, map_header, null, set_header, simple};
 use crate::resp::{ArgList, Proto, errors};
+
+/// The most names that COMMAND INFO and DOCS take: each may make kilobytes of reply. There are fewer commands.
+const NAMES_MAX: usize = 1024;
 
 /// Reply of COMMAND: that of COMMAND INFO for every command.
 pub fn all(out: &mut Vec<u8>, proto: Proto) {
@@ -23,6 +27,9 @@ pub fn info(out: &mut Vec<u8>, proto: Proto, args: ArgList<'_>) {
     if args.len() <= 2 {
         return all(out, proto);
     }
+    if args.len() > NAMES_MAX + 2 {
+        return error(out, errors::TOO_MANY_NAMES);
+    }
     array_header(out, args.len() - 2);
     for name in args.iter().skip(2) {
         match find(name) {
@@ -36,6 +43,9 @@ pub fn info(out: &mut Vec<u8>, proto: Proto, args: ArgList<'_>) {
 pub fn docs(out: &mut Vec<u8>, proto: Proto, args: ArgList<'_>) {
     if args.len() <= 2 {
         return docs_of(out, proto, COMMANDS.iter());
+    }
+    if args.len() > NAMES_MAX + 2 {
+        return error(out, errors::TOO_MANY_NAMES);
     }
     docs_of(out, proto, args.iter().skip(2).filter_map(find));
 }
@@ -59,8 +69,12 @@ pub fn list(out: &mut Vec<u8>, args: ArgList<'_>) {
         let has = |s: &&CommandSpec| categories(s).any(|c| c.as_bytes().eq_ignore_ascii_case(what));
         names(out, nested().filter(has));
     } else if by.eq_ignore_ascii_case(b"pattern") {
-        let pattern = what.to_ascii_lowercase();
-        names(out, nested().filter(|s| glob::matches(&pattern, s.name.as_bytes())));
+        let steps = &mut 0;
+        let Some(mut pattern) = Pattern::new(what, Case::Ignored, steps) else {
+            return error(out, errors::PATTERN_TOO_LONG);
+        };
+        let found: Vec<&CommandSpec> = nested().filter(|s| pattern.matches(s.name.as_bytes(), steps)).collect();
+        names(out, found.into_iter());
     } else {
         error(out, errors::SYNTAX);
     }

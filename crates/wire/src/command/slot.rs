@@ -32,6 +32,11 @@ pub fn slot(key: &[u8]) -> u16 {
     crc16(hash_tag(key).unwrap_or(key)) & (SLOT_COUNT - 1)
 }
 
+/// The work for the slot of a key, in steps of a turn's budget.
+pub const fn slot_steps(key: &[u8]) -> u64 {
+    key.len() as u64 / 2
+}
+
 #[inline]
 fn hash_tag(key: &[u8]) -> Option<&[u8]> {
     if !may_contain_open(key) {

@@ -45,6 +45,14 @@ pub const NO_SUCH_KEY: &str = "ERR no such key";
 pub const SAME_OBJECT: &str = "ERR source and destination objects are the same";
 /// The cursor of SCAN is not valid.
 pub const INVALID_CURSOR: &str = "ERR invalid cursor";
+/// A command names more keys of one slot than it may. Not in Redis.
+pub const TOO_MANY_KEYS: &str = "ERR more than 65535 keys of one slot in one command";
+/// COMMAND INFO or DOCS asks for more commands than there are. Not in Redis.
+pub const TOO_MANY_NAMES: &str = "ERR more than 1024 names";
+/// A pattern, or all that a command has besides, is longer than [`PATTERN_BYTES_MAX`]. Not in Redis.
+///
+/// [`PATTERN_BYTES_MAX`]: crate::command::glob::PATTERN_BYTES_MAX
+pub const PATTERN_TOO_LONG: &str = "ERR the pattern is longer than 65536 bytes: no key needs so long a one";
 /// The database number of SELECT or COPY is not 0.
 pub const DB_OUT_OF_RANGE: &str = "ERR DB index is out of range";
 /// The timeout of WAIT is not an integer.

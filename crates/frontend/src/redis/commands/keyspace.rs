@@ -3,12 +3,15 @@
 use super::{Operation, Stop};
 use paritas_protocol::Out;
 use paritas_store::Object;
-use paritas_wire::command::{glob, slot};
+use paritas_wire::command::glob::{Case, Pattern};
+use paritas_wire::command::{slot, slot_steps};
 use paritas_wire::resp::{encode, errors, parse_integer};
 
 /// The most expired keys that one step of a walk deletes. Further ones are shown as if they had not expired: a client
 /// must not see that a key is gone before its deletion is safe (P8.4).
 const EXPIRED_MAX: usize = 256;
+/// Steps of a turn's budget for each of them.
+const EXPIRED_STEPS: u64 = 3000;
 /// The most keys that one SCAN visits, even if its COUNT is larger: a turn must be short (P10.2b).
 const SCAN_KEYS_MAX: usize = 4096;
 /// COUNT of a SCAN without this option, as in Redis.
@@ -24,27 +27,30 @@ pub(crate) struct ScanOptions {
 }
 
 impl<O: Out> Operation<'_, '_, O> {
-    /// Walks from a cursor over about `limit` keys. Returns the keys that pass `test`, encoded, their number, and the
-    /// next cursor.
+    /// Walks from a cursor over about `limit` keys, or until the turn's budget is spent. Returns the keys that pass
+    /// `test`, encoded, their number, and the next cursor. `test` adds its steps.
     fn walk(
         &mut self,
         cursor: u64,
         limit: usize,
-        mut test: impl FnMut(&Object<'_>) -> bool,
+        mut test: impl FnMut(&Object<'_>, &mut u64) -> bool,
     ) -> Result<(Vec<u8>, usize, u64), Stop> {
         self.access.await_slots()?;
         let now_ms = self.access.now_ms();
         let (mut found, mut count) = (Vec::new(), 0);
         let mut expired: Vec<Vec<u8>> = Vec::new();
-        let next = self.access.scan(cursor, limit, |object| {
+        let next = self.access.scan(cursor, limit, |object, steps| {
             let over = object.expiry_ms().is_some_and(|at| at <= now_ms);
             if over && expired.len() < EXPIRED_MAX {
                 expired.push(object.key().to_vec());
-            } else if test(object) {
+            } else if test(object, steps) {
+                // So a step finds no more keys than a frame takes.
+                *steps += object.key().len() as u64 / 4;
                 encode::bulk(&mut found, object.key());
                 count += 1;
             }
         })?;
+        self.access.turn_budget().spend(expired.len() as u64 * EXPIRED_STEPS);
         for key in expired {
             self.access.end_expired(self.access.hash(&key), &key)?;
         }
@@ -90,14 +96,32 @@ impl<O: Out> Operation<'_, '_, O> {
         let cursor: u64 = cursor.ok_or(Stop::Error(errors::INVALID_CURSOR))?;
         let options = self.scan_options()?;
         let args = self.job.args;
-        let pattern = options.pattern.map(|at| args.arg(at));
+        let (budget, mut steps) = (self.access.turn_budget(), 0);
+        if !budget.admits() {
+            return Err(Stop::Wait);
+        }
+        let mut pattern = match options
+            .pattern
+            .map(|at| Pattern::new(args.arg(at), Case::Matters, &mut steps))
+        {
+            Some(None) => return Err(Stop::Error(errors::PATTERN_TOO_LONG)),
+            pattern => pattern.flatten(),
+        };
+        budget.spend(steps);
         let kind = options.kind.map(|at| args.arg(at));
         let limit = usize::try_from(options.count).unwrap_or(usize::MAX).min(SCAN_KEYS_MAX);
-        let (found, count, next) = self.walk(cursor, limit, |object| {
+        let (found, count, next) = self.walk(cursor, limit, |object, steps| {
             let name: &[u8] = if object.is_hash() { b"hash" } else { b"string" };
-            options.slot.is_none_or(|wanted| slot(object.key()) == wanted)
-                && kind.is_none_or(|kind| kind.eq_ignore_ascii_case(name))
-                && pattern.is_none_or(|pattern| glob::matches(pattern, object.key()))
+            let of_slot = options.slot.is_none_or(|wanted| {
+                *steps += slot_steps(object.key());
+                slot(object.key()) == wanted
+            });
+            let of_kind = || kind.is_none_or(|kind| kind.eq_ignore_ascii_case(name));
+            of_slot
+                && of_kind()
+                && pattern
+                    .as_mut()
+                    .is_none_or(|pattern| pattern.matches(object.key(), steps))
         })?;
         encode::array_header(self.reply, 2);
         let mut text = [0; 20];
