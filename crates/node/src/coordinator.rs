@@ -20,7 +20,7 @@ use std::thread;
 use std::time::Duration;
 
 /// The default port of a coordinator.
-const DEFAULT_PORT: u16 = 26_379;
+const DEFAULT_PORT: u16 = 6_300;
 /// Most connections: two from every node and every supervisor, and those of operators.
 const LINES_MAX: usize = 4_096;
 /// Longest time until a request to stop is noticed.
