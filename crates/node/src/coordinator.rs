@@ -3,6 +3,7 @@
 use crate::line::{Arrived, Line};
 use crate::settings::CoordinatorSettings;
 use crate::{Failure, lifeline, logging};
+use paritas_base::configuration::NodeState;
 use paritas_base::{ClusterId, NodeId, Span, Time};
 use paritas_code::Scheme;
 use paritas_control::message::TO_COORDINATOR_BYTES_MAX;
@@ -364,16 +365,22 @@ impl CoordinatorOut for Lines {
 
     fn note(&mut self, note: Note) {
         match note {
-            Note::Bootstrapped | Note::Registered { .. } | Note::Duty { .. } | Note::Set(_) => tracing::info!(?note),
+            Note::State {
+                state: NodeState::Up, ..
+            }
+            | Note::Bootstrapped
+            | Note::Registered { .. }
+            | Note::Duty { .. }
+            | Note::Set(_) => tracing::info!("{note}"),
             Note::BadMessage(_)
             | Note::Unsent(_)
             | Note::State { .. }
             | Note::Ended { .. }
             | Note::Attested { .. }
             | Note::Moved { .. } => {
-                tracing::warn!(?note);
+                tracing::warn!("{note}");
             }
-            _ => tracing::error!(?note),
+            _ => tracing::error!("{note}"),
         }
     }
 }
