@@ -28,7 +28,7 @@ mod takeovers;
 
 pub use context::{Context, Shared};
 pub use interface::{
-    Answer, Channel, Ends, Event, FrameBuf, HaltReason, Identity, LinkId, Out, Port, Proposal, ReplyBuf,
+    Answer, Channel, Ends, Event, FrameBuf, HaltReason, Identity, LinkId, Out, Port, ProcessFigures, Proposal, ReplyBuf,
 };
 pub use lists::{Halted, List, Lists, Role};
 pub use mark::Mark;

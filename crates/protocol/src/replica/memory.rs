@@ -158,12 +158,12 @@ impl Replica {
         let log = shared.disk.as_ref().map_or(0, DiskLog::memory_bytes);
         let log_max = shared.disk.as_ref().map_or(0, DiskLog::memory_bytes_max);
         let buffers = shared.arena.buffer_bytes() + front_bytes();
-        shared.buffers_bytes = buffers + shared.sockets_bytes;
+        shared.buffers_bytes = buffers + shared.process.sockets_bytes;
         let all = shared.arena.resident_bytes() + tables + bodies + log + rings + shared.buffers_bytes;
         shared.memory_peak_bytes = shared.memory_peak_bytes.max(all);
         let rings = rings.max(windows.min(shared.maxmemory_bytes / WINDOWS_PART));
         let buffers = buffers.max(shared.maxmemory_bytes / BUFFERS_PART)
-            + shared.sockets_bytes.max(shared.maxmemory_bytes / SOCKETS_PART);
+            + shared.process.sockets_bytes.max(shared.maxmemory_bytes / SOCKETS_PART);
         let least = shared.maxmemory_bytes / 4 * 3;
         let left = shared
             .maxmemory_bytes
