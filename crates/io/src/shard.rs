@@ -101,6 +101,7 @@ impl Machine for Node {
                 .into_iter()
                 .map(|(node, delay)| (node, delay.as_us()))
                 .collect(),
+            fill: figures.fill,
             log_chunks: self
                 .replica()
                 .parity_log()

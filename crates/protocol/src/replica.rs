@@ -32,7 +32,7 @@ use crate::stream_owner::Phase;
 use crate::takeovers::Takeovers;
 
 use memory::SLOTS_MAX;
-pub use memory::Figures;
+pub use memory::{Figures, Fill};
 pub use opinions::Opinions;
 use paritas_base::configuration::ClusterRecord;
 use paritas_base::{Clock, ConnId, Epoch, Incarnation, ListId, NodeId, Position, Prng, Span, StreamId, Time};
