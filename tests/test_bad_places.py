@@ -110,7 +110,7 @@ def test_a_coordinator_with_a_full_disk_decides_again_when_there_is_room(run, sm
     until(lambda: says(cluster.coordinator, "coordinator runs"), "the coordinator")
     ballast = fill(small_disk)
     cluster.start_nodes()
-    until(lambda: says(cluster.coordinator, "StoreFailed"), "the coordinator to say that its store fails")
+    until(lambda: says(cluster.coordinator, "the store cannot be written"), "the coordinator to say that its store fails")
     assert says(cluster.coordinator, "No space left on device")
     assert cluster.coordinator.poll() is None and [node.poll() for node in cluster.nodes] == [None] * 24
     ballast.unlink()
@@ -120,7 +120,7 @@ def test_a_coordinator_with_a_full_disk_decides_again_when_there_is_room(run, sm
     # All commits are on the disk.
     ended(cluster.coordinator)
     second = cluster.start_coordinator(cluster.store)
-    until(lambda: says(second, "Registered"), "nodes to register again")
+    until(lambda: says(second, "has registered"), "nodes to register again")
 
 
 def test_a_coordinator_that_starts_on_a_full_disk_says_so_and_harms_nothing(run, small_disk):
@@ -138,7 +138,7 @@ def test_a_coordinator_that_starts_on_a_full_disk_says_so_and_harms_nothing(run,
     assert all_there(client, values), "nodes must serve without a coordinator"
     ballast.unlink()
     third = cluster.start_coordinator(cluster.store)
-    until(lambda: says(third, "Registered"), "nodes to register again")
+    until(lambda: says(third, "has registered"), "nodes to register again")
     assert all_there(client, values | write(client, "again"))
 
 
@@ -155,7 +155,7 @@ def test_a_coordinator_with_another_store_takes_nothing_with_it(run, tmp_path):
     assert all_there(client, values | write(client, "meanwhile"))
     ended(wrong)
     right = cluster.start_coordinator(tmp_path / "right")
-    until(lambda: says(right, "Registered"), "nodes to register again")
+    until(lambda: says(right, "has registered"), "nodes to register again")
     assert all_there(client, values | write(client, "again"))
 
 
@@ -167,9 +167,9 @@ def test_a_coordinator_with_yesterdays_store_takes_nothing_with_it(run, tmp_path
     ended(cluster.coordinator)
     shutil.copy(store, tmp_path / "backup")
     second = cluster.start_coordinator(store)
-    until(lambda: says(second, "Registered"), "nodes to register")
+    until(lambda: says(second, "has registered"), "nodes to register")
     cluster.nodes[2].kill()
-    until(lambda: says(second, "Moved") and all_there(client, values), "the spare in the dead node's place")
+    until(lambda: says(second, "moves from") and all_there(client, values), "the spare in the dead node's place")
     ended(second)
     yesterday = cluster.start_coordinator(tmp_path / "backup")
     node = cluster.nodes[0]
@@ -177,7 +177,7 @@ def test_a_coordinator_with_yesterdays_store_takes_nothing_with_it(run, tmp_path
     assert all_there(client, values)
     ended(yesterday)
     right = cluster.start_coordinator(store)
-    until(lambda: says(right, "Registered"), "nodes to register again")
+    until(lambda: says(right, "has registered"), "nodes to register again")
     # The spare may not have had full redundancy when the second coordinator ended.
     until(lambda: takes_writes(client, "again"), "writes")
     assert all_there(client, values | write(client, "again"))

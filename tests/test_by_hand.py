@@ -1,6 +1,7 @@
 """A cluster started process by process, from settings files."""
 
 import contextlib
+import pathlib
 import socket
 import subprocess
 
@@ -286,3 +287,22 @@ def test_a_wrong_setting_is_named_with_file_and_line(tmp_path, task, settings, l
     done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     assert done.returncode != 0
     assert f"settings.toml:{line}: " in done.stderr and says in done.stderr, done.stderr
+
+
+def orders(word):
+    """The commands of the page docs/by-hand.md that give this order, without the program."""
+    page = (pathlib.Path(__file__).parent.parent / "docs/by-hand.md").read_text(encoding="utf-8")
+    return [line.split("#")[0].split()[1:] for line in page.splitlines() if line.startswith(f"    target/release/paritas {word} ")]
+
+
+@pytest.mark.parametrize(
+    "word, count, options", [("drain", 2, {"nodes": 7}), ("move-slots", 2, {"nodes": 3, "scheme": "2+1"})], ids=["drain", "move"]
+)
+def test_the_orders_on_the_page_work_as_written(start_cluster, word, count, options):
+    assert len(orders(word)) == count
+    cluster = start_cluster(memory="64mb", **options)
+    for words in orders(word):
+        words = [str(cluster.port) if text == "7700" else text for text in words]
+        words += [] if "--port" in words else ["--port", str(cluster.port)]
+        done = subprocess.run([BINARY, *words], capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+        assert done.returncode == 0, (words, done)

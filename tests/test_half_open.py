@@ -21,7 +21,7 @@ def nodes(make_hosts, run, tmp_path):
     def inside(name):
         return ["ip", "netns", "exec", name]
 
-    coordinator = f"{hosts.address(None)}:26379"
+    coordinator = f"{hosts.address(None)}:6300"
     settings = f'listen = "{coordinator}"\nstore = "{tmp_path}/store"\nscheme = "2+1"\nmemory = "64mb"\n'
     run("coordinator", settings, inside(hosts.name(None)))
     for host in range(3):

@@ -60,7 +60,7 @@ def alone(tmp_path):
 
 
 def test_by_default_only_the_ports_of_clients_are_fixed_and_no_flags_are_needed(alone):
-    taken = [16379, 26379]
+    taken = [16379, 6300]
     code = f"import socket, time; kept = [socket.create_server(('127.0.0.1', p)) for p in {taken}]; print('up', flush=True); time.sleep(3600)"
     others, said = alone("python3", "-c", code)
     until(lambda: said.read_text() == "up\n" or others.poll() is not None, "other servers")

@@ -153,7 +153,53 @@ def test_valkey_reads_a_snapshot_and_its_dump_is_restored(start_cluster, start_v
     valkey.save()
     refused = paritas("restore", tmp_path / "there" / "dump.rdb", cluster.port)
     assert refused.returncode == 1 and "queue is a list; only strings are supported here" in refused.stderr
+    assert "--skip" in refused.stderr
     assert client.dbsize() == 0
+
+
+def test_what_paritas_cannot_keep_is_listed_and_passed_over_if_asked_for(start_cluster, start_valkey, tmp_path):
+    cluster = start_cluster(nodes=3, scheme="2+1", memory="64mb")
+    valkey = start_valkey(tmp_path)
+    strings = {b"string:%d" % n: b"v" * n for n in range(300)}
+    valkey.mset(strings)
+    valkey.rpush("list:short", *range(5))
+    valkey.rpush("list:long", *("x" * 100 for _ in range(3_000)))
+    valkey.sadd("set:numbers", *range(5))
+    valkey.sadd("set:words", *(f"word:{n}" for n in range(1_000)))
+    valkey.zadd("zset:short", {"a": 1.5, "b": float("inf")})
+    valkey.zadd("zset:long", {f"member:{n}": n / 7 for n in range(1_000)})
+    valkey.hset("hash:short", mapping={"a": 1, "b": 2})
+    valkey.hset("hash:long", mapping={f"field:{n}": "y" * 100 for n in range(1_000)})
+    for n in range(300):
+        valkey.xadd("stream", {"n": n})
+    valkey.xgroup_create("stream", "group", "0")
+    valkey.xreadgroup("group", "consumer", {"stream": ">"}, count=10)
+    valkey.set("k" * 9_000, "too long a key")
+    valkey.function_load("#!lua name=library\nserver.register_function('f', function() return 1 end)")
+    there = redis.Redis(port=valkey.connection_pool.connection_kwargs["port"], db=3)
+    there.set("elsewhere", "1")
+    there.rpush("elsewhere:list", "1")
+    names = ["list:short", "list:long", "set:numbers", "set:words", "zset:short", "zset:long", "hash:short", "hash:long", "stream", "elsewhere", "elsewhere:list"]
+    try:
+        valkey.execute_command("HSET", "hash:fields", "a", "1", "b", "2")
+        valkey.execute_command("HPEXPIRE", "hash:fields", "1000000", "FIELDS", "1", "a")
+        names.append("hash:fields")
+    except redis.ResponseError:
+        pass
+    valkey.save()
+    refused = paritas("restore", tmp_path / "dump.rdb", cluster.port)
+    assert refused.returncode == 1 and "--skip" in refused.stderr, refused
+    client = cluster.client(decode_responses=False)
+    assert client.dbsize() == 0
+    restored = paritas("restore", tmp_path / "dump.rdb", cluster.port, "--skip")
+    assert restored.returncode == 0, restored.stderr
+    passed = [line for line in restored.stderr.splitlines() if line.startswith("passed over: ")]
+    for name in names:
+        assert any(line.startswith(f"passed over: {name} is ") for line in passed), (name, passed)
+    assert any("a key of 9000 bytes" in line for line in passed) and any("functions" in line for line in passed), passed
+    assert len(passed) == len(names) + 2
+    assert f"300 keys, " in restored.stdout and f"; {len(passed)} passed over" in restored.stdout, restored.stdout
+    assert client.dbsize() == 300 and client.mget(list(strings)) == list(strings.values())
 
 
 class Changer(Background):

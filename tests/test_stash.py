@@ -20,7 +20,7 @@ HOSTS, VICTIM = 4, 3
 @pytest.fixture
 def nodes(make_hosts, run, tmp_path):
     hosts = make_hosts(HOSTS)
-    coordinator = f"{hosts.address(None)}:26379"
+    coordinator = f"{hosts.address(None)}:6300"
 
     def inside(host):
         return ["ip", "netns", "exec", hosts.name(host)]

@@ -13,7 +13,7 @@ use paritas_control::message::{
     encode,
 };
 use paritas_control::status::{HaltedRole, ShardProgress, Status};
-use paritas_control::store::{Action, Change, MemoryStore, Store};
+use paritas_control::store::{Change, Expected, MemoryStore, Store, StoreError};
 use paritas_control::{
     Agent, AgentEvent, AgentOut, ClusterPlan, Coordinator, CoordinatorEvent, CoordinatorOut, Note, check_transition,
 };
@@ -253,7 +253,7 @@ pub(crate) fn to_coordinator(bytes: &[u8]) {
     }
     // Whatever was sent, the next coordinator on this store finds everything that was committed, and can read it.
     let lists: Vec<Configuration> = talk.coordinator.configurations().cloned().collect();
-    let deposed = talk.coordinator.is_deposed();
+    let deposed = talk.coordinator.ending().is_some();
     let store = talk.coordinator.into_store();
     let again = Coordinator::open(store, &plan(), 2).expect("the store must be readable");
     assert!(
@@ -276,13 +276,13 @@ pub(crate) fn records(bytes: &[u8]) {
     let mut store = talk.coordinator.into_store();
     let before = store.list("").expect("memory");
     for _ in 0..1 + script.below(3) {
-        let (key, entry) = &before[script.below(before.len())];
+        let (key, value) = &before[script.below(before.len())];
         let key = if script.below(16) == 0 {
             format!("list/{:05}", script.byte())
         } else {
             key.clone()
         };
-        let mut value = entry.value.clone();
+        let mut value = value.clone();
         if script.flag() {
             // Changes some bytes of the record.
             for _ in 0..1 + script.below(3) {
@@ -293,9 +293,12 @@ pub(crate) fn records(bytes: &[u8]) {
             value.truncate(1);
             value.extend_from_slice(script.bytes(400));
         }
-        let expect = store.get(&key).expect("memory").map(|e| e.revision);
-        let action = Action::Put(value);
-        store.commit(&[Change { key, expect, action }]).expect("memory");
+        let expected = Expected {
+            key: key.clone(),
+            value: store.get(&key).expect("memory"),
+        };
+        let value = Some(value);
+        store.commit(&expected, &[Change { key, value }]).expect("memory");
     }
     let damaged = store.list("").expect("memory");
     let mut kept = store.clone();
@@ -330,20 +333,14 @@ pub(crate) fn records(bytes: &[u8]) {
 struct Watched<'a>(&'a mut MemoryStore);
 
 impl Store for &mut Watched<'_> {
-    fn get(&self, key: &str) -> Result<Option<paritas_control::store::Entry>, paritas_control::store::StoreError> {
+    fn get(&self, key: &str) -> Result<Option<Vec<u8>>, StoreError> {
         self.0.get(key)
     }
-    fn list(
-        &self,
-        prefix: &str,
-    ) -> Result<Vec<(String, paritas_control::store::Entry)>, paritas_control::store::StoreError> {
+    fn list(&self, prefix: &str) -> Result<Vec<(String, Vec<u8>)>, StoreError> {
         self.0.list(prefix)
     }
-    fn commit(
-        &mut self,
-        changes: &[Change],
-    ) -> Result<paritas_control::store::Revision, paritas_control::store::StoreError> {
-        self.0.commit(changes)
+    fn commit(&mut self, expected: &Expected, changes: &[Change]) -> Result<(), StoreError> {
+        self.0.commit(expected, changes)
     }
 }
 

@@ -42,7 +42,7 @@ class HostCluster:
         return [(self.hosts.address(node), 6379) for node in range(self.nodes)]
 
     def start(self, name):
-        coordinator = f"{self.hosts.address(None)}:26379"
+        coordinator = f"{self.hosts.address(None)}:6300"
         if name is None:
             task = "coordinator"
             settings = f'listen = "{coordinator}"\nstore = "{self.directory}/store"\nscheme = "{self.shape.scheme}"\n'

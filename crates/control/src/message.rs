@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 /// The version of these messages.
-pub const MESSAGE_VERSION: u8 = 6;
+pub const MESSAGE_VERSION: u8 = 7;
 /// Longest frame to a coordinator, in bytes.
 pub const TO_COORDINATOR_BYTES_MAX: usize = 256 << 10;
 /// Longest frame to an agent, in bytes: it holds all configurations of the largest cluster.

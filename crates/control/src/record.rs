@@ -209,7 +209,7 @@ impl Records {
         let mut records = Self::load(store)?.ok_or(OpenError::NoCluster)?;
         check_same(&records.plan, plan)?;
         let head = Head {
-            openings: records.head.openings + 1,
+            openings: records.head.openings.saturating_add(1),
             reign,
             attempt: 0,
         };
@@ -232,7 +232,7 @@ impl Records {
     pub(crate) fn adopt<S: Store>(found: Option<&Self>, store: &mut S, adopted: &Adopted) -> Result<(), StoreError> {
         let head = found.map(|found| found.head);
         let next = Head {
-            openings: head.map_or(0, |head| head.openings) + 1,
+            openings: head.map_or(0, |head| head.openings).saturating_add(1),
             ..Head::default()
         };
         let mut changes = vec![

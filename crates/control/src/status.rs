@@ -43,8 +43,42 @@ pub struct ShardProgress {
     pub halted: Vec<HaltedRole>,
     /// The delay of acks of each peer that was measured recently, in microseconds (P10.2a).
     pub ack_us: Vec<(NodeId, u64)>,
+    /// How full its memory is.
+    pub fill: FillStatus,
     /// How full the disk is, if the node is a log node.
     pub log: Option<LogStatus>,
+}
+
+/// Most bytes of keys and values that a position takes: an index entry has 32 bits for where a key is. Index pages and
+/// parts of large values do not count.
+pub const POSITION_BYTES_MAX: u64 = 1 << 32;
+
+/// How full a node's memory is, and what that has cost.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct FillStatus {
+    /// The node's limit of memory, in bytes: `memory` in its settings, or what CONFIG SET has changed it to.
+    pub limit_bytes: u64,
+    /// Bytes of chunks in use.
+    pub used_bytes: u64,
+    /// Bytes of chunks that writers may fill. The rest of the memory is for tables, logs and buffers.
+    pub writable_bytes: u64,
+    /// Writes that its process has refused with -OOM.
+    pub refused_writes: u64,
+    /// Keys that its process has evicted.
+    pub evicted_keys: u64,
+}
+
+impl FillStatus {
+    /// How much of what writers may fill is in use, in percent. Rebuilds may use more than writers may.
+    pub fn percent(&self) -> u64 {
+        self.used_bytes.saturating_mul(100) / self.writable_bytes.max(1)
+    }
+
+    /// The most bytes of keys and values that `positions` positions take, if that is less than the memory.
+    pub fn unreachable_above(&self, positions: usize) -> Option<u64> {
+        let most = POSITION_BYTES_MAX.saturating_mul(positions as u64);
+        (positions > 0 && most < self.limit_bytes).then_some(most)
+    }
 }
 
 /// How full a log node's disk is.
@@ -209,6 +243,8 @@ pub struct NodeStatus {
     pub state: NodeCondition,
     /// Its memory of all kinds, in bytes.
     pub memory_bytes: u64,
+    /// How full its memory is.
+    pub fill: FillStatus,
     /// How full its disk is, if it is a log node.
     pub log: Option<LogStatus>,
     /// It failed repeatedly in the recent past, and gets a position only if no other node is free (P10.7).

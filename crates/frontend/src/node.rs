@@ -4,7 +4,7 @@
 use crate::router::Router;
 use paritas_base::{Clock, Time};
 use paritas_protocol::{
-    Context, Event, Figures, FrontMessage, Identity, Lists, Notice, Out, Parameters, Replica, Shared,
+    Context, Event, Figures, FrontMessage, Identity, Lists, Notice, Out, Parameters, ProcessFigures, Replica, Shared,
 };
 use paritas_wire::resp::Password;
 
@@ -40,6 +40,12 @@ impl Node {
     /// Its roles, to set up the disk's log and memory before the first event, and to inject faults in tests.
     pub fn replica_mut(&mut self) -> &mut Replica {
         &mut self.replica
+    }
+
+    /// Takes what the driver has measured, a few times a second.
+    pub fn set_process(&mut self, now: Time, figures: ProcessFigures) {
+        self.replica.set_process(figures);
+        self.router.dispatcher.counters.sample(now);
     }
 
     /// Measures the memory and chunks that it holds.

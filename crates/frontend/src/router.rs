@@ -7,6 +7,7 @@
 
 mod ahead;
 pub(crate) mod client;
+pub(crate) mod counts;
 mod forward;
 pub(crate) mod gather;
 mod intake;
@@ -90,6 +91,7 @@ pub(crate) struct Dispatcher {
     pub(crate) password: Option<Password>,
     pub(crate) client_count: usize,
     pub(crate) counters: Counters,
+    counts: counts::Counts,
     /// How often the end of a turn has stopped at a round limit.
     pub(crate) limits: Limits,
     /// Settings changed since the start, in the form of the node's file: key and value.
@@ -146,6 +148,7 @@ impl Router {
         self.dispatcher.held.retain(|c| *c != Caller::Local(conn));
         self.dispatcher.stalled.retain(|c| *c != Caller::Local(conn));
         self.dispatcher.throttled.retain(|c| *c != conn);
+        self.dispatcher.counts.forget(conn);
     }
 
     /// Tries stalled commands again, before the deltas of the turn are sent.
@@ -186,6 +189,7 @@ impl Router {
         let now = cx.mono();
         self.dispatcher.counters.start(now);
         self.run_loopback(cx, lists);
+        self.answer_infos(cx, lists);
         // Releases do not delay the next check: on a busy node it would never run.
         let due = now >= self.dispatcher.check_at;
         if due {
@@ -314,7 +318,10 @@ impl Router {
         let again =
             dispatcher.resend_due || dispatcher.wake || dispatcher.releasable || !dispatcher.loopback.is_empty();
         let again = again.then_some(Time(0));
-        [retry, check, again].into_iter().flatten().min()
+        [retry, check, again, dispatcher.counts.next_end()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 }
 
@@ -356,7 +363,11 @@ impl Dispatcher {
         let spare = self.spare.capacity() * size_of::<Vec<u8>>();
         let spare = spare + self.spare.iter().map(Vec::capacity).sum::<usize>();
         let callers = (self.held.capacity() + self.stalled.capacity()) * size_of::<Caller>();
-        args + spare + callers + self.ahead.capacity() * size_of::<Ahead>() + self.stuck.held_bytes()
+        args + spare
+            + callers
+            + self.ahead.capacity() * size_of::<Ahead>()
+            + self.stuck.held_bytes()
+            + self.counts.held_bytes()
     }
 
     /// Stalled commands may go on in the next turn, which begins at once.

@@ -1,8 +1,8 @@
 //! Commands on one node. Their replies are compared with those recorded from redis-server 7.0.15 (`redis-replies.txt`).
 //! Commands that Redis does not have are tested too.
 
-use crate::support::Cluster;
-use paritas_protocol::Port;
+use crate::support::{Client, Cluster};
+use paritas_protocol::{Parameters, Port};
 
 /// Text with `\r`, `\n` and `\xHH`, as the recording writes bytes.
 fn unescape(text: &str) -> Vec<u8> {
@@ -94,7 +94,7 @@ fn values_over_the_limit_are_refused_and_change_nothing() {
 
 #[test]
 fn out_of_memory_refuses_writes_loses_nothing_and_goes_on_reading() {
-    let mut cluster = Cluster::with(1, 1 << 20, paritas_protocol::Parameters::default());
+    let mut cluster = Cluster::with(1, 1 << 20, Parameters::default());
     let client = cluster.connect(0, Port::Any);
     let value = "v".repeat(1000);
     let mut stored = 0;
@@ -220,6 +220,97 @@ fn info_has_its_sections_and_counts_commands() {
     assert!(cluster.ask(client, "INFO everything").contains("# Commandstats"));
 }
 
+/// A number of INFO.
+fn info(cluster: &mut Cluster, client: Client, name: &str) -> u64 {
+    let text = cluster.ask(client, "INFO everything");
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    line.and_then(|number| number.trim().parse().ok())
+        .unwrap_or_else(|| panic!("no {name} in {text}"))
+}
+
+#[test]
+fn info_counts_what_reads_find_as_redis_does() {
+    let mut cluster = Cluster::new(1);
+    let client = cluster.connect(0, Port::Any);
+    let large = "v".repeat(100_000);
+    cluster.ask_words(client, &["SET", "large", &large]);
+    // Command, and how many of its lookups Redis counts as found and as not found.
+    let cases = [
+        ("SET a 1", 0, 0),
+        ("SET a 2 XX", 0, 0),
+        ("SET a 3 GET", 1, 0),
+        ("INCR a", 0, 0),
+        ("APPEND b 1", 0, 0),
+        ("GET a", 1, 0),
+        ("GET large", 1, 0),
+        ("GET c", 0, 1),
+        ("MGET a b c large", 3, 1),
+        ("EXISTS a a c", 2, 1),
+        ("STRLEN a", 1, 0),
+        ("TTL c", 0, 1),
+        ("GETRANGE large 1 2", 1, 0),
+        ("MEMORY USAGE a", 0, 0),
+        ("DEL c", 0, 0),
+        ("GETDEL b", 1, 0),
+        ("GETEX b", 0, 1),
+        ("GETSET d 1", 0, 1),
+        ("DBSIZE", 0, 0),
+    ];
+    for (line, found, not_found) in cases {
+        let counted =
+            |cluster: &mut Cluster| ["keyspace_hits", "keyspace_misses"].map(|name| info(cluster, client, name));
+        let before = counted(&mut cluster);
+        cluster.ask(client, line);
+        let after = counted(&mut cluster);
+        assert_eq!(
+            [after[0] - before[0], after[1] - before[1]],
+            [found, not_found],
+            "{line}"
+        );
+    }
+}
+
+#[test]
+fn info_counts_expired_keys_once() {
+    let mut cluster = Cluster::new(1);
+    let client = cluster.connect(0, Port::Any);
+    for n in 0..300 {
+        assert_eq!(cluster.ask(client, &format!("SET key:{n} 1 PX 500")), "+OK\r\n");
+    }
+    assert_eq!(info(&mut cluster, client, "expired_keys"), 0);
+    cluster.advance(501);
+    assert_eq!(cluster.ask(client, "GET key:7"), "$-1\r\n");
+    cluster.advance(20_000);
+    assert_eq!(info(&mut cluster, client, "expired_keys"), 300);
+}
+
+#[test]
+fn memory_usage_counts_the_class_of_a_large_value() {
+    let mut cluster = Cluster::coded(4, 2, 1, 0, Parameters::default());
+    let client = cluster.connect(0, Port::Any);
+    let value = "v".repeat(4 << 20);
+    cluster.ask_words(client, &["SET", "k", &value]);
+    cluster.advance(1000);
+    for (class, least) in [
+        ("ec:4,2", 6 << 20),
+        ("none", 4 << 20),
+        ("rep:3", 12 << 20),
+        ("eor:2,4", 8 << 20),
+    ] {
+        cluster.ask(client, &format!("PARITAS.REDUNDANCY k {class}"));
+        cluster.advance(2000);
+        cluster.take(client);
+        let told = cluster.ask(client, "PARITAS.REDUNDANCY k");
+        assert!(told.contains(class), "{class}: {told}");
+        let reply = cluster.ask(client, "MEMORY USAGE k");
+        let bytes: i64 = reply[1..].trim().parse().unwrap();
+        assert!(
+            (least - 4096..least + 4096).contains(&bytes),
+            "{class}: {bytes} bytes, not about {least}"
+        );
+    }
+}
+
 #[test]
 fn malformed_input_is_answered_and_the_connection_ends() {
     let mut cluster = Cluster::new(1);
@@ -235,7 +326,7 @@ fn malformed_input_is_answered_and_the_connection_ends() {
 
 #[test]
 fn overwriting_with_other_sizes_is_compacted_in_time() {
-    let mut cluster = Cluster::with(1, 2 << 20, paritas_protocol::Parameters::default());
+    let mut cluster = Cluster::with(1, 2 << 20, Parameters::default());
     let client = cluster.connect(0, Port::Any);
     let mut random = paritas_base::Prng::new(1);
     for round in 0..40 {

@@ -209,6 +209,67 @@ fn the_strict_port_speaks_for_its_node_only() {
     assert!(cluster.ask(any, "CLUSTER SHARDS").contains("replication-offset"));
 }
 
+/// The numbers of `db0` in INFO keyspace: keys, and keys that expire. And the streams whose owner did not answer.
+fn keyspace(reply: &str) -> (u64, u64, u64) {
+    let number = |name: &str| {
+        let after = reply.split_once(name).map_or("0", |(_, after)| after);
+        let digits = after.split(|c: char| !c.is_ascii_digit()).next();
+        digits.and_then(|digits| digits.parse().ok()).unwrap_or(0)
+    };
+    (number("keys="), number("expires="), number("silent_streams:"))
+}
+
+#[test]
+fn info_has_the_keys_of_the_cluster_where_dbsize_has() {
+    let (mut cluster, any) = two();
+    for key in keys(0, 3).iter().chain(&keys(1, 4)) {
+        assert_eq!(cluster.ask(any, &format!("SET {key} 1")), "+OK\r\n");
+    }
+    assert_eq!(cluster.ask(any, &format!("EXPIRE {} 100", keys(1, 1)[0])), ":1\r\n");
+    let strict = cluster.connect(0, Port::Cluster);
+    let other = cluster.connect(1, Port::Any);
+    for (client, expected) in [(any, (7, 1, 0)), (other, (7, 1, 0)), (strict, (3, 0, 0))] {
+        assert_eq!(keyspace(&cluster.ask(client, "INFO keyspace")), expected);
+        assert_eq!(keyspace(&cluster.ask(client, "INFO")), expected);
+    }
+    // In its place among other commands, and as new as those before it.
+    let more = &keys(1, 5)[4];
+    cluster.feed(
+        any,
+        format!("PING\r\nSET {more} 1\r\nINFO keyspace\r\nPING\r\n").as_bytes(),
+    );
+    cluster.pump();
+    let replies = String::from_utf8(cluster.take(any)).unwrap();
+    assert!(
+        replies.starts_with("+PONG\r\n+OK\r\n$") && replies.ends_with("\r\n+PONG\r\n"),
+        "{replies}"
+    );
+    assert_eq!(keyspace(&replies), (8, 1, 0));
+}
+
+#[test]
+fn info_answers_while_a_node_is_away_and_counts_its_keys_as_it_told_them_last() {
+    let (mut cluster, client) = two();
+    for key in keys(0, 2).iter().chain(&keys(1, 3)) {
+        assert_eq!(cluster.ask(client, &format!("SET {key} 1")), "+OK\r\n");
+    }
+    assert_eq!(keyspace(&cluster.ask(client, "INFO keyspace")), (5, 0, 0));
+    cluster.cut = true;
+    cluster.feed(client, b"INFO keyspace\r\nPING\r\n");
+    cluster.pump();
+    assert_eq!(cluster.take(client), b"", "the other node may still answer");
+    cluster.advance(250);
+    let replies = String::from_utf8(cluster.take(client)).unwrap();
+    assert!(replies.ends_with("+PONG\r\n"), "{replies}");
+    assert_eq!(keyspace(&replies), (5, 0, 1));
+    cluster.kill(1);
+    assert_eq!(
+        keyspace(&cluster.ask(client, "INFO keyspace")),
+        (5, 0, 1),
+        "at once: there is nobody to ask"
+    );
+}
+
 #[test]
 fn an_unanswered_write_is_uncertain_and_an_unanswered_read_is_asked_again() {
     let (mut cluster, client) = two();

@@ -70,6 +70,7 @@ impl<M: Machine> Shard<M> {
     fn admit_client(&mut self, stream: TcpStream, port: Port) {
         if self.driver.clients.len() >= self.clients_max() && !self.driver.clients.end_leaving() {
             self.refused_count += 1;
+            self.refused_clients += 1;
             refuse(stream);
             return;
         }

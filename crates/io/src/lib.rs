@@ -28,6 +28,7 @@ mod listeners;
 mod mailbox;
 mod reserved_port;
 mod shard;
+mod usage;
 
 pub use disk::{Difference, Disk, DiskFigures, DiskWork, LogDirectory, LogDirectoryError, LogDirectoryProblem, Owner};
 pub use listeners::Listeners;

@@ -3,7 +3,7 @@
 use mio::Waker;
 use paritas_base::configuration::{Configuration, NodeRecord, Tenure};
 use paritas_base::{ConnId, ListId, NodeId, Position};
-use paritas_protocol::{Answer, Halted, Proposal};
+use paritas_protocol::{Answer, Fill, Halted, Proposal};
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
@@ -108,6 +108,8 @@ pub struct Gauges {
     pub halted: Vec<Halted>,
     /// Delay of each peer's acks, in microseconds.
     pub ack_us: Vec<(NodeId, u64)>,
+    /// How full the memory is.
+    pub fill: Fill,
     /// Of a log node: number of parity chunks on its disk, and the most that fit.
     pub log_chunks: Option<(u32, u32)>,
 }

@@ -7,11 +7,11 @@ use crate::driver::{ANY, CLUSTER, Driver, Ended, Named, PEER, WAKER, named};
 use crate::link::Links;
 use crate::listeners::Listeners;
 use crate::mailbox::{AgentPort, Gauges, Mail, Mailbox, Progress, Proposals, waker};
-use crate::{clock, signals};
+use crate::{clock, signals, usage};
 use mio::{Events, Interest, Poll};
 use paritas_base::{Clock, Span, Time};
 use paritas_frontend::Node;
-use paritas_protocol::{ClientLimits, Event, HugeRange, Out};
+use paritas_protocol::{ClientLimits, Event, HugeRange, Out, ProcessFigures};
 use std::collections::VecDeque;
 use std::io;
 use std::sync::mpsc;
@@ -38,9 +38,9 @@ pub trait Machine {
     fn client_limits(&self) -> Option<ClientLimits> {
         None
     }
-    /// Tells it how many bytes the buffers of sockets take.
-    fn set_sockets_bytes(&mut self, bytes: u64) {
-        let _ = bytes;
+    /// Tells it what the process uses, a few times a second.
+    fn set_process(&mut self, now: Time, figures: ProcessFigures) {
+        let _ = (now, figures);
     }
     /// Its gauges, asked for a few times a second.
     fn gauges(&self) -> Gauges {
@@ -69,8 +69,8 @@ impl Machine for Node {
         Some(self.replica().client_limits())
     }
 
-    fn set_sockets_bytes(&mut self, bytes: u64) {
-        self.replica_mut().set_sockets_bytes(bytes);
+    fn set_process(&mut self, now: Time, figures: ProcessFigures) {
+        Self::set_process(self, now, figures);
     }
 
     fn gauges(&self) -> Gauges {
@@ -101,6 +101,7 @@ impl Machine for Node {
                 .into_iter()
                 .map(|(node, delay)| (node, delay.as_us()))
                 .collect(),
+            fill: figures.fill,
             log_chunks: self
                 .replica()
                 .parity_log()
@@ -185,7 +186,10 @@ pub struct Shard<M> {
     pub(crate) scratch: Vec<u8>,
     /// Whether connections may wait at each listener: any key, cluster, peer.
     pub(crate) arrivals: [bool; 3],
+    /// Connections refused since the last sweep.
     pub(crate) refused_count: u64,
+    /// Connections of clients refused since the start.
+    pub(crate) refused_clients: u64,
     /// The limit on clients that was last logged, when it was below the configured one.
     said_clients_max: usize,
     /// Up to this number of bytes held for all clients, none is closed until the next sweep: the last search found none
@@ -243,6 +247,7 @@ impl<M: Machine> Shard<M> {
             scratch: Vec::new(),
             arrivals: [true; 3],
             refused_count: 0,
+            refused_clients: 0,
             said_clients_max: usize::MAX,
             let_pass_bytes: 0,
             poll,
@@ -425,8 +430,10 @@ impl<M: Machine> Shard<M> {
         }
     }
 
+    /// A command of this turn may have changed the limits: they hold before its reply leaves.
     fn end_turn(&mut self) {
         self.tell(Event::TurnEnd);
+        self.limits.clients = self.machine.client_limits().unwrap_or(self.limits.clients);
     }
 
     /// The last step of a turn, and the only one that writes. A reply that leaves was still true just before (P4.2).
@@ -555,7 +562,12 @@ impl<M: Machine> Shard<M> {
             self.driver.clients.enqueue_if_able(id);
         }
         self.give_memory_back(busy);
-        self.machine.set_sockets_bytes(buffers as u64);
+        let figures = ProcessFigures {
+            sockets_bytes: buffers as u64,
+            refused_clients: self.refused_clients,
+            ..usage::measure()
+        };
+        self.machine.set_process(now, figures);
         self.say_clients_max();
         let mut gauges = self.machine.gauges();
         gauges.memory.push(("sockets", buffers as u64));

@@ -64,6 +64,14 @@ impl Class {
         }
     }
 
+    /// Bytes that a body of `body_bytes` bytes takes on all nodes together.
+    pub fn stored_bytes(self, body_bytes: u64) -> u64 {
+        match self {
+            Self::Rep { copies } | Self::Eor { copies, .. } => body_bytes * u64::from(copies),
+            Self::Ec { data, parity } => (body_bytes * (u64::from(data) + u64::from(parity))).div_ceil(u64::from(data)),
+        }
+    }
+
     /// Number of nodes whose loss the value survives.
     pub fn tolerance(self) -> u8 {
         match self {

@@ -2,20 +2,21 @@
 //! its connection, clock and queues. The thread never waits for the shard, so that a busy shard is not mistaken for a
 //! dead one (P10.2b).
 
-use crate::Failure;
 use crate::line::{Arrived, Line};
 use crate::resolver::Resolver;
 use crate::rewrite;
-use paritas_base::configuration::{ClusterRecord, Configuration, NodeRecord, Tenure};
-use paritas_base::{ConnId, ListId, Position, Span};
+use crate::status::TooMuch;
+use crate::{ByteCount, Failure};
+use paritas_base::configuration::{ClusterRecord, Configuration, NodeRecord, NodeRole, Tenure};
+use paritas_base::{ConnId, Incarnation, ListId, NodeId, Position, Span, Time};
 use paritas_control::message::{
     MESSAGE_VERSION, MessageError, Refusal, Registration, TO_AGENT_BYTES_MAX, ToAgent, decode,
 };
-use paritas_control::status::{HALTED_MAX, HaltedRole, LogStatus, ScrubStatus, ShardProgress, Status};
+use paritas_control::status::{FillStatus, HALTED_MAX, HaltedRole, LogStatus, ScrubStatus, ShardProgress, Status};
 use paritas_control::{Agent as Machine, AgentEvent, AgentOut, HEARTBEAT};
 use paritas_io::{Mail, Mailbox, MailboxFull, Progress, Proposals, clock};
 use paritas_protocol::{Answer, LinkId, Proposal};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::path::PathBuf;
@@ -59,6 +60,8 @@ impl Agent {
     pub(crate) fn start(registration: Registration, coordinators: Vec<String>, seed: u64) -> Result<Self, Failure> {
         let (events, inbox) = channel();
         let (outcomes_in, outcomes) = sync_channel(4);
+        let me = (registration.node, registration.incarnation);
+        let is_log = registration.role == NodeRole::Log;
         let runner = Runner {
             machine: Machine::new(registration, coordinators.len(), seed),
             shell: Shell {
@@ -74,6 +77,9 @@ impl Agent {
                 foreign: None,
                 heard: false,
                 said_silent: false,
+                me,
+                is_log,
+                held: BTreeMap::new(),
                 outcomes: outcomes_in,
             },
             shard: None,
@@ -147,6 +153,7 @@ impl Runner {
     fn run(mut self, inbox: &Receiver<Event>) {
         let mut progress_at = clock::mono();
         let mut bad_chunks = 0;
+        let mut memory = MemoryLog::default();
         loop {
             let now = clock::mono();
             if now >= progress_at {
@@ -162,6 +169,7 @@ impl Runner {
                             "chunks with wrong bytes: this machine's memory may be bad"
                         );
                     }
+                    memory.note(now, &progress.fill, self.shell.positions());
                     self.machine
                         .on(clock::now(), AgentEvent::Progress(progress), &mut self.shell);
                 }
@@ -269,6 +277,50 @@ impl Runner {
     }
 }
 
+/// What the log says of memory: at once, then at most once in this time.
+const MEMORY_LOG_EVERY: Span = Span::from_secs(60);
+
+/// What of the memory the log has said last.
+#[derive(Default)]
+struct MemoryLog {
+    said: FillStatus,
+    next_at: Time,
+    /// Positions held when last looked, and when that they are too few was said.
+    positions: usize,
+    said_positions: usize,
+}
+
+impl MemoryLog {
+    fn note(&mut self, now: Time, fill: &FillStatus, positions: usize) {
+        let refused = fill.refused_writes - self.said.refused_writes.min(fill.refused_writes);
+        let evicted = fill.evicted_keys - self.said.evicted_keys.min(fill.evicted_keys);
+        if now >= self.next_at && refused + evicted > 0 {
+            (self.said, self.next_at) = (*fill, now + MEMORY_LOG_EVERY);
+            let (limit, percent) = (ByteCount(fill.limit_bytes), fill.percent());
+            if refused > 0 {
+                tracing::warn!(
+                    "{refused} writes were refused with -OOM; {percent} % of what writers may fill of this node's \
+                     {limit} is used. If that is less than 100 %, nodes with parity are full. Delete keys, raise \
+                     `memory` of the nodes, or set `maxmemory_policy`"
+                );
+            }
+            if evicted > 0 {
+                tracing::info!("{evicted} keys were evicted; {percent} % of what writers may fill of {limit} is used");
+            }
+        }
+        // While the first configurations arrive, the number grows.
+        let is_settled = positions == self.positions;
+        self.positions = positions;
+        if is_settled
+            && self.said_positions != positions
+            && let Some(most) = fill.unreachable_above(positions)
+        {
+            self.said_positions = positions;
+            tracing::warn!("{}", TooMuch(fill, positions, most));
+        }
+    }
+}
+
 /// Connects to the first address that accepts. A name such as `localhost` may also stand for `::1`, where no
 /// process listens.
 pub(crate) fn first_that_answers(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
@@ -306,10 +358,20 @@ struct Shell {
     heard: bool,
     /// Whether the log says that a coordinator is silent.
     said_silent: bool,
+    me: (NodeId, Incarnation),
+    /// Whether the parity of this node is on a disk.
+    is_log: bool,
+    /// Number of positions that this process holds in each list.
+    held: BTreeMap<ListId, usize>,
     outcomes: SyncSender<Outcome>,
 }
 
 impl Shell {
+    /// Number of positions that this process holds in memory.
+    fn positions(&self) -> usize {
+        if self.is_log { 0 } else { self.held.values().sum() }
+    }
+
     /// Reports a foreign version. The machine closes a line that it cannot read, so the log must give the reason.
     fn note_frame(&mut self, frame: &[u8]) {
         self.heard = true;
@@ -380,6 +442,8 @@ impl AgentOut for Shell {
     }
 
     fn configuration(&mut self, configuration: &Configuration) {
+        let held = configuration.held_by(self.me.0, self.me.1).count();
+        self.held.insert(configuration.list, held);
         self.messages.push_back(Mail::Configuration(configuration.clone()));
     }
 
@@ -445,6 +509,13 @@ fn progress(progress: &Progress) -> ShardProgress {
             repaired_chunks,
         },
         ack_us: gauges.ack_us,
+        fill: FillStatus {
+            limit_bytes: gauges.fill.limit_bytes,
+            used_bytes: gauges.fill.used_bytes,
+            writable_bytes: gauges.fill.writable_bytes,
+            refused_writes: gauges.fill.refused_writes,
+            evicted_keys: gauges.fill.evicted_keys,
+        },
         log: gauges
             .log_chunks
             .map(|(chunks, chunks_max)| LogStatus { chunks, chunks_max }),
@@ -460,8 +531,6 @@ fn progress(progress: &Progress) -> ShardProgress {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use paritas_base::configuration::NodeRole;
-    use paritas_base::{Incarnation, NodeId};
     use std::io::Write;
     use std::net::TcpListener;
 

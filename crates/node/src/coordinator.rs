@@ -3,6 +3,7 @@
 use crate::line::{Arrived, Line};
 use crate::settings::CoordinatorSettings;
 use crate::{Failure, lifeline, logging};
+use paritas_base::configuration::NodeState;
 use paritas_base::{ClusterId, NodeId, Span, Time};
 use paritas_code::Scheme;
 use paritas_control::message::TO_COORDINATOR_BYTES_MAX;
@@ -20,7 +21,7 @@ use std::thread;
 use std::time::Duration;
 
 /// The default port of a coordinator.
-const DEFAULT_PORT: u16 = 26_379;
+const DEFAULT_PORT: u16 = 6_300;
 /// Most connections: two from every node and every supervisor, and those of operators.
 const LINES_MAX: usize = 4_096;
 /// Longest time until a request to stop is noticed.
@@ -364,16 +365,22 @@ impl CoordinatorOut for Lines {
 
     fn note(&mut self, note: Note) {
         match note {
-            Note::Bootstrapped | Note::Registered { .. } | Note::Duty { .. } | Note::Set(_) => tracing::info!(?note),
+            Note::State {
+                state: NodeState::Up, ..
+            }
+            | Note::Bootstrapped
+            | Note::Registered { .. }
+            | Note::Duty { .. }
+            | Note::Set(_) => tracing::info!("{note}"),
             Note::BadMessage(_)
             | Note::Unsent(_)
             | Note::State { .. }
             | Note::Ended { .. }
             | Note::Attested { .. }
             | Note::Moved { .. } => {
-                tracing::warn!(?note);
+                tracing::warn!("{note}");
             }
-            _ => tracing::error!(?note),
+            _ => tracing::error!("{note}"),
         }
     }
 }

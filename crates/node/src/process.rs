@@ -4,7 +4,7 @@ use crate::agent::{Agent, Outcome};
 use crate::log_settings::check_alone;
 use crate::parity_disk::ParityDisk;
 use crate::settings::NodeSettings;
-use crate::{Failure, lifeline, logging, password};
+use crate::{ByteCount, Failure, lifeline, logging, password};
 use clap::Args;
 use paritas_base::configuration::{ClusterRecord, NodeRole};
 use paritas_base::{Incarnation, NodeId, Span};
@@ -138,7 +138,8 @@ pub fn run(settings: NodeSettings, file: Option<PathBuf>, supervision: Supervisi
     }
     agent.attach(mailbox, progress, proposals, file)?;
     watch_agent(agent)?;
-    tracing::info!(node = %registration.node, incarnation = %registration.incarnation, any = %bound[0], "node runs");
+    let memory = ByteCount(maxmemory_bytes);
+    tracing::info!(node = %registration.node, incarnation = %registration.incarnation, any = %bound[0], %memory, "node runs");
     match shard.run() {
         Stop::Asked => Ok(()),
         Stop::Failed(error) => Err(Failure(format!("waiting for events failed: {error}"))),
@@ -229,7 +230,7 @@ fn scheme_of(cluster: &ClusterRecord) -> Result<Scheme, Failure> {
 
 fn client_limits(settings: &NodeSettings) -> ClientLimits {
     let default = ClientLimits::default();
-    let bytes = |size: crate::ByteCount| usize::try_from(size.0).unwrap_or(usize::MAX);
+    let bytes = |size: ByteCount| usize::try_from(size.0).unwrap_or(usize::MAX);
     ClientLimits {
         clients_max: settings.clients_max.unwrap_or(default.clients_max),
         query_bytes_max: settings.query_max.map_or(default.query_bytes_max, bytes),
@@ -237,7 +238,7 @@ fn client_limits(settings: &NodeSettings) -> ClientLimits {
         // The windows have another eighth of the memory, and the chunks have the rest (P8.3).
         bytes_max: match settings.clients_memory {
             None => settings.memory.map_or(DEFAULT_MEMORY_BYTES, |memory| memory.0) as usize / 8,
-            Some(crate::ByteCount(0)) => usize::MAX,
+            Some(ByteCount(0)) => usize::MAX,
             Some(size) => bytes(size),
         },
         // An argument in the client's input, which may be a copy that grows, and in its command or reply.

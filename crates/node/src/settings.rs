@@ -114,7 +114,7 @@ settings! {
 settings! {
     /// Settings of `paritas coordinator`.
     pub struct CoordinatorSettings {
-        /// Address to listen on, host:port [default: 127.0.0.1:26379]
+        /// Address to listen on, host:port [default: 127.0.0.1:6300]
         pub listen: SocketAddr,
         /// File that holds the configurations
         pub store: PathBuf,

@@ -4,7 +4,8 @@ use crate::connection::{Connection, Login};
 use crate::{ByteCount, Failure};
 use paritas_base::configuration::Duty;
 use paritas_control::status::{
-    LogStatus, NodeCondition, PositionCondition, PositionStatus, RebuildStatus, RoleStatus, Status,
+    FillStatus, LogStatus, NodeCondition, NodeStatus, POSITION_BYTES_MAX, PositionCondition, PositionStatus,
+    RebuildStatus, RoleStatus, Status,
 };
 use paritas_wire::resp::Value;
 use std::fmt;
@@ -32,8 +33,8 @@ impl fmt::Display for Shown<'_> {
         let status = self.0;
         writeln!(
             f,
-            "{:<5} {:<8} {:<17} {:<7} {:<5} {:<6} {:<8} {:>10}",
-            "node", "pid", "address", "cluster", "peers", "role", "state", "memory"
+            "{:<5} {:<8} {:<17} {:<7} {:<5} {:<6} {:<8} {:>9} {:>9} {:>5}",
+            "node", "pid", "address", "cluster", "peers", "role", "state", "memory", "limit", "full"
         )?;
         for node in &status.nodes {
             let state = match node.state {
@@ -49,7 +50,7 @@ impl fmt::Display for Shown<'_> {
             };
             writeln!(
                 f,
-                "{:<5} {:<8} {:<17} {:<7} {:<5} {:<6} {:<8} {:>10}",
+                "{:<5} {:<8} {:<17} {:<7} {:<5} {:<6} {:<8} {:>9} {:>9} {:>5}",
                 node.id.to_string(),
                 node.pid,
                 node.address,
@@ -57,7 +58,9 @@ impl fmt::Display for Shown<'_> {
                 port_of(&node.peer_address),
                 role,
                 state,
-                ByteCount(node.memory_bytes).to_string()
+                ByteCount(node.memory_bytes).to_string(),
+                ByteCount(node.fill.limit_bytes).to_string(),
+                format!("{} %", node.fill.percent())
             )?;
         }
         if !status.coordinator_address.is_empty() {
@@ -97,6 +100,9 @@ impl fmt::Display for Shown<'_> {
                 "node {} fails repeatedly: it gets positions only where no other node is free",
                 node.id
             )?;
+        }
+        for node in &status.nodes {
+            write_fill(f, node)?;
         }
         for node in &status.nodes {
             let (id, held) = (node.id, node.positions);
@@ -168,6 +174,49 @@ impl fmt::Display for Shown<'_> {
                 some.join(", ")
             )
         })
+    }
+}
+
+/// What a node could not store, and what it never can.
+fn write_fill(f: &mut fmt::Formatter<'_>, node: &NodeStatus) -> fmt::Result {
+    let (id, fill) = (node.id, &node.fill);
+    if fill.refused_writes > 0 {
+        writeln!(
+            f,
+            "{id} has refused {} with -OOM: its memory, or that of nodes with parity of its lists, is full. Delete \
+             keys, raise `memory` of the nodes, or set `maxmemory_policy`",
+            counted(fill.refused_writes, "write")
+        )?;
+    }
+    if fill.evicted_keys > 0 {
+        writeln!(f, "{id} has evicted {}", counted(fill.evicted_keys, "key"))?;
+    }
+    match fill.unreachable_above(node.positions) {
+        Some(most) if node.role != RoleStatus::Log => writeln!(f, "{id}: {}", TooMuch(fill, node.positions, most)),
+        _ => Ok(()),
+    }
+}
+
+fn counted(count: u64, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
+/// That a node has more memory than its positions take: the memory, the positions, and the bytes that they take.
+pub(crate) struct TooMuch<'a>(pub(crate) &'a FillStatus, pub(crate) usize, pub(crate) u64);
+
+impl fmt::Display for TooMuch<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(fill, positions, most) = self;
+        let each = ByteCount(POSITION_BYTES_MAX);
+        write!(
+            f,
+            "memory = {} is more than it can fill with values up to 64 KiB. It holds {}, and each takes at most {each} \
+             of them: {} together, then writes get -OOM. Their number is fixed by the coordinator's `memory` when the \
+             cluster is made",
+            ByteCount(fill.limit_bytes),
+            counted(*positions as u64, "position"),
+            ByteCount(*most)
+        )
     }
 }
 
@@ -346,6 +395,8 @@ mod tests {
     fn the_json_has_the_names_that_scripts_read() {
         let json = "{\"nodes\":[{\"id\":0,\"pid\":7,\"address\":\"a:1\",\"cluster_address\":\"a:2\",\
             \"peer_address\":\"[::1]:3\",\"role\":\"member\",\"state\":\"live\",\"memory_bytes\":5,\
+            \"fill\":{\"limit_bytes\":8589934592,\"used_bytes\":30,\"writable_bytes\":40,\"refused_writes\":1,\
+            \"evicted_keys\":2},\
             \"log\":{\"chunks\":3,\"chunks_max\":9},\"flapping\":false,\"halted\":[],\
             \"duty\":\"full\",\"positions\":1,\"waits_for\":\"\"}],\
             \"lists\":[{\"id\":0,\"epoch\":1,\"positions\":[{\"node\":0,\"state\":\"live\"}],\
@@ -366,6 +417,20 @@ mod tests {
         let text = Shown(&status).to_string();
         assert!(text.contains(" a:1               2       3     member "), "{text}");
         assert!(text.contains("\ncoordinator at c:4\n"), "{text}");
+        assert!(text.contains("       5 B   8.00 GB  75 %\n"), "{text}");
+        assert!(
+            text.contains("\nn0 has refused 1 write with -OOM: its memory"),
+            "{text}"
+        );
+        assert!(text.contains("\nn0 has evicted 2 keys\n"), "{text}");
+        assert!(
+            text.contains("\nn0: memory = 8.00 GB is more than it can fill"),
+            "{text}"
+        );
+        assert!(
+            text.contains("holds 1 position, and each takes at most 4.00 GB of them: 4.00 GB together"),
+            "{text}"
+        );
         assert!(text.ends_with("\ndisks:  n0 3 of 9 chunks (33 %)"), "{text}");
     }
 }

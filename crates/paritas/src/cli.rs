@@ -331,6 +331,10 @@ struct RestoreTask {
     /// Keep existing keys; otherwise they are overwritten
     #[arg(long)]
     keep: bool,
+    /// List and pass over what cannot be stored here: other types than strings, keys and values that are too long, other
+    /// databases, functions. Otherwise such a file is refused, and nothing is changed
+    #[arg(long)]
+    skip: bool,
     #[command(flatten)]
     whom: Whom,
 }
@@ -338,7 +342,12 @@ struct RestoreTask {
 impl RestoreTask {
     fn run(&self) -> Result<(), Failure> {
         let whom = self.whom.login()?;
-        timed(|| snapshot::restore(&whom, &self.file, self.keep, SNAPSHOT_TIMEOUT, &mut tell))
+        let manner = snapshot::Manner {
+            keep: self.keep,
+            skip: self.skip,
+        };
+        let mut list = |what: &str| eprintln!("passed over: {what}");
+        timed(|| snapshot::restore(&whom, &self.file, manner, SNAPSHOT_TIMEOUT, &mut list, &mut tell))
     }
 }
 

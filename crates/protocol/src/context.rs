@@ -2,7 +2,7 @@
 
 use crate::asked::Asked;
 use crate::disk_log::DiskLog;
-use crate::interface::{Channel, HaltReason, Out, Proposal};
+use crate::interface::{Channel, HaltReason, Out, ProcessFigures, Proposal};
 use crate::log_assist::Suppliers;
 use crate::pace::Pace;
 use crate::parameters::Parameters;
@@ -50,6 +50,14 @@ pub struct Shared {
     pub maxmemory_bytes_max: u64,
     /// Keys that this node has evicted.
     pub evicted_keys: u64,
+    /// Keys whose time was over, and that this node has deleted.
+    pub expired_keys: u64,
+    /// Lookups of commands that read which found the key.
+    pub keyspace_hits: u64,
+    /// Those that did not.
+    pub keyspace_misses: u64,
+    /// Writes that were refused because memory is short.
+    pub refused_writes: u64,
     /// Keys whose large value lost more parts than its class bears.
     pub lost_values: u64,
     /// Values that got the class of hot values because they were read often.
@@ -61,8 +69,8 @@ pub struct Shared {
     pub(crate) changing: Option<(StreamId, Time)>,
     /// When the next such change may begin.
     pub(crate) change_at: Time,
-    /// Memory of the driver's buffers, in bytes, as last reported by the driver.
-    pub(crate) sockets_bytes: u64,
+    /// What the driver has measured last.
+    pub process: ProcessFigures,
     /// Memory of all buffers, in bytes, as last counted.
     pub buffers_bytes: u64,
     /// The largest memory use counted so far, in bytes; it is counted ten times a second.

@@ -137,6 +137,21 @@ pub enum Event<'a> {
     },
 }
 
+/// What the driver measures of its process, a few times a second. All 0 where the system does not say.
+#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
+pub struct ProcessFigures {
+    /// Bytes of the buffers of sockets.
+    pub sockets_bytes: u64,
+    /// Bytes of memory that the process has (VmRSS).
+    pub resident_bytes: u64,
+    /// Time of the processor in its own code, in microseconds.
+    pub user_cpu_us: u64,
+    /// Time of the processor in the system, in microseconds.
+    pub system_cpu_us: u64,
+    /// Connections of clients that were refused.
+    pub refused_clients: u64,
+}
+
 /// A message of a node to the coordinator, or to its own process. The process's agent forwards it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Proposal {

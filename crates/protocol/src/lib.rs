@@ -28,7 +28,7 @@ mod takeovers;
 
 pub use context::{Context, Shared};
 pub use interface::{
-    Answer, Channel, Ends, Event, FrameBuf, HaltReason, Identity, LinkId, Out, Port, Proposal, ReplyBuf,
+    Answer, Channel, Ends, Event, FrameBuf, HaltReason, Identity, LinkId, Out, Port, ProcessFigures, Proposal, ReplyBuf,
 };
 pub use lists::{Halted, List, Lists, Role};
 pub use mark::Mark;
@@ -37,7 +37,7 @@ pub use paritas_large::{Class, ClassRules, Hotness, HotnessSetting, PartId};
 pub use paritas_store::Policy;
 pub use parity_member::{Log, ParityMember};
 pub use parts::{PositionParts, UnitRef};
-pub use replica::{Figures, FrontMessage, Notice, Opinions, Replica, flip_bit, flip_bit_of_unit};
+pub use replica::{Figures, Fill, FrontMessage, Notice, Opinions, Replica, flip_bit, flip_bit_of_unit};
 pub use ring::{Record, Ring};
 pub use rules::{Fault, Rules, TakenAgain};
 pub use scrub::ScrubCounts;

@@ -18,7 +18,7 @@ mod turn;
 use crate::asked::Asked;
 use crate::context::{Context, Shared};
 use crate::disk_log::DiskLog;
-use crate::interface::{Channel, Event, Identity, Out};
+use crate::interface::{Channel, Event, Identity, Out, ProcessFigures};
 use crate::lists::{Halted, List, Lists, Role};
 use crate::log_assist::Suppliers;
 use crate::pace::Pace;
@@ -31,8 +31,8 @@ use crate::stash::Stashes;
 use crate::stream_owner::Phase;
 use crate::takeovers::Takeovers;
 
-pub use memory::Figures;
 use memory::SLOTS_MAX;
+pub use memory::{Figures, Fill};
 pub use opinions::Opinions;
 use paritas_base::configuration::ClusterRecord;
 use paritas_base::{
@@ -175,12 +175,16 @@ impl Replica {
             maxmemory_bytes,
             maxmemory_bytes_max: maxmemory_bytes,
             evicted_keys: 0,
+            expired_keys: 0,
+            keyspace_hits: 0,
+            keyspace_misses: 0,
+            refused_writes: 0,
             lost_values: 0,
             to_hot_values: 0,
             to_cold_values: 0,
             changing: None,
             change_at: Time(0),
-            sockets_bytes: 0,
+            process: ProcessFigures::default(),
             buffers_bytes: 0,
             memory_peak_bytes: 0,
             slots: SlotMap::new(&cluster),
@@ -278,9 +282,9 @@ impl Replica {
         self.shared.parameters.client_limits
     }
 
-    /// Sets the size of the driver's own buffers, which are part of the same memory (P8.3).
-    pub fn set_sockets_bytes(&mut self, bytes: u64) {
-        self.shared.sockets_bytes = bytes;
+    /// Takes what the driver has measured. Its own buffers are part of the same memory (P8.3).
+    pub fn set_process(&mut self, figures: ProcessFigures) {
+        self.shared.process = figures;
     }
 
     /// The shared state of all roles, and the lists: for commands on the owners of this node.

@@ -3,7 +3,9 @@
 use super::Coordinator;
 use crate::check::survives;
 use crate::plan::PlannedNode;
-use crate::status::{ListStatus, NodeCondition, NodeStatus, PositionCondition, PositionStatus, RoleStatus, Status};
+use crate::status::{
+    FillStatus, ListStatus, NodeCondition, NodeStatus, PositionCondition, PositionStatus, RoleStatus, Status,
+};
 use crate::store::Store;
 use paritas_base::configuration::{Assignment, Configuration, Duty, NodeRole, NodeState, PositionState};
 use paritas_base::{NodeId, Position, Time};
@@ -73,6 +75,7 @@ impl<S: Store> Coordinator<S> {
                 role,
                 state: NodeCondition::Down,
                 memory_bytes: 0,
+                fill: FillStatus::default(),
                 log: None,
                 flapping: false,
                 halted: Vec::new(),
@@ -111,6 +114,11 @@ impl<S: Store> Coordinator<S> {
             },
             state,
             memory_bytes: memory.map(|p| p.memory_bytes).fold(0, u64::saturating_add),
+            fill: presence()
+                .flat_map(|p| p.progress())
+                .map(|p| p.fill)
+                .next()
+                .unwrap_or_default(),
             log: presence().flat_map(|p| p.progress()).find_map(|p| p.log),
             flapping: self.suspicion.is_flapping(now, id),
             halted: presence().flat_map(|p| p.halted().cloned()).collect(),

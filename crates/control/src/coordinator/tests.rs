@@ -16,7 +16,7 @@ mod world;
 use super::*;
 use crate::message::{MESSAGE_VERSION, Refusal, Registered, TO_COORDINATOR_BYTES_MAX, ToCoordinator, decode};
 use crate::plan::LostPolicy;
-use crate::status::{HaltedRole, LogStatus, ScrubStatus, ShardProgress};
+use crate::status::{FillStatus, HaltedRole, LogStatus, ScrubStatus, ShardProgress};
 use crate::status::{NodeCondition, PositionCondition, RoleStatus};
 use crate::store::MemoryStore;
 use paritas_base::configuration::{NodeRole, PositionState, Tenure};
@@ -321,6 +321,13 @@ fn status_reports_nodes_lists_rebuild_and_memory() {
         scrub: ScrubStatus::default(),
         halted: vec![],
         ack_us: vec![],
+        fill: FillStatus {
+            limit_bytes: 8000,
+            used_bytes: 3000,
+            writable_bytes: 6000,
+            refused_writes: 5,
+            evicted_keys: 6,
+        },
         log: Some(LogStatus {
             chunks: 3,
             chunks_max: 100,
@@ -341,6 +348,12 @@ fn status_reports_nodes_lists_rebuild_and_memory() {
         Some((3, 100))
     );
     assert_eq!(status.nodes[1].log, None);
+    let fill = status.nodes[0].fill;
+    assert_eq!(
+        (fill.limit_bytes, fill.percent(), fill.refused_writes, fill.evicted_keys),
+        (8000, 50, 5, 6)
+    );
+    assert_eq!(fill.unreachable_above(1), None);
     assert_eq!(
         (status.nodes[0].state, status.nodes[0].memory_bytes),
         (NodeCondition::Live, 5000)

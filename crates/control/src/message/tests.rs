@@ -1,5 +1,5 @@
 use super::*;
-use crate::status::{HaltedRole, LogStatus, ScrubStatus};
+use crate::status::{FillStatus, HaltedRole, LogStatus, ScrubStatus};
 use paritas_base::Prng;
 
 fn register() -> ToCoordinator {
@@ -22,7 +22,7 @@ fn register() -> ToCoordinator {
 }
 
 #[test]
-fn golden_bytes_of_version_6() {
+fn golden_bytes_of_version_7() {
     let shard = ShardProgress {
         shard: 1,
         turns: 2,
@@ -39,6 +39,13 @@ fn golden_bytes_of_version_6() {
         },
         halted: vec![HaltedRole::new(ListId(9), Position(10), "r".into())],
         ack_us: vec![(NodeId(14), 15)],
+        fill: FillStatus {
+            limit_bytes: 18,
+            used_bytes: 19,
+            writable_bytes: 20,
+            refused_writes: 21,
+            evicted_keys: 22,
+        },
         log: Some(LogStatus {
             chunks: 16,
             chunks_max: 17,
@@ -48,7 +55,7 @@ fn golden_bytes_of_version_6() {
         (
             register(),
             &[
-                39, 0, 0, 0, 188, 12, 155, 246, 6, 0, 1, 7, 3, 162, 34, 0, 0, 42, 1, 3, 104, 58, 49, 3, 104, 58, 50, 3,
+                39, 0, 0, 0, 194, 13, 101, 214, 7, 0, 1, 7, 3, 162, 34, 0, 0, 42, 1, 3, 104, 58, 49, 3, 104, 58, 50, 3,
                 104, 58, 51, 1, 1, 1, 5, 172, 2, 1, 1, 6, 173, 2, 1, 3, 9, 172, 2,
             ],
         ),
@@ -59,7 +66,7 @@ fn golden_bytes_of_version_6() {
                 silent: vec![(NodeId(2), Incarnation(9))],
                 opinions: None,
             },
-            &[9, 0, 0, 0, 164, 187, 111, 37, 6, 1, 172, 2, 0, 1, 2, 9, 0],
+            &[9, 0, 0, 0, 236, 109, 81, 209, 7, 1, 172, 2, 0, 1, 2, 9, 0],
         ),
         (
             ToCoordinator::Heartbeat {
@@ -69,8 +76,8 @@ fn golden_bytes_of_version_6() {
                 opinions: None,
             },
             &[
-                32, 0, 0, 0, 220, 79, 115, 60, 6, 1, 172, 2, 1, 1, 2, 3, 4, 5, 1, 1, 107, 6, 7, 8, 11, 12, 13, 1, 9,
-                10, 1, 114, 1, 14, 15, 1, 16, 17, 0, 0,
+                37, 0, 0, 0, 190, 196, 13, 122, 7, 1, 172, 2, 1, 1, 2, 3, 4, 5, 1, 1, 107, 6, 7, 8, 11, 12, 13, 1, 9,
+                10, 1, 114, 1, 14, 15, 18, 19, 20, 21, 22, 1, 16, 17, 0, 0,
             ],
         ),
         (
@@ -78,7 +85,7 @@ fn golden_bytes_of_version_6() {
                 node: NodeId(1),
                 incarnation: Incarnation(2),
             },
-            &[4, 0, 0, 0, 34, 71, 10, 175, 6, 6, 1, 2],
+            &[4, 0, 0, 0, 154, 237, 79, 114, 7, 6, 1, 2],
         ),
     ];
     for (message, golden) in cases {

@@ -18,7 +18,7 @@ use paritas_base::Time;
 use paritas_base::configuration::Configuration;
 use paritas_protocol::{Access, Context, Effect, KEY_STEPS, Out, StreamOwner, Ticket, WriteRefusal, body_bytes};
 use paritas_store::{Object, Value};
-use paritas_wire::command::{Command, CommandSpec};
+use paritas_wire::command::{Command, CommandSpec, flag};
 use paritas_wire::peer::FRAME_BYTES_MAX;
 use paritas_wire::resp::{ArgList, Proto, encode, errors, parse_integer};
 
@@ -92,6 +92,16 @@ struct Operation<'a, 'c, O: Out> {
     long: Option<u64>,
     /// Large values that it has read, if reads are counted.
     reads: Vec<ReadLarge>,
+    lookups: Lookups,
+}
+
+/// The lookups of a command.
+#[derive(Clone, Copy, Default)]
+struct Lookups {
+    /// Whether they count for INFO: as in Redis, those of commands that read.
+    count: bool,
+    hits: u32,
+    misses: u32,
 }
 
 /// What a command has read of a large value.
@@ -128,10 +138,15 @@ pub(crate) fn execute<O: Out>(
         start,
         long: None,
         reads: Vec::new(),
+        lookups: Lookups {
+            count: job.spec.is(flag::READONLY),
+            ..Lookups::default()
+        },
     };
     let result = operation.run();
     let is_plain = operation.long.is_none() && operation.reads.is_empty() && !job.is_staged;
     if result.is_ok() && is_plain && !matches!(job.spec.id, Command::Mset | Command::Msetnx) {
+        operation.count_lookups();
         return Executed::Replied(operation.access.finish());
     }
     end(operation, result)
@@ -149,7 +164,7 @@ fn admit_many<O: Out>(cx: &mut Context<'_, O>, args_count: usize) -> bool {
 }
 
 /// Ends a command that has failed or must wait, or that may have used large values.
-fn end<O: Out>(operation: Operation<'_, '_, O>, mut result: Result<(), Stop>) -> Executed {
+fn end<O: Out>(mut operation: Operation<'_, '_, O>, mut result: Result<(), Stop>) -> Executed {
     let is_stuck = matches!(
         result,
         Err(Stop::Wait | Stop::Refused(Refusal::Write(WriteRefusal::NoMemory)))
@@ -159,6 +174,11 @@ fn end<O: Out>(operation: Operation<'_, '_, O>, mut result: Result<(), Stop>) ->
         // so its result is uncertain.
         result = Err(Stop::Refused(Refusal::Write(WriteRefusal::Uncertain)));
     }
+    match result {
+        Err(Stop::Wait) => {}
+        Err(Stop::Refused(Refusal::Write(WriteRefusal::NoMemory))) => operation.access.count_refused_write(),
+        _ => operation.count_lookups(),
+    }
     let Operation {
         mut access,
         job,
@@ -166,6 +186,7 @@ fn end<O: Out>(operation: Operation<'_, '_, O>, mut result: Result<(), Stop>) ->
         start,
         long,
         reads,
+        lookups: _,
     } = operation;
     if result.is_ok() {
         for read in &reads {
@@ -384,8 +405,38 @@ impl<O: Out> Operation<'_, '_, O> {
     ) -> Result<T, Stop> {
         let (key, hash) = (self.job.args.arg(at), self.hash_of(at));
         let is_use = is_use(self.job.spec.id);
-        let Self { access, reply, .. } = self;
-        access.look(hash, key, is_use, |object| then(object, reply))?
+        let Self {
+            access, reply, lookups, ..
+        } = self;
+        access.look(hash, key, is_use, |object| {
+            *if object.is_some() {
+                &mut lookups.hits
+            } else {
+                &mut lookups.misses
+            } += 1;
+            then(object, reply)
+        })?
+    }
+
+    /// The same for a key that was looked up before: the lookup does not count again.
+    #[inline]
+    fn look_again<T>(
+        &mut self,
+        at: usize,
+        then: impl FnOnce(Option<&Object<'_>>, &mut Vec<u8>) -> Result<T, Stop>,
+    ) -> Result<T, Stop> {
+        let before = self.lookups;
+        let found = self.look(at, then);
+        self.lookups = before;
+        found
+    }
+
+    #[inline]
+    fn count_lookups(&mut self) {
+        let Lookups { count, hits, misses } = self.lookups;
+        if count {
+            self.access.count_lookups(hits, misses);
+        }
     }
 
     /// The same for commands on strings: any other object is an error.
@@ -404,7 +455,7 @@ impl<O: Out> Operation<'_, '_, O> {
     /// What is needed to read the large value of the key in argument `at`.
     #[cold]
     fn large_at(&mut self, at: usize) -> Result<Option<LargeValue>, Stop> {
-        self.look(at, |object, _| Ok(object.and_then(LargeValue::of)))
+        self.look_again(at, |object, _| Ok(object.and_then(LargeValue::of)))
     }
 
     fn seen(&mut self, at: usize) -> Result<Option<Seen>, Stop> {

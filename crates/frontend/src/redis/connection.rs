@@ -4,6 +4,7 @@ use crate::dialect::Dialect;
 use crate::redis::authentication::auth;
 use crate::redis::commands::Job;
 use crate::router::client::{About, Caller, Client, Wait};
+use crate::router::counts;
 use crate::router::gather::runs_on_streams;
 use crate::router::{Dispatcher, Ran, Router, Turn};
 use core::net::SocketAddr;
@@ -111,7 +112,13 @@ impl Dispatcher {
             Command::CommandDocs => command::reply::docs(out, proto, args),
             Command::CommandList => command::reply::list(out, args),
             Command::CommandGetkeys => command::reply::getkeys(out, args),
-            Command::Info => self.info(cx, lists, client, out, args),
+            Command::Info => match client.caller {
+                Caller::Remote(..) => counts::append_own(lists, out),
+                Caller::Local(conn) if self.info(cx, lists, client, conn, out, args) => {
+                    wait = Wait::Answer { since: cx.mono() };
+                }
+                Caller::Local(_) => {}
+            },
             Command::ConfigGet => super::config::config_get(cx, client, out, args),
             Command::ConfigSet => super::config::config_set(cx, lists, &mut self.changed, client, out, args),
             Command::ConfigRewrite => {

@@ -3,11 +3,13 @@
 use super::connection::{REDIS_VERSION, is_word};
 use crate::router::Dispatcher;
 use crate::router::client::Client;
-use paritas_base::Time;
+use crate::router::counts::Count;
+use paritas_base::{ConnId, NodeId, Time};
 use paritas_protocol::{Context, Lists, Out, Port, Role};
 use paritas_wire::command::{Command, Refusal};
 use paritas_wire::resp::{ArgList, encode};
-use std::fmt::Write;
+use std::collections::VecDeque;
+use std::fmt::{self, Write};
 
 /// Counters of the commands of a node's own clients.
 #[derive(Debug)]
@@ -19,7 +21,12 @@ pub(crate) struct Counters {
     /// AUTH and HELLO with a wrong user or password.
     pub(crate) wrong_passwords: u64,
     by_command: Vec<ByCommand>,
+    /// When the latest samples were taken, and how many commands had run by then.
+    samples: VecDeque<(Time, u64)>,
 }
+
+/// Samples over which the rate of commands is measured: about two seconds.
+const SAMPLES_MAX: usize = 8;
 
 #[derive(Clone, Copy, Default, Debug)]
 struct ByCommand {
@@ -37,6 +44,7 @@ impl Default for Counters {
             errors: 0,
             wrong_passwords: 0,
             by_command: vec![ByCommand::default(); Command::COUNT],
+            samples: VecDeque::with_capacity(SAMPLES_MAX),
         }
     }
 }
@@ -61,6 +69,22 @@ impl Counters {
         self.errors += u64::from(is_error);
     }
 
+    /// Takes a sample for the rate of commands.
+    pub(crate) fn sample(&mut self, now: Time) {
+        if self.samples.len() == SAMPLES_MAX {
+            self.samples.pop_front();
+        }
+        self.samples.push_back((now, self.commands));
+    }
+
+    /// Commands a second, as sampled.
+    fn commands_per_second(&self) -> u64 {
+        let Some(((from, before), (to, after))) = self.samples.front().zip(self.samples.back()) else {
+            return 0;
+        };
+        (after - before) * 1_000_000_000 / (*to - *from).0.max(1)
+    }
+
     pub(crate) fn reject(&mut self, refusal: &Refusal) {
         self.errors += 1;
         if let Refusal::WrongArity(spec) = refusal
@@ -71,8 +95,12 @@ impl Counters {
     }
 }
 
+const SECTIONS_COUNT: usize = 13;
+/// Which of the sections are shown.
+pub(crate) type Sections = [bool; SECTIONS_COUNT];
+
 /// The sections in order. `true`: INFO without an argument shows the section.
-const SECTIONS: [(&str, bool); 13] = [
+const SECTIONS: [(&str, bool); SECTIONS_COUNT] = [
     ("Server", true),
     ("Clients", true),
     ("Memory", true),
@@ -105,33 +133,65 @@ struct Sums {
 }
 
 impl Dispatcher {
-    /// INFO [section …].
+    /// INFO [section …]. True if it waits for the answers of other nodes; otherwise it is answered.
     pub(crate) fn info<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        lists: &Lists,
+        client: &Client,
+        conn: ConnId,
+        out: &mut Vec<u8>,
+        args: ArgList<'_>,
+    ) -> bool {
+        let asked = |word: &str| (1..args.len()).any(|at| is_word(args, at, word));
+        let all = asked("all") || asked("everything");
+        let default = args.len() == 1 || asked("default");
+        let is_shown = |(name, usual): (&str, bool)| all || (default && usual) || asked(&name.to_ascii_lowercase());
+        let sections = SECTIONS.map(is_shown);
+        let shows_keys = SECTIONS
+            .iter()
+            .zip(sections)
+            .any(|((name, _), shown)| shown && *name == "Keyspace");
+        // As with DBSIZE, keys on the any-key port are those of the cluster.
+        let waits =
+            shows_keys && client.port == Port::Any && self.ask_counts(cx, lists, (conn, client.next_n), sections);
+        if !waits {
+            self.append_info(cx, lists, client, sections, &[], out);
+        }
+        waits
+    }
+
+    /// Appends the reply of INFO. `silent`: nodes that have not told how many keys they have.
+    pub(crate) fn append_info<O: Out>(
         &self,
         cx: &Context<'_, O>,
         lists: &Lists,
         client: &Client,
+        sections: Sections,
+        silent: &[NodeId],
         out: &mut Vec<u8>,
-        args: ArgList<'_>,
     ) {
-        let asked = |word: &str| (1..args.len()).any(|at| is_word(args, at, word));
-        let all = asked("all") || asked("everything");
-        let default = args.len() == 1 || asked("default");
         let mut text = String::new();
-        for (section, usual) in SECTIONS {
-            if all || (default && usual) || asked(&section.to_ascii_lowercase()) {
-                if !text.is_empty() {
-                    text.push_str("\r\n");
-                }
-                text.push_str(&format!("# {section}\r\n"));
-                self.section(cx, lists, client, section, &mut text);
+        for ((section, _), _) in SECTIONS.iter().zip(sections).filter(|(_, shown)| *shown) {
+            if !text.is_empty() {
+                text.push_str("\r\n");
             }
+            text.push_str(&format!("# {section}\r\n"));
+            self.section(cx, lists, client, section, silent, &mut text);
         }
         encode::verbatim(out, client.dialect.proto(), b"txt", text.as_bytes());
     }
 
-    fn section<O: Out>(&self, cx: &Context<'_, O>, lists: &Lists, client: &Client, section: &str, text: &mut String) {
-        let mut line = |name: &str, value: &dyn std::fmt::Display| {
+    fn section<O: Out>(
+        &self,
+        cx: &Context<'_, O>,
+        lists: &Lists,
+        client: &Client,
+        section: &str,
+        silent: &[NodeId],
+        text: &mut String,
+    ) {
+        let mut line = |name: &str, value: &dyn fmt::Display| {
             // Writing to a string never fails.
             let _ = write!(text, "{name}:{value}\r\n");
         };
@@ -169,6 +229,7 @@ impl Dispatcher {
             "Clients" => {
                 line("connected_clients", &self.client_count);
                 line("cluster_connections", &0);
+                line("maxclients", &cx.shared.parameters.client_limits.clients_max);
                 line("blocked_clients", &self.stalled.len());
                 line("waiting_for_replies", &self.held.len());
             }
@@ -177,12 +238,23 @@ impl Dispatcher {
                 let arena = &cx.shared.arena;
                 let chunk = arena.chunk_bytes() as u64;
                 let beside = sums.table_bytes + sums.bodies_bytes + sums.ring_bytes + cx.shared.buffers_bytes;
-                let resident = arena.resident_bytes() + beside;
-                line("used_memory", &(u64::from(arena.used()) * chunk + beside));
-                line("used_memory_rss", &resident);
-                line("used_memory_peak", &cx.shared.memory_peak_bytes.max(resident));
+                let used = u64::from(arena.used()) * chunk + beside;
+                // No system measures the process of a simulation.
+                let resident = match cx.shared.process.resident_bytes {
+                    0 => arena.resident_bytes() + beside,
+                    measured => measured,
+                };
+                let amounts = [
+                    ("used_memory", used),
+                    ("used_memory_rss", resident),
+                    ("used_memory_peak", cx.shared.memory_peak_bytes.max(used)),
+                    ("maxmemory", cx.shared.maxmemory_bytes),
+                ];
+                for (name, bytes) in amounts {
+                    line(name, &bytes);
+                    line(&format!("{name}_human"), &Human(bytes));
+                }
                 line("used_memory_dataset", &sums.user_bytes);
-                line("maxmemory", &cx.shared.maxmemory_bytes);
                 line("maxmemory_policy", &cx.shared.parameters.policy);
                 line("live_bytes", &sums.live_bytes);
                 line("dead_bytes", &sums.dead_bytes);
@@ -200,9 +272,15 @@ impl Dispatcher {
             "Stats" => {
                 line("total_connections_received", &self.counters.connections);
                 line("total_commands_processed", &self.counters.commands);
+                line("instantaneous_ops_per_sec", &self.counters.commands_per_second());
+                line("rejected_connections", &cx.shared.process.refused_clients);
                 line("total_error_replies", &self.counters.errors);
                 line("acl_access_denied_auth", &self.counters.wrong_passwords);
+                line("expired_keys", &cx.shared.expired_keys);
                 line("evicted_keys", &cx.shared.evicted_keys);
+                line("refused_writes", &cx.shared.refused_writes);
+                line("keyspace_hits", &cx.shared.keyspace_hits);
+                line("keyspace_misses", &cx.shared.keyspace_misses);
                 line("pubsub_channels", &0);
             }
             "Replication" => {
@@ -210,7 +288,13 @@ impl Dispatcher {
                 line("connected_slaves", &0);
                 line("master_repl_offset", &0);
             }
-            "CPU" => {}
+            "CPU" => {
+                let process = &cx.shared.process;
+                for (name, us) in [("sys", process.system_cpu_us), ("user", process.user_cpu_us)] {
+                    let seconds = format!("{}.{:06}", us / 1_000_000, us % 1_000_000);
+                    line(&format!("used_cpu_{name}"), &seconds);
+                }
+            }
             "Commandstats" => {
                 for id in Command::ALL {
                     let Some(counts) = self.counters.by_command.get(*id as usize) else {
@@ -229,11 +313,20 @@ impl Dispatcher {
             "Cluster" => line("cluster_enabled", &u8::from(cluster_port)),
             "Keyspace" => {
                 let sums = sums(lists);
-                if sums.keys > 0 {
-                    line(
-                        "db0",
-                        &format!("keys={},expires={},avg_ttl=0", sums.keys, sums.expiring),
-                    );
+                let count = match client.port {
+                    Port::Any => self.count_all(cx, lists, silent),
+                    Port::Cluster => Count {
+                        keys: sums.keys,
+                        expiring: sums.expiring,
+                        silent_streams: 0,
+                    },
+                };
+                if count.keys > 0 {
+                    let value = format!("keys={},expires={},avg_ttl=0", count.keys, count.expiring);
+                    line("db0", &value);
+                }
+                if count.silent_streams > 0 {
+                    line("silent_streams", &count.silent_streams);
                 }
             }
             "Paritas" => {
@@ -266,6 +359,22 @@ impl Dispatcher {
     }
 }
 
+/// A number of bytes as Redis writes it for people.
+struct Human(u64);
+
+impl fmt::Display for Human {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            bytes @ ..1024 => write!(f, "{bytes}B"),
+            bytes => {
+                let power = (bytes.ilog2() / 10).min(5);
+                let unit = ["B", "K", "M", "G", "T", "P"][power as usize];
+                write!(f, "{:.2}{unit}", bytes as f64 / (1_u64 << (10 * power)) as f64)
+            }
+        }
+    }
+}
+
 fn sums(lists: &Lists) -> Sums {
     let mut sums = Sums::default();
     for role in lists.roles() {
@@ -274,7 +383,7 @@ fn sums(lists: &Lists) -> Sums {
             Role::Owner(owner) => {
                 let gauges = owner.store().gauges();
                 sums.owned += 1;
-                sums.keys += owner.store().count().unwrap_or(0);
+                sums.keys += owner.key_count().unwrap_or(0);
                 sums.expiring += gauges.expiring;
                 sums.user_bytes += gauges.user_bytes;
                 sums.live_bytes += gauges.live_bytes;

@@ -353,6 +353,9 @@ impl Router {
         bytes: &[u8],
     ) {
         if conn == NO_CLIENT {
+            if n > 0 {
+                self.dispatcher.on_counts(lists, from, n, bytes);
+            }
             return self.dispatcher.on_pong(cx, lists, from);
         }
         let Some(client) = self.clients.get_mut(&conn) else {

@@ -381,7 +381,11 @@ impl Dispatcher {
         let command = raw.get(..whole).unwrap_or_default();
         let list = args.list(command);
         let ran = match refusal {
-            Some(refusal) => self.reply_refusal(cx, lists, client, turn, refusal),
+            Some(refusal) => {
+                let is_full = refusal == Refusal::Write(WriteRefusal::NoMemory);
+                cx.shared.refused_writes += u64::from(is_full);
+                self.reply_refusal(cx, lists, client, turn, refusal)
+            }
             None => {
                 let ahead = self.look_ahead(cx, lists, list, 0..whole);
                 self.run(cx, lists, client, turn, &ahead, list, command)

@@ -11,13 +11,13 @@ use cluster::{Cluster, Slots};
 use paritas_protocol::LARGE_VALUE_BYTES_MAX;
 use paritas_store::KEY_BYTES_MAX;
 use paritas_wire::resp::Value;
-use rdb::{Entry, Limits, RdbError, Reader, Writer};
+use rdb::{Entry, Item, Limits, RdbError, Reader, Writer, shown};
 use std::collections::HashSet;
 use std::ffi::OsString;
 use std::fmt;
 use std::fs::{self, File};
 use std::hash::{BuildHasher, RandomState};
-use std::io::{BufReader, BufWriter, Seek};
+use std::io::{BufRead, BufReader, BufWriter, Seek};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -58,6 +58,8 @@ pub struct Count {
     pub kept: u64,
     /// Number of records of modules that were left out.
     pub modules: u64,
+    /// Number of keys, and of other things, that cannot be stored here.
+    pub passed_over: u64,
     /// The coordinator did not say whether slots moved meanwhile. If they did, some of their keys may be missing.
     pub unwatched: bool,
 }
@@ -80,6 +82,13 @@ impl fmt::Display for Count {
         }
         if self.modules > 0 {
             f.write_str("; data of modules left out")?;
+        }
+        if self.passed_over > 0 {
+            write!(
+                f,
+                "; {} passed over, as listed: cannot be stored here",
+                self.passed_over
+            )?;
         }
         if self.unwatched {
             f.write_str(
@@ -288,24 +297,35 @@ fn read(cluster: &mut Cluster, keys: &[Vec<u8>]) -> Result<Vec<Entry>, Failure> 
 /// Reply of PEXPIRETIME for a key that does not exist.
 const GONE: i64 = -2;
 
-/// Sets every key of a file in the cluster that `node` belongs to. Existing keys are overwritten, or kept if `keep` is
-/// set. The whole file is checked before anything is set.
+/// How a file is restored.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Manner {
+    /// Existing keys are kept; otherwise they are overwritten.
+    pub keep: bool,
+    /// What cannot be stored here is listed and passed over; otherwise the file is refused.
+    pub skip: bool,
+}
+
+/// Sets every key of a file in the cluster that `node` belongs to. The whole file is checked before anything is set.
+/// `list` gets each thing that is passed over.
 ///
 /// # Errors
-/// If the file is not a snapshot or is damaged; nothing is changed then. If a node fails; the text says how many keys
-/// were set. Restoring again does no harm.
+/// If the file is not a snapshot, is damaged, or has what cannot be stored here; nothing is changed then. If a node
+/// fails; the text says how many keys were set. Restoring again does no harm.
 pub fn restore(
     node: &Login,
     path: &Path,
-    keep: bool,
+    Manner { keep, skip }: Manner,
     timeout: Duration,
+    list: &mut dyn FnMut(&str),
     tell: &mut dyn FnMut(&Count),
 ) -> Result<Count, Failure> {
     let failed = |error: &dyn fmt::Display| Failure(format!("{}: {error}", path.display()));
     let mut file = File::open(path).map_err(|error| failed(&error))?;
-    check(&file).map_err(|error| failed(&error))?;
+    check(&file, skip, list).map_err(|error| failed(&error))?;
     file.rewind().map_err(|error| failed(&error))?;
-    let mut keys = Reader::new(BufReader::new(&file), LIMITS).map_err(|error| failed(&error))?;
+    let keys = Reader::new(BufReader::new(&file), LIMITS).map_err(|error| failed(&error))?;
+    let mut keys = keys.skipping(skip);
     let mut cluster = Cluster::open(node, timeout)?;
     // Learns the other nodes, in case this one fails.
     cluster.slots();
@@ -314,8 +334,13 @@ pub fn restore(
         let mut batch = Vec::new();
         let mut bytes = 0;
         while batch.len() < SENT_MAX && bytes < SENT_BYTES_MAX {
-            let Some(entry) = keys.next_entry().map_err(|error| failed(&error))? else {
-                break;
+            let entry = match next(&mut keys).map_err(|error| failed(&error))? {
+                None => break,
+                Some(Item::Key(entry)) => entry,
+                Some(Item::PassedOver(_)) => {
+                    count.passed_over += 1;
+                    continue;
+                }
             };
             if entry.expiry_ms.is_some_and(|at_ms| at_ms <= now_ms()) {
                 count.expired += 1;
@@ -361,18 +386,33 @@ pub fn restore(
     }
 }
 
-/// Checks that a whole file can be read and that everything in it can be set.
-fn check(file: &File) -> Result<(), RdbError> {
-    let mut reader = Reader::new(BufReader::new(file), LIMITS)?;
-    while let Some(entry) = reader.next_entry()? {
-        if let Some(at_ms) = entry.expiry_ms.filter(|at_ms| *at_ms > EXPIRY_MS_MAX) {
-            return Err(reader.refuse(&format!(
-                "{} expires {at_ms} ms after 1970, the latest time here is {EXPIRY_MS_MAX}",
-                entry.key.escape_ascii()
-            )));
+/// Checks that a whole file can be read and that everything in it can be set, or lists what cannot.
+fn check(file: &File, skip: bool, list: &mut dyn FnMut(&str)) -> Result<(), RdbError> {
+    let mut reader = Reader::new(BufReader::new(file), LIMITS)?.skipping(skip);
+    while let Some(item) = next(&mut reader)? {
+        if let Item::PassedOver(what) = item {
+            list(&what);
         }
     }
     Ok(())
+}
+
+/// The next key that can be stored, or what was passed over.
+fn next<R: BufRead>(reader: &mut Reader<R>) -> Result<Option<Item>, RdbError> {
+    match reader.next_item()? {
+        Some(Item::Key(Entry {
+            key,
+            expiry_ms: Some(at_ms),
+            ..
+        })) if at_ms > EXPIRY_MS_MAX => {
+            let what = format!(
+                "{} expires {at_ms} ms after 1970, the latest time here is {EXPIRY_MS_MAX}",
+                shown(&key)
+            );
+            reader.unsupported(what).map(Some)
+        }
+        item => Ok(item),
+    }
 }
 
 fn now_ms() -> u64 {

@@ -66,8 +66,10 @@ pub enum Wrong {
     Magic,
     /// The checksum is wrong: the file was changed.
     Sum,
-    /// The file contains something other than keys and strings.
+    /// The file contains something that cannot be read.
     Unknown(String),
+    /// The file contains something that cannot be stored here, and that [`Reader::skipping`] passes over.
+    Unsupported(String),
     /// A key or a value is too long.
     Long {
         /// Which key, or the value of which key.
@@ -78,6 +80,8 @@ pub enum Wrong {
         bytes_max: usize,
     },
 }
+
+const SKIP_HINT: &str = ". `restore --skip` lists what cannot be stored here, and restores the rest";
 
 impl fmt::Display for RdbError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -95,9 +99,10 @@ impl fmt::Display for RdbError {
                 self.offset
             ),
             Wrong::Unknown(what) => write!(f, "at byte {}: {what}", self.offset),
+            Wrong::Unsupported(what) => write!(f, "at byte {}: {what}{SKIP_HINT}", self.offset),
             Wrong::Long { what, bytes, bytes_max } => write!(
                 f,
-                "at byte {}: {what} has {bytes} bytes, at most {bytes_max} are allowed",
+                "at byte {}: {what} has {bytes} bytes, at most {bytes_max} are allowed{SKIP_HINT}",
                 self.offset
             ),
         }
@@ -180,8 +185,21 @@ pub struct Reader<R> {
     offset: u64,
     sum: Digest<'static, u64, Table<16>>,
     version: u32,
+    is_valkey: bool,
+    /// What cannot be stored here is passed over; otherwise it is an error.
+    skips: bool,
+    database: u64,
     skipped_modules: u64,
     ended: bool,
+}
+
+/// What a file contains.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Item {
+    /// A key that can be stored here.
+    Key(Entry),
+    /// Something that cannot, and was passed over: what it is, and why.
+    PassedOver(String),
 }
 
 impl<R: BufRead> Reader<R> {
@@ -193,6 +211,9 @@ impl<R: BufRead> Reader<R> {
             offset: 0,
             sum: SUM.digest(),
             version: 0,
+            is_valkey: false,
+            skips: false,
+            database: 0,
             skipped_modules: 0,
             ended: false,
         };
@@ -208,7 +229,13 @@ impl<R: BufRead> Reader<R> {
             .filter(|digits| digits.iter().all(u8::is_ascii_digit))
             .and_then(|digits| std::str::from_utf8(digits).ok()?.parse().ok());
         reader.version = number.ok_or_else(|| reader.wrong(Wrong::Magic))?;
+        reader.is_valkey = magic.starts_with(b"VALKEY");
         Ok(reader)
+    }
+
+    /// The same, and what cannot be stored here is passed over if `skips`.
+    pub fn skipping(self, skips: bool) -> Self {
+        Self { skips, ..self }
     }
 
     /// Number of records of modules that were skipped.
@@ -216,13 +243,21 @@ impl<R: BufRead> Reader<R> {
         self.skipped_modules
     }
 
-    /// The error for something that cannot be stored here.
-    pub fn refuse(&self, what: &str) -> RdbError {
+    fn refuse(&self, what: &str) -> RdbError {
         self.wrong(Wrong::Unknown(what.into()))
     }
 
-    /// The next key; `None` after the last.
-    pub fn next_entry(&mut self) -> Result<Option<Entry>, RdbError> {
+    /// The error for something that cannot be stored here, or that it was passed over if this reader skips. It has been
+    /// read already.
+    pub fn unsupported(&self, what: String) -> Result<Item, RdbError> {
+        match self.skips {
+            true => Ok(Item::PassedOver(what)),
+            false => Err(self.wrong(Wrong::Unsupported(what))),
+        }
+    }
+
+    /// The next key, or what was passed over in its place; `None` after the last.
+    pub fn next_item(&mut self) -> Result<Option<Item>, RdbError> {
         let mut expiry_ms = None;
         while !self.ended {
             match self.byte()? {
@@ -236,35 +271,64 @@ impl<R: BufRead> Reader<R> {
                     self.skip_string()?;
                     self.skip_string()?;
                 }
-                DATABASE => match self.plain_length()? {
-                    0 => {}
-                    other => {
-                        let what = format!("keys of database {other}; only database 0 exists here");
-                        return Err(self.wrong(Wrong::Unknown(what)));
+                DATABASE => {
+                    self.database = self.plain_length()?;
+                    if self.database > 0 && !self.skips {
+                        let what = format!("keys of database {}; only database 0 exists here", self.database);
+                        return self.unsupported(what).map(Some);
                     }
-                },
+                }
                 END => self.end()?,
-                STRING => {
-                    let key = self.string(self.limits.key_bytes_max, || "a key".into())?;
-                    let of_key = || format!("the value of {}", key.escape_ascii());
-                    let value = self.string(self.limits.value_bytes_max, of_key)?;
-                    return Ok(Some(Entry { key, value, expiry_ms }));
-                }
                 FUNCTIONS | OLD_FUNCTIONS => {
-                    return Err(
-                        self.refuse("functions (scripts), which are not supported here: run FUNCTION FLUSH first")
-                    );
+                    let what = "functions (scripts), which are not supported here: run FUNCTION FLUSH first";
+                    if self.skips {
+                        self.skip_string()?;
+                    }
+                    return self.unsupported(what.into()).map(Some);
                 }
-                MODULE => self.skip_module()?,
+                MODULE => {
+                    self.plain_length()?;
+                    self.skip_module()?;
+                    self.skipped_modules += 1;
+                }
                 kind @ 240.. => return Err(self.refuse(&format!("operation {kind}, of a later version"))),
-                kind => {
-                    let key = self.string(self.limits.key_bytes_max, || "a key".into())?;
-                    let key = key.escape_ascii();
-                    return Err(self.refuse(&format!("{key} is {}; only strings are supported here", name_of(kind))));
-                }
+                kind => return self.key(kind, expiry_ms).map(Some),
             }
         }
         Ok(None)
+    }
+
+    /// A key, whose type has been read.
+    fn key(&mut self, kind: u8, expiry_ms: Option<u64>) -> Result<Item, RdbError> {
+        let key_bytes_max = self.limits.key_bytes_max;
+        let key = match self.string(key_bytes_max, || "a key".into())? {
+            Ok(key) => key,
+            Err(bytes) => {
+                self.skip_value(kind)?;
+                return self.unsupported(format!("a key of {bytes} bytes; at most {key_bytes_max} are allowed"));
+            }
+        };
+        let name = shown(&key);
+        if kind != STRING {
+            if self.skips {
+                self.skip_value(kind)?;
+            }
+            return self.unsupported(format!("{name} is {}; only strings are supported here", name_of(kind)));
+        }
+        if self.database > 0 {
+            self.skip_string()?;
+            return self.unsupported(format!(
+                "{name} is in database {}; only database 0 exists here",
+                self.database
+            ));
+        }
+        let value_bytes_max = self.limits.value_bytes_max;
+        Ok(match self.string(value_bytes_max, || format!("the value of {name}"))? {
+            Ok(value) => Item::Key(Entry { key, value, expiry_ms }),
+            Err(bytes) => self.unsupported(format!(
+                "the value of {name} has {bytes} bytes; at most {value_bytes_max} are allowed"
+            ))?,
+        })
     }
 
     fn end(&mut self) -> Result<(), RdbError> {
@@ -342,40 +406,134 @@ impl<R: BufRead> Reader<R> {
         Ok(bytes)
     }
 
-    /// Reads a string of at most `bytes_max` bytes. Memory grows with the bytes read.
-    fn string(&mut self, bytes_max: usize, what: impl Fn() -> String) -> Result<Vec<u8>, RdbError> {
-        let bounded = |reader: &Self, bytes: u64| match usize::try_from(bytes) {
-            Ok(length) if length <= bytes_max => Ok(length),
-            _ => Err(reader.wrong(Wrong::Long {
-                what: what(),
-                bytes,
-                bytes_max,
-            })),
+    /// Reads a string of at most `bytes_max` bytes. Memory grows with the bytes read. If this reader skips, it passes
+    /// over a longer one and returns its length.
+    fn string(&mut self, bytes_max: usize, what: impl Fn() -> String) -> Result<Result<Vec<u8>, u64>, RdbError> {
+        let (in_file, bytes, is_packed) = match self.length()? {
+            Length::Bytes(bytes) => (bytes, bytes, false),
+            Length::Encoded(0) => return Ok(Ok(i8::from_le_bytes(self.array()?).to_string().into_bytes())),
+            Length::Encoded(1) => return Ok(Ok(i16::from_le_bytes(self.array()?).to_string().into_bytes())),
+            Length::Encoded(2) => return Ok(Ok(i32::from_le_bytes(self.array()?).to_string().into_bytes())),
+            Length::Encoded(3) => (self.plain_length()?, self.plain_length()?, true),
+            Length::Encoded(other) => return Err(self.refuse(&format!("a string in an unknown form, {other}"))),
         };
-        match self.length()? {
-            Length::Bytes(bytes) => {
-                let length = bounded(self, bytes)?;
-                self.bytes(length)
+        // Redis compresses only strings that get shorter.
+        let longest = bytes.max(in_file);
+        if longest > bytes_max as u64 {
+            if !self.skips {
+                return Err(self.wrong(Wrong::Long {
+                    what: what(),
+                    bytes: longest,
+                    bytes_max,
+                }));
             }
-            Length::Encoded(0) => Ok(i8::from_le_bytes(self.array()?).to_string().into_bytes()),
-            Length::Encoded(1) => Ok(i16::from_le_bytes(self.array()?).to_string().into_bytes()),
-            Length::Encoded(2) => Ok(i32::from_le_bytes(self.array()?).to_string().into_bytes()),
-            Length::Encoded(3) => {
-                let (packed, bytes) = (self.plain_length()?, self.plain_length()?);
-                let length = bounded(self, bytes)?;
-                // Redis compresses only strings that get shorter.
-                let packed = bounded(self, packed)?;
-                let input = self.bytes(packed)?;
-                unpack(&input, length).ok_or_else(|| self.refuse("a compressed string that cannot be unpacked"))
+            self.skip_bytes(in_file)?;
+            return Ok(Err(longest));
+        }
+        let input = self.bytes(in_file as usize)?;
+        if !is_packed {
+            return Ok(Ok(input));
+        }
+        let unpacked = unpack(&input, bytes as usize);
+        unpacked
+            .map(Ok)
+            .ok_or_else(|| self.refuse("a compressed string that cannot be unpacked"))
+    }
+
+    /// Passes over the value of a key, by its type: those of Redis 8 and Valkey 9, except keys of modules of old
+    /// versions, whose length is not in the file.
+    fn skip_value(&mut self, kind: u8) -> Result<(), RdbError> {
+        match kind {
+            STRING | 9..=13 | 16 | 17 | 20 | 23 => self.skip_string(),
+            1 | 2 | 14 => self.skip_each(Self::skip_string),
+            3 => self.skip_each(|reader| {
+                reader.skip_string()?;
+                match reader.byte()? {
+                    // Infinite, or not a number.
+                    253.. => Ok(()),
+                    digits => reader.skip_bytes(digits.into()),
+                }
+            }),
+            4 => self.skip_each(Self::skip_pair),
+            5 => self.skip_each(|reader| {
+                reader.skip_string()?;
+                reader.skip_bytes(8)
+            }),
+            7 => {
+                self.plain_length()?;
+                self.skip_module()
             }
-            Length::Encoded(other) => Err(self.refuse(&format!("a string in an unknown form, {other}"))),
+            18 => self.skip_each(|reader| {
+                reader.plain_length()?;
+                reader.skip_string()
+            }),
+            15 | 19 | 21 => self.skip_stream(kind),
+            // Valkey: fields with the time at which they expire.
+            22 if self.is_valkey => self.skip_each(|reader| {
+                reader.skip_pair()?;
+                reader.skip_bytes(8)
+            }),
+            22 | 24 => {
+                if kind == 24 {
+                    self.skip_bytes(8)?;
+                }
+                self.skip_each(|reader| {
+                    reader.plain_length()?;
+                    reader.skip_pair()
+                })
+            }
+            25 => {
+                self.skip_bytes(8)?;
+                self.skip_string()
+            }
+            _ => Err(self.refuse(&format!(
+                "a value {}, which cannot be passed over: its length is not known",
+                name_of(kind)
+            ))),
         }
     }
 
-    /// Skips a record of a module, such as the definitions of its indexes: its number, when it is to be loaded, and
-    /// values up to an end mark.
+    /// A number, then as many of something.
+    fn skip_each(&mut self, mut one: impl FnMut(&mut Self) -> Result<(), RdbError>) -> Result<(), RdbError> {
+        (0..self.plain_length()?).try_for_each(|_| one(self))
+    }
+
+    fn skip_pair(&mut self) -> Result<(), RdbError> {
+        self.skip_string()?;
+        self.skip_string()
+    }
+
+    fn skip_lengths(&mut self, count: usize) -> Result<(), RdbError> {
+        (0..count).try_for_each(|_| self.plain_length().map(drop))
+    }
+
+    fn skip_stream(&mut self, kind: u8) -> Result<(), RdbError> {
+        // Bytes of the id of an entry.
+        const ID: u64 = 16;
+        self.skip_each(Self::skip_pair)?;
+        // Length and last id; later also first id, largest deleted id, and the number of entries ever added.
+        self.skip_lengths(if kind == 15 { 3 } else { 8 })?;
+        self.skip_each(|group| {
+            group.skip_string()?;
+            // Last id delivered; later also the number of entries read.
+            group.skip_lengths(if kind == 15 { 2 } else { 3 })?;
+            // Entries that are delivered and not acknowledged: id, time, number of deliveries.
+            group.skip_each(|entry| {
+                entry.skip_bytes(ID + 8)?;
+                entry.skip_lengths(1)
+            })?;
+            group.skip_each(|consumer| {
+                consumer.skip_string()?;
+                // When it was seen; later also when it was active.
+                consumer.skip_bytes(if kind == 21 { 16 } else { 8 })?;
+                consumer.skip_each(|entry| entry.skip_bytes(ID))
+            })
+        })
+    }
+
+    /// Skips what a module has written, such as the definitions of its indexes: values up to an end mark. Its number
+    /// has been read.
     fn skip_module(&mut self) -> Result<(), RdbError> {
-        self.plain_length()?;
         loop {
             match self.plain_length()? {
                 0 => break,
@@ -386,7 +544,6 @@ impl<R: BufRead> Reader<R> {
                 other => return Err(self.refuse(&format!("data of a module in an unknown form, {other}"))),
             }
         }
-        self.skipped_modules += 1;
         Ok(())
     }
 
@@ -403,6 +560,10 @@ impl<R: BufRead> Reader<R> {
             }
             Length::Encoded(other) => return Err(self.refuse(&format!("a string in an unknown form, {other}"))),
         };
+        self.skip_bytes(bytes)
+    }
+
+    fn skip_bytes(&mut self, bytes: u64) -> Result<(), RdbError> {
         let mut left = bytes;
         let mut piece = [0; 256];
         while left > 0 {
@@ -414,8 +575,19 @@ impl<R: BufRead> Reader<R> {
     }
 }
 
+/// A key for people: a long one is cut.
+pub(super) fn shown(key: &[u8]) -> String {
+    const SHOWN_MAX: usize = 100;
+    match key.split_at_checked(SHOWN_MAX) {
+        Some((start, rest)) if !rest.is_empty() => format!("{}…", start.escape_ascii()),
+        _ => key.escape_ascii().to_string(),
+    }
+}
+
 fn name_of(kind: u8) -> String {
     match kind {
+        0 => "a string".into(),
+        6 | 7 => "of a module".into(),
         1 | 10 | 14 | 18 => "a list".into(),
         2 | 11 | 20 => "a set".into(),
         3 | 5 | 12 | 17 => "a sorted set".into(),

@@ -1,5 +1,5 @@
 use super::cluster::Slots;
-use super::rdb::{Entry, Limits, RdbError, Reader, Writer, Wrong};
+use super::rdb::{Entry, Item, Limits, RdbError, Reader, Writer, Wrong};
 use super::{Count, LIMITS, batches, check};
 use paritas_base::{ListId, Position};
 use paritas_control::status::{SlotMove, SlotMoveState};
@@ -16,10 +16,24 @@ fn entry(key: &[u8], value: &[u8], expiry_ms: Option<u64>) -> Entry {
 fn all(file: &[u8], limits: Limits) -> Result<Vec<Entry>, RdbError> {
     let mut reader = Reader::new(file, limits)?;
     let mut entries = Vec::new();
-    while let Some(entry) = reader.next_entry()? {
+    while let Some(Item::Key(entry)) = reader.next_item()? {
         entries.push(entry);
     }
     Ok(entries)
+}
+
+/// What is restored of a file with these bytes as its contents, and what is passed over.
+fn skipped(magic: &[u8], body: &[u8]) -> (Vec<Vec<u8>>, Vec<String>) {
+    let file = [magic, body, &[0xFF], &[0; 8]].concat();
+    let mut reader = Reader::new(&file[..], LIMITS).unwrap().skipping(true);
+    let (mut keys, mut passed) = (Vec::new(), Vec::new());
+    while let Some(item) = reader.next_item().unwrap() {
+        match item {
+            Item::Key(entry) => keys.push(entry.key),
+            Item::PassedOver(what) => passed.push(what),
+        }
+    }
+    (keys, passed)
 }
 
 /// A file of Redis 7 with these bytes as its contents, without a checksum.
@@ -161,6 +175,72 @@ fn what_cannot_be_kept_is_named() {
     }
 }
 
+/// Each is followed by a string: if a byte too many or too few were skipped, it would not be found.
+#[test]
+fn what_cannot_be_kept_is_passed_over_to_the_byte() {
+    let cases: [(&[u8], &str); 23] = [
+        (b"\x01\x01k\x02\x01a\xC0\x05", "k is a list"),
+        (b"\x02\x01k\x01\x01a", "k is a set"),
+        (b"\x03\x01k\x02\x01a\x031.5\x01b\xFE", "k is a sorted set"),
+        (b"\x04\x01k\x01\x01a\x01b", "k is a hash"),
+        (b"\x05\x01k\x01\x01a\0\0\0\0\0\0\xF0\x3F", "k is a sorted set"),
+        (b"\x0A\x01k\x03xyz", "k is a list"),
+        (b"\x0E\x01k\x02\x03xyz\x01z", "k is a list"),
+        (b"\x12\x01k\x02\x02\x03xyz\x01\x01z", "k is a list"),
+        (b"\x10\x01k\x03xyz", "k is a hash"),
+        (b"\x16\x01k\x01\x05\x01a\x01b", "k is a hash"),
+        (b"\x17\x01k\x03xyz", "k is a hash"),
+        (b"\x18\x01k\0\0\0\0\0\0\0\0\x01\x05\x01a\x01b", "k is a hash"),
+        (b"\x19\x01k\0\0\0\0\0\0\0\0\x03xyz", "k is a hash"),
+        // One node, length 1, last id 5-0; a group with one pending entry and one consumer.
+        (
+            b"\x0F\x01s\x01\x10iiiiiiiiiiiiiiii\x02lp\x01\x05\x00\x01\x01g\x05\x00\x01iiiiiiiiiiiiiiiitttttttt\x01\
+              \x01\x01ctttttttt\x01iiiiiiiiiiiiiiii",
+            "s is a stream",
+        ),
+        (
+            b"\x15\x01s\x01\x10iiiiiiiiiiiiiiii\x02lp\x01\x05\x00\x05\x00\x00\x00\x01\x01\x01g\x05\x00\x01\x00\x01\
+              \x01ctttttttttttttttt\x00",
+            "s is a stream",
+        ),
+        (
+            b"\x07\x01k\x81\0\0\0\0\0\0\x01\x02\x02\x07\x05\x03abc\x00",
+            "k is of a module",
+        ),
+        (b"\xFC\x01\0\0\0\0\0\0\0\x01\x01k\x01\x01a", "k is a list"),
+        (b"\xF5\x03abc", "functions"),
+        (b"\xFE\x02\x00\x01k\x01v\xFE\x00", "k is in database 2"),
+        (b"\xFE\x02\x04\x01k\x01\x01a\x01b\xFE\x00", "k is a hash"),
+        // Lengths of 9,000 bytes below are put in by the test.
+        (b"\x00LONG\x01v", "a key of 9000 bytes"),
+        (b"\x02LONG\x01\x01a", "a key of 9000 bytes"),
+        // Packed: 3 bytes in the file, and 600 MiB in memory.
+        (
+            b"\x00\x01k\xC3\x03\x80\x25\x80\0\0abc",
+            "the value of k has 629145600 bytes",
+        ),
+    ];
+    let long = [&b"\x80\0\0\x23\x28"[..], &[b'l'; 9000]].concat();
+    for (body, says) in cases {
+        let mut body = body.to_vec();
+        if let Some(at) = body.windows(4).position(|part| part == b"LONG") {
+            body.splice(at..at + 4, long.iter().copied());
+        }
+        body.extend_from_slice(b"\x00\x04next\x01v");
+        let (keys, passed) = skipped(b"REDIS0011", &body);
+        assert_eq!(keys, [b"next"], "{says}");
+        assert!(passed.len() == 1 && passed[0].starts_with(says), "{says}: {passed:?}");
+        let whole = all(&around(&body), LIMITS).unwrap_err().to_string();
+        assert!(whole.contains("--skip"), "{whole}");
+    }
+    // Valkey's hash with fields that expire.
+    let (keys, passed) = skipped(b"VALKEY080", b"\x16\x01k\x01\x01a\x01btttttttt\x00\x04next\x01v");
+    assert_eq!((keys, passed.len()), (vec![b"next".to_vec()], 1));
+    let unknown = [&b"REDIS0011"[..], b"\x77\x01k\x00\xFF"].concat();
+    let unknown = Reader::new(&unknown[..], LIMITS).unwrap().skipping(true).next_item();
+    assert!(unknown.unwrap_err().to_string().contains("cannot be passed over"));
+}
+
 #[test]
 fn counts_read_as_people_do() {
     let mut count = Count::default();
@@ -181,7 +261,7 @@ fn a_file_is_checked_before_anything_is_set() {
         writer.push(&entry(b"first", b"v", None)).unwrap();
         writer.push(&entry(b"late", b"v", Some(expiry_ms))).unwrap();
         std::fs::write(&path, writer.finish().unwrap()).unwrap();
-        let checked = check(&File::open(&path).unwrap()).map_err(|error| error.to_string());
+        let checked = check(&File::open(&path).unwrap(), false, &mut |_| ()).map_err(|error| error.to_string());
         assert_eq!(checked.is_ok(), whole);
         assert!(whole || checked.unwrap_err().contains("late expires 281474976710656 ms"));
     }

@@ -61,6 +61,23 @@ pub struct Figures {
     pub scrub_repaired: u64,
     /// Passes in which every chunk was checked.
     pub scrub_passes: u64,
+    /// How full the memory is.
+    pub fill: Fill,
+}
+
+/// How full the memory of a node is, and what that has cost.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Fill {
+    /// The configured memory for everything, in bytes.
+    pub limit_bytes: u64,
+    /// Bytes of chunks in use.
+    pub used_bytes: u64,
+    /// Bytes of chunks that writers may fill.
+    pub writable_bytes: u64,
+    /// Writes that were refused because memory is short.
+    pub refused_writes: u64,
+    /// Keys that were evicted.
+    pub evicted_keys: u64,
 }
 
 impl Replica {
@@ -97,6 +114,13 @@ impl Replica {
             }
         }
         f.table_bytes += self.parts_table_bytes();
+        f.fill = Fill {
+            limit_bytes: self.shared.maxmemory_bytes,
+            used_bytes: u64::from(self.shared.arena.used()) * chunk,
+            writable_bytes: u64::from(self.shared.arena.budget().limit()) * chunk,
+            refused_writes: self.shared.refused_writes,
+            evicted_keys: self.shared.evicted_keys,
+        };
         let scrub = &self.shared.scrub;
         (f.scrub_checked, f.scrub_bad) = (scrub.checked, scrub.bad);
         (f.scrub_repaired, f.scrub_passes) = (scrub.repaired, scrub.passes);
@@ -158,12 +182,12 @@ impl Replica {
         let log = shared.disk.as_ref().map_or(0, DiskLog::memory_bytes);
         let log_max = shared.disk.as_ref().map_or(0, DiskLog::memory_bytes_max);
         let buffers = shared.arena.buffer_bytes() + front_bytes();
-        shared.buffers_bytes = buffers + shared.sockets_bytes;
+        shared.buffers_bytes = buffers + shared.process.sockets_bytes;
         let all = shared.arena.resident_bytes() + tables + bodies + log + rings + shared.buffers_bytes;
         shared.memory_peak_bytes = shared.memory_peak_bytes.max(all);
         let rings = rings.max(windows.min(shared.maxmemory_bytes / WINDOWS_PART));
         let buffers = buffers.max(shared.maxmemory_bytes / BUFFERS_PART)
-            + shared.sockets_bytes.max(shared.maxmemory_bytes / SOCKETS_PART);
+            + shared.process.sockets_bytes.max(shared.maxmemory_bytes / SOCKETS_PART);
         let least = shared.maxmemory_bytes / 4 * 3;
         let left = shared
             .maxmemory_bytes

@@ -363,9 +363,9 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
     /// # Errors
     /// [`Stop::Wait`] after a takeover, until all counts are known.
     pub fn count(&mut self) -> Result<u64, Stop> {
-        let count = self.owner.store.count().ok_or(Stop::Wait)?;
+        let count = self.owner.key_count().ok_or(Stop::Wait)?;
         self.depends_on_all();
-        Ok(count.saturating_sub(self.owner.foreign_keys()))
+        Ok(count)
     }
 
     // --- changing ------------------------------------------------------------------------------------------------
@@ -688,8 +688,21 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
     /// # Errors
     /// Those of `change`.
     pub fn end_expired(&mut self, hash: u64, key: &[u8]) -> Result<(), Stop> {
-        self.change(hash, |store, arena, delta| store.delete(arena, delta, hash, key))?;
+        let ended = self.change(hash, |store, arena, delta| store.delete(arena, delta, hash, key))?;
+        self.cx.shared.expired_keys += u64::from(ended);
         Ok(())
+    }
+
+    /// Counts lookups of a command that reads, by result.
+    #[inline]
+    pub fn count_lookups(&mut self, hits: u32, misses: u32) {
+        self.cx.shared.keyspace_hits += u64::from(hits);
+        self.cx.shared.keyspace_misses += u64::from(misses);
+    }
+
+    /// Counts a write that is refused because memory is short.
+    pub fn count_refused_write(&mut self) {
+        self.cx.shared.refused_writes += 1;
     }
 
     /// Sets the expiry of a key, in ms since 1970; `None`: it never expires. False if the key does not exist.

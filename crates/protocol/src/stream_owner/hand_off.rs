@@ -257,6 +257,11 @@ impl StreamOwner {
         self.hand_offs.dirty || self.hand_offs.import.is_some()
     }
 
+    /// Number of keys of its slots; `None` after a takeover, until all are counted.
+    pub fn key_count(&self) -> Option<u64> {
+        Some(self.store.count()?.saturating_sub(self.foreign_keys()))
+    }
+
     /// Number of those keys, about.
     pub(crate) fn foreign_keys(&self) -> u64 {
         self.hand_offs.foreign

@@ -66,7 +66,9 @@ pub(crate) fn housekeep<O: Out>(
     }
     owner.store.set_time(cx.now.wall_ms);
     let (store, delta) = owner.delta();
-    let expired = store.expire_step(&mut cx.shared.arena, delta, cx.now.wall_ms, EXPIRY_LINES) > 0;
+    let ended = store.expire_step(&mut cx.shared.arena, delta, cx.now.wall_ms, EXPIRY_LINES);
+    cx.shared.expired_keys += ended as u64;
+    let expired = ended > 0;
     if expired {
         cx.out.mark(Mark::ExpiredInTime);
         // The store does not say which keys; a read that finds one gone must wait for this delta (P8.4).

@@ -1,7 +1,7 @@
 //! Commands on keys of any type.
 
 use super::{Operation, Seen, Stop};
-use paritas_protocol::Out;
+use paritas_protocol::{Out, body_bytes, class_of};
 use paritas_store::Value;
 use paritas_wire::resp::{encode, errors, parse_integer};
 
@@ -193,7 +193,8 @@ impl<O: Out> Operation<'_, '_, O> {
         Ok(())
     }
 
-    /// Bytes that a key takes on all nodes: its object, its index entry, and its share of the parity.
+    /// Bytes that a key takes on all nodes: its object, its index entry, and its share of the parity; of a large value
+    /// also the parts of its body, by its class.
     pub(crate) fn memory_usage(&mut self) -> Result<(), Stop> {
         let options = self.count() - 3;
         if options > 0 {
@@ -208,17 +209,27 @@ impl<O: Out> Operation<'_, '_, O> {
             let configuration = self.access.configuration();
             (configuration.data, configuration.parity)
         };
-        let key_bytes = self.job.args.arg(2).len();
-        match self.seen(2)? {
-            Some(seen) => {
-                let expiry = if seen.expiry_ms.is_some() { EXPIRY_BYTES } else { 0 };
-                let bytes = key_bytes + seen.bytes + expiry + OBJECT_BYTES;
-                let nodes = usize::from(data) + usize::from(parity);
-                let total = (bytes * nodes).div_ceil(usize::from(data.max(1)));
-                encode::integer(self.reply, total as i64);
+        let (key_bytes, proto) = (self.job.args.arg(2).len(), self.proto());
+        // Redis does not count this lookup.
+        self.lookups.count = false;
+        self.look(2, |object, reply| {
+            let Some(object) = object else {
+                encode::null(reply, proto);
+                return Ok(());
+            };
+            let expiry = if object.expiry_ms().is_some() { EXPIRY_BYTES } else { 0 };
+            let mut bytes = key_bytes + object.len() + expiry + OBJECT_BYTES;
+            let mut parts_bytes = 0;
+            if let Some(record) = object.record() {
+                // A damaged object may be repaired.
+                let class = class_of(record).ok_or(Stop::Wait)?;
+                bytes += record.len();
+                parts_bytes = class.stored_bytes(body_bytes(record));
             }
-            None => encode::null(self.reply, self.proto()),
-        }
-        Ok(())
+            let nodes = usize::from(data) + usize::from(parity);
+            let total = (bytes * nodes).div_ceil(usize::from(data.max(1))) as u64 + parts_bytes;
+            encode::integer(reply, total as i64);
+            Ok(())
+        })
     }
 }

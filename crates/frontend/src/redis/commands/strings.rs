@@ -87,6 +87,8 @@ impl<'a, O: Out> Operation<'a, '_, O> {
     /// Appends the value of the key in argument `at` to the reply.
     fn answer_value(&mut self, at: usize) -> Result<Option<Seen>, Stop> {
         let proto = self.proto();
+        // Of commands that also write, Redis counts the lookup of the value that they answer.
+        self.lookups.count = true;
         let found = self.look_string(at, |object, reply| {
             match object.and_then(LargeValue::of) {
                 Some(large) => return Ok(Err(large)),
@@ -137,7 +139,7 @@ impl<'a, O: Out> Operation<'a, '_, O> {
             if is_large && !is_weighed {
                 is_weighed = true;
                 for rest in at..self.count() {
-                    reply_bytes += self.look(rest, |object, _| Ok(object.map_or(0, length_of)))?;
+                    reply_bytes += self.look_again(rest, |object, _| Ok(object.map_or(0, length_of)))?;
                 }
             }
             if reply_bytes > bytes_max {
