@@ -42,6 +42,10 @@ pub trait Machine {
     fn set_sockets_bytes(&mut self, bytes: u64) {
         let _ = bytes;
     }
+    /// Tells it how many bytes the process has beside the gauges.
+    fn set_process_bytes(&mut self, bytes: u64) {
+        let _ = bytes;
+    }
     /// Its gauges, asked for a few times a second.
     fn gauges(&self) -> Gauges {
         Gauges::default()
@@ -71,6 +75,10 @@ impl Machine for Node {
 
     fn set_sockets_bytes(&mut self, bytes: u64) {
         self.replica_mut().set_sockets_bytes(bytes);
+    }
+
+    fn set_process_bytes(&mut self, bytes: u64) {
+        self.replica_mut().set_process_bytes(bytes);
     }
 
     fn gauges(&self) -> Gauges {
@@ -543,6 +551,9 @@ impl<M: Machine> Shard<M> {
         self.say_clients_max();
         let mut gauges = self.machine.gauges();
         gauges.memory.push(("sockets", buffers as u64));
+        let counted: u64 = gauges.memory.iter().map(|(_, bytes)| bytes).sum();
+        self.machine
+            .set_process_bytes(resident_bytes().unwrap_or(0).saturating_sub(counted));
         self.progress.publish(gauges);
         // Connections that waited for descriptors are accepted now if possible.
         self.arrivals = [true; 3];
@@ -583,4 +594,12 @@ impl<M: Machine> Shard<M> {
             }
         }
     }
+}
+
+/// Memory of the whole process.
+fn resident_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let kib = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kib: u64 = kib.trim().strip_suffix("kB")?.trim_end().parse().ok()?;
+    Some(kib << 10)
 }

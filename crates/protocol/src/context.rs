@@ -61,6 +61,8 @@ pub struct Shared {
     pub(crate) change_at: Time,
     /// Memory of the driver's buffers, in bytes, as last reported by the driver.
     pub(crate) sockets_bytes: u64,
+    /// Memory of the process that no gauge counts, in bytes, as last reported by the driver.
+    pub(crate) process_bytes: u64,
     /// Memory of all buffers, in bytes, as last counted.
     pub buffers_bytes: u64,
     /// The largest memory use counted so far, in bytes; it is counted ten times a second.

@@ -179,6 +179,7 @@ impl Replica {
             changing: None,
             change_at: Time(0),
             sockets_bytes: 0,
+            process_bytes: 0,
             buffers_bytes: 0,
             memory_peak_bytes: 0,
             slots: SlotMap::new(&cluster),
@@ -278,6 +279,12 @@ impl Replica {
     /// Sets the size of the driver's own buffers, which are part of the same memory (P8.3).
     pub fn set_sockets_bytes(&mut self, bytes: u64) {
         self.shared.sockets_bytes = bytes;
+    }
+
+    /// Sets how many bytes the process has beside what the gauges count: code, stacks, and what the allocator keeps.
+    /// They are part of the same memory (P8.3).
+    pub fn set_process_bytes(&mut self, bytes: u64) {
+        self.shared.process_bytes = bytes;
     }
 
     /// The shared state of all roles, and the lists: for commands on the owners of this node.
