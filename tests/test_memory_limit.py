@@ -27,9 +27,9 @@ def is_refused(reply):
 class Watch(threading.Thread):
     """Polls every node for its memory and its evictions, and records the maximum."""
 
-    def __init__(self, cluster):
+    def __init__(self, cluster, memory=MEMORY):
         super().__init__(daemon=True)
-        self.cluster, self.ending = cluster, threading.Event()
+        self.cluster, self.memory, self.ending = cluster, memory, threading.Event()
         self.used, self.resident, self.evicted, self.asked = {}, {}, 0, 0
         self.idle = min(map(resident, cluster.pids().values()))
 
@@ -40,8 +40,8 @@ class Watch(threading.Thread):
                 try:
                     info = client.info()
                     pid = info["process_id"]
-                    self.used[pid] = max(self.used.get(pid, 0), info["used_memory_peak"])
                     self.resident[pid] = max(self.resident.get(pid, 0), resident(pid))
+                    self.used[pid] = max(self.used.get(pid, 0), info["used_memory_peak"])
                     self.evicted += info["evicted_keys"]
                     self.asked += 1
                 except (redis.RedisError, OSError, StopIteration, KeyError):
@@ -51,11 +51,11 @@ class Watch(threading.Thread):
         self.ending.set()
         self.join(TIMEOUT_S)
         for pid, used in self.used.items():
-            print(f"process {pid}: at most {used / MEMORY:.4f} of its limit counted, RSS {self.resident[pid] / MEMORY:.3f}")
+            print(f"process {pid}: at most {used / self.memory:.4f} of its limit counted, RSS {self.resident[pid] / self.memory:.3f}")
         assert self.asked > 20 * self.cluster.nodes
-        assert max(self.used.values()) <= MEMORY * 1.01
+        assert max(self.used.values()) <= self.memory * 1.01
         # The memory of a process that holds no data yet: code, stacks and so on.
-        assert max(self.resident.values()) - self.idle <= MEMORY * 1.01
+        assert max(self.resident.values()) - self.idle <= self.memory * 1.01
         assert self.evicted == 0
 
 
@@ -171,6 +171,45 @@ def test_two_nodes_of_a_full_cluster_are_rebuilt_within_its_limits(start_cluster
         for start in range(0, len(keys), 1000):
             client.delete(*keys[start : start + 1000])
     until(lambda: has_memory_for(client, "after"), "free memory after deleting")
+
+
+WHOLE = int(os.environ.get("WHOLE_MIB", "200")) << 20
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("longest", [20_000, 1_000_000], ids=["objects", "large"])
+def test_the_whole_process_stays_within_its_memory_when_full_and_rebuilding(start_cluster, rng, longest):
+    """RSS of a process, code and stacks included, against `memory` as it is set."""
+    cluster = start_cluster(nodes=3, scheme="2+1", memory=str(WHOLE))
+    watch = Watch(cluster, WHOLE)
+    watch.start()
+    clients = [cluster.client(node, decode_responses=False) for node in range(3)]
+    block = rng.randbytes(longest)
+
+    def fill(prefix, client, longest):
+        """Sets values of many lengths until three batches in a row find memory full."""
+        full = n = 0
+        while full < 3:
+            pipe = client.pipeline(transaction=False)
+            for n in range(n + 1, n + 51):
+                pipe.set(b"%s:%d" % (prefix, n), block[: 1 + n * 7919 % longest])
+            replies = pipe.execute(raise_on_error=False)
+            refused = sum(isinstance(reply, redis.exceptions.OutOfMemoryError) for reply in replies)
+            assert refused == 50 - replies.count(True), replies
+            full = full + 1 if refused > 40 else 0
+        return n
+
+    fill(b"long", clients[0], longest)
+    # What the longer values have left.
+    keys = fill(b"short", clients[1], 300)
+    for dead in rng.sample(range(3), 2):
+        cluster.until_replaced(cluster.kill(dead), 3 * TIMEOUT_S)
+        # A full node must not grow by reads either.
+        client = cluster.client(dead, decode_responses=False)
+        for start in range(1, keys, 500):
+            client.mget([b"short:%d" % n for n in range(start, start + 500)])
+    watch.stop()
+    assert max(watch.resident.values()) <= WHOLE * 1.02
 
 
 def has_memory_for(client, key):

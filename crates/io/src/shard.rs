@@ -562,15 +562,18 @@ impl<M: Machine> Shard<M> {
             self.driver.clients.enqueue_if_able(id);
         }
         self.give_memory_back(busy);
-        let figures = ProcessFigures {
-            sockets_bytes: buffers as u64,
-            refused_clients: self.refused_clients,
-            ..usage::measure()
-        };
-        self.machine.set_process(now, figures);
         self.say_clients_max();
         let mut gauges = self.machine.gauges();
         gauges.memory.push(("sockets", buffers as u64));
+        let counted_bytes: u64 = gauges.memory.iter().map(|(_, bytes)| bytes).sum();
+        let usage = usage::measure();
+        let figures = ProcessFigures {
+            sockets_bytes: buffers as u64,
+            beside_bytes: usage.resident_bytes.saturating_sub(counted_bytes),
+            refused_clients: self.refused_clients,
+            ..usage
+        };
+        self.machine.set_process(now, figures);
         self.progress.publish(gauges);
         // Connections that waited for descriptors are accepted now if possible.
         self.arrivals = [true; 3];

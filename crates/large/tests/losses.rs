@@ -798,7 +798,7 @@ impl World {
             }
         }
         self.check();
-        assert!(self.upload.is_none(), "an upload goes on for ever");
+        assert!(self.upload.is_none(), "an upload goes on for ever: {:?}", self.upload);
         for (position, node) in self.nodes.iter().enumerate() {
             let node = node.as_ref().expect("filled");
             assert!(

@@ -80,7 +80,8 @@ impl Order {
             why
         };
         Failure(format!(
-            "nothing has moved for {} s: {why}. The order stands, and goes on when it can. Give it again to wait for it",
+            "nothing has moved for {} s: {why}. The order stands, and goes on when it can. Give it again to wait for \
+             it",
             PATIENCE.as_secs()
         ))
     }
@@ -102,29 +103,39 @@ impl Order {
     }
 }
 
-/// What was last seen to move, and when.
+/// What has moved last.
 #[derive(Default)]
 struct Progress {
-    seen: Option<(Vec<(u32, usize)>, u64, Instant)>,
+    seen: Option<Seen>,
+}
+
+/// What moves while an order is carried out, and since when it is as it is.
+struct Seen {
+    /// For each list its epoch, and how many of its positions are Live.
+    lists: Vec<(u32, usize)>,
+    rebuilt_bytes: u64,
+    since: Instant,
 }
 
 impl Progress {
     /// Whether no list has changed and nothing was rebuilt for a long time.
     fn is_stalled(&mut self, status: &Status, now: Instant) -> bool {
         let live = |list: &ListStatus| {
-            list.positions
-                .iter()
-                .filter(|p| p.state == PositionCondition::Live)
-                .count()
+            let positions = list.positions.iter();
+            positions.filter(|p| p.state == PositionCondition::Live).count()
         };
         let lists: Vec<(u32, usize)> = status.lists.iter().map(|list| (list.epoch, live(list))).collect();
-        let rebuilt = status.rebuild.done_bytes;
+        let rebuilt_bytes = status.rebuild.done_bytes;
         match &self.seen {
-            Some((before, bytes, since)) if *before == lists && *bytes == rebuilt => {
-                now.duration_since(*since) >= PATIENCE
+            Some(seen) if seen.lists == lists && seen.rebuilt_bytes == rebuilt_bytes => {
+                now.duration_since(seen.since) >= PATIENCE
             }
             _ => {
-                self.seen = Some((lists, rebuilt, now));
+                self.seen = Some(Seen {
+                    lists,
+                    rebuilt_bytes,
+                    since: now,
+                });
                 false
             }
         }

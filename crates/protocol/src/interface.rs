@@ -144,6 +144,9 @@ pub struct ProcessFigures {
     pub sockets_bytes: u64,
     /// Bytes of memory that the process has (VmRSS).
     pub resident_bytes: u64,
+    /// Those of them that no gauge counts: code, stacks, and what the allocator keeps. They are part of the memory that
+    /// the node may use (P8.3).
+    pub beside_bytes: u64,
     /// Time of the processor in its own code, in microseconds.
     pub user_cpu_us: u64,
     /// Time of the processor in the system, in microseconds.

@@ -1,6 +1,6 @@
-//! A damaged file. redb finds most wrong bytes by checksums, and reports them. Others end in a panic in redb: it believes
-//! what the file says of its own layout before it compares checksums. The binary is built to abort on a panic, so such a
-//! panic cannot be caught. It ends the process with words about the file instead.
+//! A damaged file. redb finds most wrong bytes by checksums, and reports them. Others end in a panic in redb: it
+//! believes what the file says of its own layout before it compares checksums. The binary is built to abort on a panic,
+//! so such a panic cannot be caught. It ends the process with words about the file instead.
 
 use std::cell::RefCell;
 use std::io::ErrorKind;

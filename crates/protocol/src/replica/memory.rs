@@ -19,6 +19,9 @@ const WINDOWS_PART: u64 = 8;
 const BUFFERS_PART: u64 = 64;
 /// Buffers of sockets count for at least this part (1/256) of the memory.
 const SOCKETS_PART: u64 = 256;
+/// What the process has beside its gauges counts for at most this part (1/16) of the memory: of a small memory, chunks
+/// need most.
+const PROCESS_PART: u64 = 16;
 
 /// Counts of a node, for status and metrics.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -142,8 +145,8 @@ impl Replica {
     }
 
     /// P8.3: sets the limit of chunks. Tables, rings and buffers use the same memory, so chunks may not have all of it;
-    /// they have at least three quarters. `front_bytes` counts bytes that the front end uses. Windows count as full:
-    /// when a burst fills them, their memory must not be in use for chunks.
+    /// they have at least three quarters of what the process itself leaves. `front_bytes` counts bytes that the front
+    /// end uses. Windows count as full: when a burst fills them, their memory must not be in use for chunks.
     pub(super) fn account(&mut self, now: Time, front_bytes: impl FnOnce() -> u64) {
         if now < self.account_at {
             return;
@@ -188,9 +191,10 @@ impl Replica {
         let rings = rings.max(windows.min(shared.maxmemory_bytes / WINDOWS_PART));
         let buffers = buffers.max(shared.maxmemory_bytes / BUFFERS_PART)
             + shared.process.sockets_bytes.max(shared.maxmemory_bytes / SOCKETS_PART);
-        let least = shared.maxmemory_bytes / 4 * 3;
-        let left = shared
-            .maxmemory_bytes
+        let process = shared.process.beside_bytes.min(shared.maxmemory_bytes / PROCESS_PART);
+        let most = shared.maxmemory_bytes - process;
+        let least = most / 4 * 3;
+        let left = most
             .saturating_sub(tables + bodies + log_max.max(log) + rings + buffers)
             .max(least);
         let slots = (left / u64::from(shared.cluster.chunk_bytes)).min(SLOTS_MAX) as u32;
