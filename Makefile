@@ -11,13 +11,13 @@ FRESH_START := $(shell date +%s)000000
 SEEDS ?= 100000
 START ?= 1
 
-SIMULATOR = $(TARGET)/release/simulator
-# Both programs in one command: cargo unites the features that the packages of one command ask of a crate. Built one by
-# one, the programs would need some crates twice.
-PROGRAMS = --package paritas --package paritas-simulator
+SIMULATOR = $(TARGET)/checked/simulator
+# Of simulators and tests: as many as cores, and more where tests mostly wait.
+THREADS ?= $(shell nproc)
+WORKERS ?= 4
 say = @printf '== %s, %s\n' '$@' "$$(date +%T)"
 
-.PHONY: run test tools java-test files-test files-smoke files-lab files-lab-writes release release-mutants verify unit-test simulator-test mutant-test mutants black-box-test storm-test soak storm-mutant versus-valkey lab simulate digest bench fix simulator fuzz asan-test asan-soak
+.PHONY: run test nightly tools java-test files-test files-smoke files-lab files-lab-writes release checked verify unit-test simulator-test mutant-test mutants black-box-test storm-test soak storm-mutant versus-valkey lab simulate digest bench fix fuzz asan-test asan-soak
 .NOTPARALLEL:
 
 # A whole cluster on this machine: make run ARGS="--nodes 7 --scheme 4+2"
@@ -25,8 +25,17 @@ run:
 	cargo build --release --package paritas
 	$(TARGET)/release/paritas dev $(ARGS)
 
-# Everything that has to pass before a change lands.
-test: tools verify unit-test java-test simulator-test mutant-test black-box-test files-smoke storm-test
+# Everything that has to pass before a change lands; last the time of each stage.
+test:
+	@MAKE='$(MAKE)' scripts/stages tools verify unit-test java-test checked simulator-test mutant-test release \
+		black-box-test files-smoke storm-test
+
+# What takes longer than a change may wait for: some hours.
+nightly: export SEEDS := 100000
+nightly: export START := $(FRESH_START)
+nightly: export MINUTES := 60
+nightly:
+	@MAKE='$(MAKE)' scripts/stages tools mutants simulate fuzz asan-test files-test soak
 
 tools:
 	$(say)
@@ -50,38 +59,44 @@ java-test: tools
 
 release:
 	$(say)
-	cargo build --release $(PROGRAMS)
+	cargo build --release --package paritas
 
-# The same programs, able to break a rule, in a directory of their own. The build directory is shared, so that only the
-# crates that know of mutants are compiled again. (A cargo older than 1.91 ignores that, and compiles all.)
-release-mutants:
+# Both programs with assertions, and able to break a rule. In one command: cargo unites the features that the packages
+# of one command ask of a crate. Built one by one, the programs would need some crates twice.
+checked:
 	$(say)
-	CARGO_BUILD_BUILD_DIR=$(abspath $(TARGET)) cargo build --release $(PROGRAMS) --features mutants \
-		--target-dir $(TARGET)/mutants
+	cargo build --profile checked --package paritas --package paritas-simulator --features mutants
 
-simulator-test: release
+simulator-test: checked
 	$(say)
-	scripts/simulator-test $(SIMULATOR) $(TEST_SEEDS) $(FRESH_SEEDS) $(FRESH_START)
+	$(SIMULATOR) --threads $(THREADS) --regressions
+	$(SIMULATOR) --threads $(THREADS) --exhaustive
+	$(call simulate,$(TEST_SEEDS),1,$(MARKS))
+	$(call simulate,$(FRESH_SEEDS),$(FRESH_START))
+	$(call simulate,300,$(FRESH_START),--ungoverned --forks 2)
+
+# 15,000 fixed seeds must meet every coverage mark; fewer need not.
+MARKS = $(if $(shell [ $(TEST_SEEDS) -ge 15000 ] && echo yes),--require-marks)
 
 # Rules of the protocol broken one at a time: each must be seen. `make mutants` runs the rare ones too.
-mutant-test: release-mutants
+mutant-test: checked
 	$(say)
-	scripts/mutation-gate $(TARGET)/mutants/release/simulator $(MUTANTS)
+	scripts/mutation-gate $(SIMULATOR) $(MUTANTS)
 
 mutants:
 	$(MAKE) mutant-test MUTANTS=--all
 
 # PARITAS_BIN is the binary under test, PARITAS_FAULTY_BIN one whose memory can be made wrong; ARGS="-k kill" picks tests.
-black-box-test: tools release release-mutants
+black-box-test: tools release checked
 	$(say)
-	PARITAS_BIN=$(abspath $(TARGET))/release/paritas PARITAS_FAULTY_BIN=$(abspath $(TARGET))/mutants/release/paritas \
-		$(PYTHON) -m pytest tests --ignore-glob 'tests/test_hdfs_*.py' $(ARGS)
+	PARITAS_BIN=$(abspath $(TARGET))/release/paritas PARITAS_FAULTY_BIN=$(abspath $(TARGET))/checked/paritas \
+		WORKERS=$(WORKERS) scripts/black-box-test $(ARGS)
 
 # Clients on few keys while nodes are killed and paused, then a linearizability checker: tests/storm/README.md.
 storm-test: tools release
 	$(say)
 	cd tests/storm/checker && go vet . && go test .
-	$(call storm,--minutes 5 --act 1)
+	$(call storm,--minutes 3 --act 1)
 
 # Longer: make soak MINUTES=60 ARGS="--seed 7 --nodes 9"
 MINUTES ?= 15
@@ -91,9 +106,9 @@ soak: tools
 
 # A build that breaks a rule of the protocol must be caught.
 STORM_MUTANT ?= no-version-match
-storm-mutant: tools release-mutants
+storm-mutant: tools checked
 	$(say)
-	PARITAS_MUTANT=$(STORM_MUTANT) PARITAS_BIN=$(abspath $(TARGET))/mutants/release/paritas \
+	PARITAS_MUTANT=$(STORM_MUTANT) PARITAS_BIN=$(abspath $(TARGET))/checked/paritas \
 		$(PYTHON) tests/storm/main.py --minutes $(MINUTES) --until-bad $(ARGS)
 
 # What `kill -9` costs here and on a Valkey cluster of six nodes: a table, about ten minutes.
@@ -159,13 +174,13 @@ asan-soak: tools
 		$(PYTHON) tests/storm/main.py --minutes $(MINUTES) $(ARGS)
 
 # As many seeds as you like: make simulate SEEDS=1000000 START=500
-simulate: simulator
+simulate: checked
 	$(call simulate,$(SEEDS),$(START))
 
 # Two numbers that stay the same while nodes behave the same: one for each build to be compared.
-digest: simulator
-	$(SIMULATOR) --digest --seeds 20000 --start 1 | tail -n 2
-	$(SIMULATOR) --digest --seeds 5000 --start 1 --stripe-lists 3 | tail -n 2
+digest: checked
+	$(SIMULATOR) --threads $(THREADS) --digest --seeds 20000 --start 1 | tail -n 2
+	$(SIMULATOR) --threads $(THREADS) --digest --seeds 5000 --start 1 --stripe-lists 3 | tail -n 2
 
 # Memory and CPU beside Redis, Valkey and memcached, into docs/benchmarks-run.md: about 20 minutes. FULL=1 uses 20 key
 # counts instead of 5.
@@ -174,9 +189,6 @@ bench: tools
 	$(say)
 	cargo build --release --package paritas --bin paritas --example load
 	$(PYTHON) scripts/bench/main.py $(if $(FULL),--full)
-
-simulator:
-	cargo build --release --package paritas-simulator
 
 # Lets rustfmt and clippy mend what they can.
 fix:
@@ -192,6 +204,6 @@ endef
 
 # A run counts only if its last line says so: a simulator that ends early, or does nothing, has failed.
 define simulate
-$(SIMULATOR) --seeds $(1) --start $(2) $(3) | tee $(TARGET)/simulator.log
+$(SIMULATOR) --threads $(THREADS) --seeds $(1) --start $(2) $(3) | tee $(TARGET)/simulator.log
 @tail -n 1 $(TARGET)/simulator.log | grep -q '^$(1) seeds, 0 violations$$' || { echo 'simulator: failed, see above'; exit 1; }
 endef

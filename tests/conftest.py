@@ -1,5 +1,7 @@
 """A cluster of real processes for tests. It uses free ports and is ended in any case."""
 
+import functools
+import itertools
 import json
 import os
 import random
@@ -18,6 +20,8 @@ from redis.retry import Retry
 BINARY = os.environ.get("PARITAS_BIN", "target/release/paritas")
 # Longest wait on a busy machine, in seconds. Without errors nothing waits that long.
 TIMEOUT_S = 60.0
+# Ports of one test process: `own_ports`.
+BLOCK = 100
 
 
 class Background(threading.Thread):
@@ -63,14 +67,34 @@ def is_free(port):
         return True
 
 
+@functools.cache
+def own_ports():
+    """Ports in turn, without end, of a block that belongs to this process until it ends. Between finding a port free and
+    using it, another test process could take it. So each claims a block, by an abstract socket with the block's name.
+    Such names, like ports, are those of the network namespace."""
+    for first in range(10_000, 11_000, BLOCK):
+        claim = socket.socket(socket.AF_UNIX)
+        try:
+            claim.bind(f"\0paritas-test-ports-{first}")
+        except OSError:
+            claim.close()
+            continue
+        # Open until the process ends.
+        claim.detach()
+        return itertools.cycle(range(first, first + BLOCK))
+    raise RuntimeError(f"{1_000 // BLOCK} test processes have all ports: run fewer at a time")
+
+
 def free_base(count):
     """A port from which all derived ports are free: 1,000 above it for cluster-aware clients, and for clusters by hand 10,000
     and 20,000 above it for the other nodes and the coordinator. All are below those that the system gives to clients."""
-    draw = random.SystemRandom()
-    for _ in range(1000):
-        base = draw.randrange(10_100, 11_900)
+    for _ in range(2 * BLOCK):
+        base = next(own_ports())
         ports = [base + offset + i for i in range(count) for offset in (0, 1_000, 10_000)]
-        if all(map(is_free, ports + [base + 20_000])):
+        if base % BLOCK + count <= BLOCK and all(map(is_free, ports + [base + 20_000])):
+            # The next draw gives other ports, also if these are not in use yet.
+            for _ in range(count - 1):
+                next(own_ports())
             return base
     raise RuntimeError("no free ports")
 
@@ -92,15 +116,11 @@ class Cluster:
         self.binary = binary
         self.more = more
         self.nodes = nodes + spares + log_nodes
-        for attempt in range(5):
-            self.port = free_base(self.nodes)
-            self.output = directory / f"dev-{attempt}.out"
-            self.process = self._start(nodes, scheme, memory, spares, policy)
-            # Another test may have taken a port in the meantime.
-            if until(lambda: self._is_ready() or self.process.poll() is not None, "ready") and self._is_ready():
-                return
-            if "cannot reserve port" not in self.text():
-                break
+        self.port = free_base(self.nodes)
+        self.output = directory / "dev.out"
+        self.process = self._start(nodes, scheme, memory, spares, policy)
+        if until(lambda: self._is_ready() or self.process.poll() is not None, "ready") and self._is_ready():
+            return
         self.stop()
         raise AssertionError(f"dev did not become ready:\n{self.text()}")
 

@@ -177,6 +177,7 @@ SMALL_NODE_MEMORY = 64 << 20
 LARGE = 50_000
 
 
+@pytest.mark.measures_time
 @pytest.mark.timeout(600)
 def test_large_values_find_room_among_small_keys_without_refusals_or_pauses(start_cluster, rng):
     """A value of 50 KB needs several whole chunks, while small keys leave fragments."""

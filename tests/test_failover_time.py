@@ -5,10 +5,13 @@ import os
 import statistics
 import time
 
+import pytest
 import redis
 
 from conftest import TIMEOUT_S
 from test_kill import Writer, load
+
+pytestmark = pytest.mark.measures_time
 
 # Use KILLS=20 for a figure to publish.
 KILLS = int(os.environ.get("KILLS", "10"))

@@ -7,9 +7,13 @@ import statistics
 import threading
 import time
 
+import pytest
+
 from conftest import TIMEOUT_S, until
 from test_moves import duty, held
 from test_kill import Writer
+
+pytestmark = pytest.mark.measures_time
 
 # Rounds, and objects in the cluster. Use ROUNDS=20 OBJECTS=100000 for figures to publish.
 ROUNDS = int(os.environ.get("ROUNDS", "4"))

@@ -11,6 +11,9 @@ import pytest
 
 from conftest import BINARY
 
+# The lab draws its ports itself: one experiment at a time.
+pytestmark = pytest.mark.xdist_group("lab")
+
 # The python3 that runs this test has the packages that plots need.
 ENVIRONMENT = {**os.environ, "PATH": f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}"}
 

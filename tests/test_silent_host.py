@@ -17,6 +17,8 @@ from conftest import BINARY, TIMEOUT_S, free_base, serves, until
 from test_failover_time import keys_of, silence
 from test_kill import Writer, load
 
+pytestmark = pytest.mark.measures_time
+
 # Use SILENCES=20 for a figure to publish.
 SILENCES = int(os.environ.get("SILENCES", "4"))
 # Heartbeats come every 250 ms, and a coordinator that was delayed by half of `suspicion_ms` suspects no node. With a

@@ -11,6 +11,8 @@ import redis
 from conftest import TIMEOUT_S, free_base, until
 from slow_link import SlowLink
 
+pytestmark = pytest.mark.measures_time
+
 NODES = 7
 SLOW = NODES - 1
 # Delay in seconds, in each direction, of the link to the slow node.

@@ -9,6 +9,8 @@ import redis
 
 from conftest import BINARY, TIMEOUT_S, free_base, serves, until
 
+pytestmark = pytest.mark.measures_time
+
 KEYS = [f"stand:{n}" for n in range(600)]
 # As in `dev`: with seven processes on a busy machine, a shorter silence proves little.
 SUSPICION, LEASE = 3.0, 4.0

@@ -10,6 +10,8 @@ import pytest
 from conftest import TIMEOUT_S, until
 from test_coordinator_trouble import ByHand, load
 
+pytestmark = pytest.mark.measures_time
+
 # Two leases, in seconds. The next constant allows for a busy machine.
 WAIT = 4.0
 MARGIN = 4.0

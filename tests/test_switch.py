@@ -6,6 +6,8 @@ import time
 
 import pytest
 
+pytestmark = pytest.mark.measures_time
+
 # Fewer packets than fit in the buffer of a socket.
 PACKETS = 200
 

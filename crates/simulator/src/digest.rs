@@ -39,8 +39,9 @@ impl Digest {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Arguments;
+    use crate::runs::{Run, simulate_one};
     use crate::swarm::Shape;
-    use crate::{Arguments, Run, simulate_one};
     use clap::Parser;
 
     /// The number that `--digest` gives for these seeds. An odd seed is governed.

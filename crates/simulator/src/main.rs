@@ -27,6 +27,7 @@ mod network;
 mod oracle;
 mod regressions;
 mod report;
+mod runs;
 mod schedule;
 mod swarm;
 mod turns;
@@ -34,15 +35,11 @@ mod workload;
 mod world;
 
 use clap::Parser;
-use digest::Digest;
-use forks::{Fork, Instant};
-use marks::Marks;
-use paritas_base::{Prng, Time};
-use report::{Counts, Excuse, say};
-use std::io::Write;
+use core::num::NonZero;
+use forks::Fork;
+use runs::{Progress, Run, exhaust, simulate};
 use std::process::ExitCode;
 use swarm::{Shape, Swarm};
-use world::World;
 
 /// Runs the protocol's machines under seeded faults and checks the invariants of P13.
 #[derive(Parser, Debug)]
@@ -57,6 +54,9 @@ struct Arguments {
     /// Run this seed alone.
     #[arg(long)]
     seed: Option<u64>,
+    /// Run on this many threads. Runs do not depend on one another.
+    #[arg(long, default_value = "1")]
+    threads: NonZero<usize>,
     /// Print every event of the run.
     #[arg(short, long)]
     verbose: bool,
@@ -117,14 +117,30 @@ impl Arguments {
             stripe_lists: self.stripe_lists,
         }
     }
+
+    /// The mutant, as in the command that replays a run.
+    #[cfg(feature = "mutants")]
+    fn mutant_words(&self) -> String {
+        self.mutant
+            .as_ref()
+            .map_or_else(String::new, |m| format!(" --mutant {m}"))
+    }
+
+    #[cfg(not(feature = "mutants"))]
+    fn mutant_words(&self) -> String {
+        String::new()
+    }
 }
+
+static PROGRESS: Progress = Progress::new();
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    runs::report_panics(&PROGRESS, arguments.mutant_words());
     let result = if arguments.exhaustive {
-        exhaust(&arguments)
+        exhaust(&arguments, &PROGRESS)
     } else if arguments.regressions {
-        regressions::read().and_then(|runs| simulate(&arguments, runs.len() as u64, runs.into_iter()))
+        regressions::read().and_then(|runs| simulate(&arguments, &PROGRESS, runs.len() as u64, runs.into_iter()))
     } else {
         let (start, count) = match arguments.seed {
             Some(seed) => (seed, 1),
@@ -133,6 +149,7 @@ fn main() -> ExitCode {
         let seeds = start..start.saturating_add(count);
         simulate(
             &arguments,
+            &PROGRESS,
             count,
             seeds.map(|seed| Run {
                 seed,
@@ -150,157 +167,6 @@ fn main() -> ExitCode {
             ExitCode::from(2)
         }
     }
-}
-
-/// One run: its seed and arguments.
-#[derive(Clone, Copy, Debug)]
-struct Run {
-    seed: u64,
-    shape: Shape,
-    /// The fork at which it leaves the run of its seed.
-    fork: Option<Fork>,
-    /// Whether the production control plane decides.
-    governed: bool,
-}
-
-impl Run {
-    /// All arguments except the seed.
-    fn arguments(&self) -> String {
-        let Shape {
-            parity,
-            ack_quorum,
-            stripe_lists,
-        } = self.shape;
-        let parity = parity.map(|m| format!(" --parity {m}"));
-        let ack_quorum = ack_quorum.map(|a| format!(" --ack-quorum {a}"));
-        let stripe_lists = stripe_lists.map(|count| format!(" --stripe-lists {count}"));
-        let fork = self.fork.map(|fork| format!(" --fork {fork}"));
-        let governed = if self.governed { " --governed" } else { " --ungoverned" };
-        let all = [parity, ack_quorum, stripe_lists, Some(governed.to_owned()), fork];
-        all.into_iter().flatten().collect()
-    }
-}
-
-/// Totals of several runs.
-#[derive(Default)]
-struct Totals {
-    counts: Counts,
-    marks: Marks,
-    violations: u64,
-    forks: u64,
-    simulated_ns: u128,
-    sent: Digest,
-}
-
-impl Totals {
-    fn add(&mut self, arguments: &Arguments, run: Run, world: &World) {
-        self.simulated_ns += u128::from(world.schedule.now.0);
-        self.counts.add(&world.oracle.counts);
-        self.marks.add(&world.oracle.marks);
-        self.sent.add_run(run.seed, &world.network.sent);
-        if let Some(what) = &world.oracle.violation {
-            self.violations += 1;
-            say(&format!("seed {}: {what}", run.seed));
-            say(&format!("  replay: {}", replay(arguments, run)));
-            say(&format!(
-                "  line for crates/simulator/regressions.txt: {}",
-                regressions::line(run, what)
-            ));
-        } else if world.oracle.excused == Some(Excuse::Lost) {
-            // A loss, which the rules allow. It may be worth a look.
-            say(&format!(
-                "seed {}: excused, a list was lost after a false suspicion",
-                run.seed
-            ));
-        }
-    }
-}
-
-fn simulate(arguments: &Arguments, count: u64, runs: impl Iterator<Item = Run>) -> Result<u64, String> {
-    let mut totals = Totals {
-        sent: new_digest(arguments),
-        ..Totals::default()
-    };
-    let mut done = 0;
-    for run in runs {
-        if done == 0 {
-            say(&format!(
-                "commit {}, protocol {}, {count} seeds from {}",
-                env!("PARITAS_COMMIT"),
-                env!("PARITAS_PROTOCOL"),
-                run.seed
-            ));
-        }
-        done += 1;
-        let (world, instants) = simulate_one(arguments, run, None)?;
-        totals.add(arguments, run, &world);
-        if arguments.twice && world.oracle.violation.is_none() {
-            let (again, _) = simulate_one(arguments, run, None)?;
-            if again.schedule.digest() != world.schedule.digest() {
-                totals.violations += 1;
-                say(&format!("seed {}: two runs differ", run.seed));
-            }
-        }
-        let forks = instants
-            .iter()
-            .flat_map(|from| from.forks.iter().map(move |fork| (from, fork)));
-        for (from, fork) in forks {
-            if arguments.stop && totals.violations > 0 {
-                break;
-            }
-            let run = Run {
-                fork: Some(*fork),
-                ..run
-            };
-            let (world, _) = simulate_one(arguments, run, Some(from))?;
-            totals.add(arguments, run, &world);
-            totals.forks += 1;
-        }
-        if arguments.stop && totals.violations > 0 {
-            break;
-        }
-        if done % 1000 == 0 {
-            // Progress is not a result: an error in printing it does not matter.
-            let violations = totals.violations;
-            let _ = writeln!(std::io::stderr(), "{done} of {count} seeds, {violations} violations");
-        }
-    }
-    if count > 1 && !arguments.stop {
-        totals.marks.print();
-    }
-    if arguments.require_marks {
-        for name in totals.marks.missing() {
-            totals.violations += 1;
-            say(&format!("mark never reached: {name}"));
-        }
-    }
-    say(&totals.counts.line(totals.simulated_ns));
-    if arguments.forks > 0 {
-        say(&format!("{} forks", totals.forks));
-    }
-    if let Some(number) = totals.sent.number() {
-        say(&format!("digest {number:016x}"));
-    }
-    say(&format!("{done} seeds, {} violations", totals.violations));
-    Ok(totals.violations)
-}
-
-/// 15.9. A violation ends the search of its space.
-fn exhaust(arguments: &Arguments) -> Result<u64, String> {
-    let mut violations = 0;
-    break_rule(arguments, &mut Swarm::draw(&mut Prng::new(0), arguments.shape()))?;
-    for space in exhaustive::SPACES {
-        let broken = |swarm: &mut Swarm| drop(break_rule(arguments, swarm));
-        match exhaustive::explore(space, &broken) {
-            Ok(found) => say(&format!("{space:?}: {found:?}")),
-            Err(what) => {
-                violations += 1;
-                say(&format!("{space:?}: {what}"));
-            }
-        }
-    }
-    say(&format!("{} spaces, {violations} violations", exhaustive::SPACES.len()));
-    Ok(violations)
 }
 
 /// Sets the mutant that was asked for. Returns true for the mutant in which a process keeps its identity.
@@ -336,54 +202,4 @@ fn break_rule(arguments: &Arguments, swarm: &mut Swarm) -> Result<bool, String> 
 #[cfg(not(feature = "mutants"))]
 fn break_rule(_: &Arguments, _: &mut Swarm) -> Result<bool, String> {
     Ok(false)
-}
-
-fn new_digest(arguments: &Arguments) -> Digest {
-    if arguments.digest {
-        Digest::enabled()
-    } else {
-        Digest::default()
-    }
-}
-
-/// Runs once to the end. With `from`, the state at the fork must equal that instant.
-fn simulate_one(arguments: &Arguments, run: Run, from: Option<&Instant>) -> Result<(World, Vec<Instant>), String> {
-    let mut random = Prng::new(run.seed);
-    let mut swarm = Swarm::draw(&mut random, run.shape);
-    let keep_identity = break_rule(arguments, &mut swarm)?;
-    if run.governed {
-        governed::govern(&mut swarm, run.seed);
-    }
-    if arguments.verbose {
-        say(&format!("{swarm:#?}"));
-    }
-    let instants = forks::instants(run.seed, arguments.forks, Time(swarm.chaos.0));
-    let mut world = World::new(run.seed, swarm, arguments.verbose, keep_identity);
-    world.network.sent = new_digest(arguments);
-    #[cfg(feature = "mutants")]
-    {
-        world.oracle.blind_to.clone_from(&arguments.blind_to);
-    }
-    let seen = match run.fork {
-        None => world.run(&instants),
-        Some(fork) => {
-            world.run_fork(fork, from);
-            Vec::new()
-        }
-    };
-    Ok((world, seen))
-}
-
-fn replay(arguments: &Arguments, run: Run) -> String {
-    #[cfg(feature = "mutants")]
-    let mutant = arguments
-        .mutant
-        .as_ref()
-        .map_or_else(String::new, |m| format!(" --mutant {m}"));
-    #[cfg(not(feature = "mutants"))]
-    let mutant = {
-        let _ = arguments;
-        ""
-    };
-    format!("simulator --seed {}{}{mutant} -v", run.seed, run.arguments())
 }

@@ -1,6 +1,6 @@
 //! Seeds that failed once, from `regressions.txt`.
 
-use crate::Run;
+use crate::runs::Run;
 use crate::swarm::Shape;
 
 const TEXT: &str = include_str!("../regressions.txt");
