@@ -209,7 +209,7 @@ fn run(stage: &Stage) -> io::Result<Report> {
                     let check = check_saved(what, range, &found.times[ours], &found.times[theirs]);
                     report.checks.push(if ours == 1 {
                         // Two thirds of the pairs may save by chance; the bytes say why none is to be expected.
-                        check.missed_because(NEVER_EOR)
+                        check.because(NEVER_EOR)
                     } else {
                         check
                     });
