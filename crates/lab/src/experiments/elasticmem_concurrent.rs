@@ -268,14 +268,15 @@ fn judge(report: &mut Report, after_set: &Found, after_get: &Found, [read, write
         )
         .judged(Better::Neither, after_get.1 < 4.0 * read),
     );
+    let fourth = after_get.0[REQUESTS - 1][0] / after_get.0[0][0];
+    let what = "Table 3: time of the fourth of the gets over that of the first: it waits for the rest";
     report.checks.push(
-        Check::claim(
-            "Table 3: the fourth of the gets takes less time than the first: it waits for the rest",
-            after_get.0[REQUESTS - 1][0] < after_get.0[0][0],
-        )
-        .because(
-            "threads begin within a few microseconds of each other here, and waking one takes as long; the paper's \
+        // What is less than a fiftieth apart is not told from noise.
+        Check::near(what, 393.0 / 445.0, fourth, 0.05)
+            .judged(Better::Neither, fourth < 0.98)
+            .because(
+                "threads begin within a few microseconds of each other here, and waking one takes as long; the paper's \
              requests begin up to 50 us apart",
-        ),
+            ),
     );
 }
