@@ -2,8 +2,8 @@
 //!
 //! A page has marked regions: `<!-- verdicts NAME: TEXT & COLUMN=TEXT -->` begins one and `<!-- end -->` ends it.
 //! `cargo xtask pages` writes what is between, from `docs/lab/NAME-verdicts.csv` or from the column `verdict` of
-//! `docs/lab/NAME.csv`. Without filters all rows count. `TEXT` is in some cell of a row, or is a whole cell of a column.
-//! Several names have commas between them, and `NAME*` is all that begin so.
+//! `docs/lab/NAME.csv`. Without filters all rows count. A `TEXT` alone is in some cell of a row; with a column it is
+//! the whole cell. Several names have commas between them, and `NAME*` is all that begin so.
 
 use super::Problem;
 use std::collections::BTreeMap;
@@ -298,11 +298,15 @@ pub(super) fn check_all_said(pages: &[(String, String)], lab: &Lab) -> Vec<Probl
         .collect();
     let mut problems = Vec::new();
     for (table, rows) in &lab.tables {
-        let left = (0..rows.len()).filter(|at| !said.contains(&(table.as_str(), *at)));
-        for at in left {
-            let cells: Vec<&str> = rows[at].cells.iter().map(|(_, cell)| cell.as_str()).collect();
-            let what = format!("no page of {PAGES} has the verdict of `{}`", cells.join(", "));
-            problems.push(Problem::new(&format!("{TABLES}{table}"), at + 1, what));
+        let mut left = (0..rows.len()).filter(|at| !said.contains(&(table.as_str(), *at)));
+        if let Some(first) = left.next() {
+            let cells: Vec<&str> = rows[first].cells.iter().map(|(_, cell)| cell.as_str()).collect();
+            let what = format!(
+                "no page of {PAGES} has the verdict of `{}`, nor of {} others",
+                cells.join(", "),
+                left.count()
+            );
+            problems.push(Problem::new(&format!("{TABLES}{table}"), first + 1, what));
         }
     }
     problems
