@@ -143,9 +143,9 @@ impl Check {
     }
 
     /// What a copy of the paper's system gains must be near the paper's gain. More is not better: the copy cannot beat
-    /// the system. What is above 0 goes the paper's way.
+    /// the system. From a third of it on, it goes the paper's way: less is not told from noise.
     pub fn gain(what: impl Into<String>, paper: f64, ours: f64) -> Self {
-        Self::near(what, paper, ours, GAIN_OFF).judged(Better::Neither, ours > 0.0)
+        Self::near(what, paper, ours, GAIN_OFF).judged(Better::Neither, 3.0 * ours >= paper)
     }
 
     /// The figure must be within the paper's range. More is better, and what is above 0 goes the paper's way.
@@ -499,7 +499,8 @@ mod tests {
         for (ours, verdict) in [
             (30.0, Reproduced),
             (60.0, TrendOnly),
-            (10.0, TrendOnly),
+            (11.0, TrendOnly),
+            (10.0, NotReproduced),
             (-5.0, NotReproduced),
         ] {
             assert_eq!(Check::gain("", 32.7, ours).verdict(), verdict, "{ours}");
