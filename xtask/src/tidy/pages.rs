@@ -130,11 +130,11 @@ impl Lab {
         if loads.is_empty() || chosen.iter().any(|(table, _)| *table != chosen[0].0) {
             return Ok(words);
         }
-        let (least, most) = (
-            loads.iter().copied().fold(f64::INFINITY, f64::min),
-            loads.iter().copied().fold(0.0, f64::max),
-        );
-        Ok(format!("{words} (load {least:.0} to {most:.0})"))
+        let [least, most] = [f64::min, f64::max].map(|of| loads.iter().copied().reduce(of).unwrap_or_default().round());
+        match least == most {
+            true => Ok(format!("{words} (load {most})")),
+            false => Ok(format!("{words} (load {least} to {most})")),
+        }
     }
 }
 

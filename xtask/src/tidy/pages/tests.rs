@@ -27,6 +27,7 @@ fn a_region_says_what_the_rows_say() {
     let of = |selection| lab().text(selection).unwrap();
     assert_eq!(of("one"), "1 reproduced, 1 trend only, 1 not reproduced (load 3 to 4)");
     assert_eq!(of("one: A: speed"), "reproduced (load 3 to 4)");
+    assert_eq!(of("one: load: speed"), "trend only (load 3 to 4)");
     assert_eq!(of("two: k=4"), "beaten");
     assert_eq!(of("two: layout=flat & k=6"), "reproduced");
     assert_eq!(of("two, one: k=6"), "reproduced");
