@@ -23,7 +23,9 @@ def lab(*arguments):
     return subprocess.run(command, capture_output=True, text=True, timeout=240, env=ENVIRONMENT, check=False)
 
 
-VERDICTS = {"reproduced", "beaten", "trend only", "not reproduced"}
+VERDICTS = {"reproduced", "beaten", "trend only", "not reproduced", "met", "not met", "our explanation"}
+# Their claims are of times, which a quick run does not compare.
+TIMES_ALONE = {"memec-systems", "memec-sizes", "memec-shards", "memec-memory", "memec-degraded", "memec-moves"}
 EXPERIMENTS = [
     "mttdl",
     "redundancy",
@@ -53,6 +55,7 @@ EXPERIMENTS = [
     "elasticmem-transitions",
     "elasticmem-concurrent",
     "elasticmem-nodes",
+    "pocache-probability",
     "pocache-hit-ratio",
     "pocache-ahead",
     "pocache-strategies",
@@ -75,13 +78,15 @@ def test_each_experiment_works_and_is_drawn(name, tmp_path):
         finally:
             running.kill()
     assert running.returncode == 0, said + complained
-    assert "reproduced" in said and "NOT" not in said
     for found in tmp_path.glob("*.csv"):
         head, *rows = csv.reader(found.read_text().splitlines())
         assert rows and all(len(row) == len(head) for row in rows), found
-    with open(tmp_path / f"{name}-verdicts.csv", encoding="utf-8") as file:
-        told = {row["verdict"] for row in csv.DictReader(file)}
-    assert told and told <= {*VERDICTS, "our explanation"}, told
+    verdicts = tmp_path / f"{name}-verdicts.csv"
+    assert verdicts.exists() or name in TIMES_ALONE
+    if verdicts.exists():
+        with open(verdicts, encoding="utf-8") as file:
+            told = {row["verdict"] for row in csv.DictReader(file)}
+        assert told and told <= VERDICTS, told
     assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
     assert not memcached_of(running.pid), "memcached processes are left over"
 

@@ -141,7 +141,7 @@ def claim(layout, k, stragglers, off, pairs, is_busy):
     else:
         paper, wanted = "slightly above vanilla", "at most 5 % over vanilla"
         met = pairs["vanilla"] <= 1.05
-        told = "not reproduced" if not met else "reproduced" if pairs["vanilla"] >= 0.99 else "beaten: below vanilla"
+        told = "not reproduced" if not met else "reproduced" if pairs["vanilla"] >= 0.99 else "not reproduced: below vanilla"
     if is_busy and not met:
         told = "no verdict: the links were not the limit"
     return {"paper": paper, "verdict": told, "wanted": wanted, "met": "yes" if met else "no"}

@@ -1,4 +1,4 @@
-//! Project tasks: `cargo xtask verify | tidy | fix`.
+//! Project tasks: `cargo xtask verify | tidy | fix | pages`.
 
 mod commands;
 mod tidy;
@@ -7,8 +7,10 @@ use std::process::ExitCode;
 
 const USAGE: &str = "usage: cargo xtask <task>
   verify   fmt --check, tidy, clippy and rustdoc with warnings denied; changes nothing
-  tidy     the walls between crates, licences, names, documents and citations of the protocol; changes nothing
-  fix      let rustfmt and clippy repair what they can";
+  tidy     the walls between crates, licences, names, documents, verdicts on the papers' pages and citations of the
+           protocol; changes nothing
+  fix      let rustfmt and clippy repair what they can
+  pages    write the verdicts of the tables in docs/lab into the papers' pages";
 
 fn main() -> ExitCode {
     let tasks: Vec<String> = std::env::args().skip(1).collect();
@@ -16,6 +18,7 @@ fn main() -> ExitCode {
         ["verify"] => commands::verify(),
         ["tidy"] => tidy::run(),
         ["fix"] => commands::fix(),
+        ["pages"] => tidy::write_pages(),
         _ => Err(USAGE.to_owned()),
     };
     match outcome {

@@ -5,6 +5,7 @@
 mod contract;
 mod documents;
 mod licences;
+mod pages;
 mod sources;
 mod walls;
 
@@ -78,6 +79,13 @@ pub(crate) fn run() -> Result<(), String> {
             code.push(text);
         }
     }
+    let (lab, wrong) = files.lab();
+    problems.extend(wrong);
+    let papers = files.papers();
+    for (path, text) in &papers {
+        problems.extend(pages::check(path, text, &lab));
+    }
+    problems.extend(pages::check_all_said(&papers, &lab));
     let read = |path: &str| files.read(path).or_else(|| files.read(&documents::in_crate(path)?));
     problems.extend(contract::check_trace(&page(contract::TRACE), &ids, &read, &code));
 
@@ -86,6 +94,28 @@ pub(crate) fn run() -> Result<(), String> {
     }
     let lines: Vec<String> = problems.iter().map(|problem| format!("tidy: {problem}")).collect();
     Err(format!("{}\ntidy: {} problems", lines.join("\n"), problems.len()))
+}
+
+/// Writes the verdicts of the tables in `docs/lab` into the papers' pages.
+pub(crate) fn write_pages() -> Result<(), String> {
+    let ours = metadata(&["--no-deps"])?;
+    let root = ours["workspace_root"]
+        .as_str()
+        .ok_or("cargo metadata names no workspace_root")?;
+    let files = Files::list(Path::new(root))?;
+    let (lab, wrong) = files.lab();
+    let said = |problem: &Problem| format!("pages: {problem}");
+    if let Some(problem) = wrong.first() {
+        return Err(said(problem));
+    }
+    for (path, text) in files.papers() {
+        let now = pages::written(&path, &text, &lab).map_err(|problem| said(&problem))?;
+        if now != text {
+            std::fs::write(files.root.join(&path), now).map_err(|error| format!("{path}: {error}"))?;
+            eprintln!("pages: {path}");
+        }
+    }
+    Ok(())
 }
 
 /// The files that git tracks or would add.
@@ -115,6 +145,26 @@ impl Files {
 
     fn read(&self, path: &str) -> Option<String> {
         std::fs::read_to_string(self.root.join(path)).ok()
+    }
+
+    /// The verdicts of all tables, and what is wrong with them.
+    fn lab(&self) -> (pages::Lab, Vec<Problem>) {
+        let (mut lab, mut wrong) = (pages::Lab::default(), Vec::new());
+        for path in self.paths.iter().filter(|path| path.starts_with(pages::TABLES)) {
+            if let Some(csv) = path.ends_with(".csv").then(|| self.read(path)).flatten() {
+                wrong.extend(lab.add(path, &csv));
+            }
+        }
+        (lab, wrong)
+    }
+
+    /// The papers' pages and their overview.
+    fn papers(&self) -> Vec<(String, String)> {
+        let are = |path: &&String| *path == pages::OVERVIEW || path.starts_with(pages::PAGES) && path.ends_with(".md");
+        let paths = self.paths.iter().filter(are);
+        paths
+            .filter_map(|path| Some((path.clone(), self.read(path)?)))
+            .collect()
     }
 
     /// Whether there is such a file, or a directory with a file. Files that git ignores do not count.

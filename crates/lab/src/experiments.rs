@@ -25,6 +25,7 @@ pub mod paritas_wide;
 mod pocache;
 pub mod pocache_ahead;
 pub mod pocache_hit_ratio;
+pub mod pocache_probability;
 pub mod pocache_strategies;
 pub mod redundancy;
 pub mod tradeoff;

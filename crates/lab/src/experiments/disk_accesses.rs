@@ -119,9 +119,9 @@ fn run(stage: &Stage) -> io::Result<Report> {
         if code == (15, 3) && stage.is_full() {
             let fewer = |than: f64| 100.0 * (1.0 - plm[0] / than);
             let what = "(15;3) 95:5: PLM less than PLR, %";
-            report.checks.push(Check::at_least(what, 23.7, fewer(plr[0])));
+            report.checks.push(Check::gain(what, 23.7, fewer(plr[0])));
             let what = "(15;3) 95:5: PLM less than PLR-m, %";
-            report.checks.push(Check::at_least(what, 8.2, fewer(plr_m[0])));
+            report.checks.push(Check::gain(what, 8.2, fewer(plr_m[0])));
         }
     }
     report.tables.push(table);

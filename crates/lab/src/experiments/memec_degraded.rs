@@ -4,10 +4,10 @@
 use super::duty::Cluster;
 use super::ycsb::{KEY_BYTES, Phase, value_as_memec};
 use crate::load::{Client, Operation};
-use crate::report::figure;
+use crate::report::{GAIN_OFF, figure};
 use crate::servers::Servers;
 use crate::stage::Stage;
-use crate::{Check, Experiment, Report};
+use crate::{Better, Check, Experiment, Report};
 use std::io;
 use std::thread;
 use std::time::Duration;
@@ -30,7 +30,8 @@ const SLOW: u16 = NODES - 1;
 /// Number of clients. Each sends one request at a time, to a node of its own that is not slow.
 const CLIENTS: u16 = 4;
 
-const WHY_CORES: &str = "12 processes on two cores: the 95th percentile includes waits for a core, and other work";
+/// In the paper other servers that have work of their own do that of the slow one too.
+const EASIER: &str = "a spare takes the slow node's place; and brings back what it had";
 
 /// What is done about the slow node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -55,9 +56,14 @@ const NAMES: [&str; MEASURED] = [
 ];
 /// The paper's values, over those of normal operation.
 const PAPER: [f64; MEASURED] = [1.116, 1.509, 1.369, 2.78, 2.80, 1.06];
+/// The same if nothing is done about the slow node, as far as the paper gives them: UPDATE and GET before.
+const PAPER_LEFT_ALONE: [(usize, f64); 2] = [(1, 5.69), (2, 4.26)];
 
-fn start() -> io::Result<Cluster> {
-    let servers = Servers::paritas_with_slow("8+2", NODES, SPARES, 256, Some(SLOW))?;
+/// Only a slow node has a relay before it: one that stood there in normal operation too would slow that.
+fn start(setting: Setting) -> io::Result<Cluster> {
+    let slow = (setting != Setting::Normal).then_some(SLOW);
+    let servers = Servers::paritas_with_slow("8+2", NODES, SPARES, 256, slow)?;
+    servers.set_slow(slow.is_some());
     let ports = servers.any_ports();
     Ok(Cluster { servers, ports })
 }
@@ -105,8 +111,7 @@ fn take(cluster: &Cluster, requests: &[Operation]) -> io::Result<(f64, f64)> {
 
 /// Measures before anything is stored, on a new cluster for each setting.
 fn before(setting: Setting, stored: u64, requests: u64, seed: u64) -> io::Result<[f64; 3]> {
-    let cluster = start()?;
-    cluster.servers.set_slow(setting != Setting::Normal);
+    let cluster = start(setting)?;
     if setting == Setting::Relieved {
         cluster.order(&[SLOW], "shun")?;
     }
@@ -117,31 +122,30 @@ fn before(setting: Setting, stored: u64, requests: u64, seed: u64) -> io::Result
     Ok([set, update, get])
 }
 
-/// Measures after everything is stored, on one cluster. If the node's positions are taken away, the requests begin with
-/// the order; the positions are moved back while requests run.
-fn after(stored: u64, requests: u64, seed: u64) -> io::Result<[[f64; 3]; SETTINGS.len()]> {
-    let cluster = start()?;
+/// Measures after everything is stored, on a new cluster for each setting. If the node's positions are taken away, the
+/// requests begin with the order; what it had is brought back while they run.
+fn after(setting: Setting, stored: u64, requests: u64, seed: u64) -> io::Result<[f64; 3]> {
+    let cluster = start(setting)?;
+    cluster.servers.set_slow(false);
     let mut keys = 0;
     let load = Phase::Load.requests(seed, &mut keys, stored, &value_as_memec);
     Client::connect_any(&cluster.servers, &cluster.ports[..1], KEY_BYTES)?.run(load, 1000)?;
-    let mut found = [[0.0; 3]; SETTINGS.len()];
-    for (setting, found) in SETTINGS.into_iter().zip(&mut found) {
-        for phase in [Phase::A, Phase::C] {
-            let requests = phase.requests(seed, &mut keys, requests, &value_as_memec);
-            cluster.servers.set_slow(setting != Setting::Normal);
-            if setting == Setting::Relieved {
-                cluster.tell(&[SLOW], "shun")?;
-            }
-            let (update, get) = take(&cluster, &requests)?;
-            if setting == Setting::Relieved {
-                cluster.until_done(&[SLOW], "shun")?;
-                cluster.servers.set_slow(false);
-                cluster.order(&[SLOW], "serve")?;
-            }
-            match phase {
-                Phase::A => (found[0], found[1]) = (update, get),
-                _ => found[2] = get,
-            }
+    let mut found = [0.0; 3];
+    for phase in [Phase::A, Phase::C] {
+        let requests = phase.requests(seed, &mut keys, requests, &value_as_memec);
+        cluster.servers.set_slow(setting != Setting::Normal);
+        if setting == Setting::Relieved {
+            cluster.tell(&[SLOW], "shun")?;
+        }
+        let (update, get) = take(&cluster, &requests)?;
+        if setting == Setting::Relieved {
+            cluster.until_done(&[SLOW], "shun")?;
+            cluster.servers.set_slow(false);
+            cluster.order(&[SLOW], "serve")?;
+        }
+        match phase {
+            Phase::A => (found[0], found[1]) = (update, get),
+            _ => found[2] = get,
         }
     }
     Ok(found)
@@ -155,12 +159,8 @@ fn run(stage: &Stage) -> io::Result<Report> {
         (stage.say)(&format!("round {}", round + 1));
         for (setting, found) in SETTINGS.into_iter().zip(&mut found) {
             let before = before(setting, stored, requests, round.into())?;
-            for (found, us) in found.iter_mut().zip(before) {
-                found.push(us);
-            }
-        }
-        for (found, after) in found.iter_mut().zip(after(stored, requests, round.into())?) {
-            for (found, us) in found[3..].iter_mut().zip(after) {
+            let after = after(setting, stored, requests, round.into())?;
+            for (found, us) in found.iter_mut().zip(before.into_iter().chain(after)) {
                 found.push(us);
             }
         }
@@ -189,23 +189,24 @@ fn run(stage: &Stage) -> io::Result<Report> {
         row.push(figure(PAPER[at]));
         report.rows.push(row);
         if stage.is_full() {
-            let text = format!("{name}: the paper's p95 over normal, over ours");
+            let text = format!("{name}: p95 with the slow node relieved, over normal");
             let ours = p95[1][at] / p95[0][at];
-            let check = Check::at_least(text, 1.0, PAPER[at] / ours);
-            report.checks.push(check.missed_because(WHY_CORES));
+            report
+                .checks
+                .push(Check::at_most(text, PAPER[at], ours).easier_by(EASIER));
         }
     }
-    report
-        .checks
-        .push(Check::claim("no request failed, and no key was missing", true));
-    let helps = |at: usize| p95[2][at] > p95[1][at];
-    let text = "worse if nothing is done about the slow node: SET, and UPDATE and GET of workload A";
-    let all = (0..5).all(helps) || !stage.is_full();
-    report.checks.push(Check::claim(text, all).missed_because(WHY_CORES));
+    for (at, paper) in PAPER_LEFT_ALONE.into_iter().filter(|_| stage.is_full()) {
+        let text = format!("{}: p95 with nothing done about the slow node, over normal", NAMES[at]);
+        let ours = p95[2][at] / p95[0][at];
+        let check = Check::near(text, paper, ours, GAIN_OFF).judged(Better::Neither, p95[2][at] > p95[1][at]);
+        report.checks.push(check);
+    }
     report.remarks.push(format!(
         "us, median of {rounds} rounds of {requests} requests over {stored} objects of 8 and 32 B, {CLIENTS} clients \
          with one request each. `8+2` on {NODES} nodes and a spare; what one node sends to the others is late by \
-         2±1 ms, through a relay that stands there in all settings. Relieved: it is shunned, before anything is \
+         2±1 ms, through a relay that stands there but in normal operation. No request failed, and no key was \
+         missing, or the run ends. Relieved: it is shunned, before anything is \
          stored or with the first request after; what it had is brought back while they come. Left alone: it goes on \
          as it is."
     ));

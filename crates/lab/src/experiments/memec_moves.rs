@@ -32,9 +32,9 @@ const PAPER: [(bool, u16, f64, f64); 4] = [
     (false, 2, 4.91, 1.10),
 ];
 
-const WHY_BACK: &str = "in the paper the data of the returning node is unchanged, and nothing moves; here the \
-                        coordinator commits a new holder for each of its lists, as with requests";
-const WHY_CORES: &str = "each of many takeovers waits for two cores that have 14 processes, and other work";
+const WHY_BACK: &str = "the coordinator commits a new holder for each of the node's lists with and without requests";
+/// In the paper the node that leaves is slow by 2 ms, and no spare takes its place.
+const EASIER: &str = "the node that leaves is not slow here; and spares take its place";
 
 /// Medians of several rounds in ms: slowest takeover there, all there, slowest takeover back, all back.
 fn measure(cluster: &Cluster, count: u16, rounds: u32) -> io::Result<[f64; 4]> {
@@ -120,20 +120,20 @@ fn run(stage: &Stage) -> io::Result<Report> {
         row.extend(found.map(figure));
         row.extend([there, back].map(figure));
         report.rows.push(row);
-        let soon = found[1] < 1000.0 && found[3] < 1000.0;
         if stage.is_full() {
-            let check = Check::at_least(format!("{name}: the paper's N→D over ours"), 1.0, there / found[0]);
-            report.checks.push(check.missed_because(WHY_CORES));
-            let text = format!("{name}: the paper's D→N over ours");
-            let check = Check::at_least(text, 1.0, back / found[3]);
-            let why = if requests { WHY_CORES } else { WHY_BACK };
-            report.checks.push(check.missed_because(why));
+            for (what, paper, ours) in [
+                ("N→D; ms", there, found[0]),
+                ("D→N; ms", back, found[3]),
+                ("all there; ms: within a second", 1000.0, found[1]),
+                ("all back; ms: within a second", 1000.0, found[3]),
+            ] {
+                let check = Check::at_most(format!("{name}: {what}"), paper, ours).easier_by(EASIER);
+                let is_back = what.starts_with("D→N");
+                report
+                    .checks
+                    .push(if is_back { check.because(WHY_BACK) } else { check });
+            }
         }
-        let claim = Check::claim(
-            format!("{name}: there and back within a second each"),
-            soon || !stage.is_full(),
-        );
-        report.checks.push(claim.missed_because(WHY_CORES));
     }
     report.remarks.push(format!(
         "ms, median of {rounds} rounds. `8+2` on {NODES} nodes and {SPARES} spares, {objects} objects of 8 and 32 B. \

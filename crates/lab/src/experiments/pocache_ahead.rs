@@ -110,7 +110,7 @@ fn run(_: &Stage) -> io::Result<Report> {
             "LFU; cache 20: prefetch lowers the straggler hit ratio by a tenth or more",
             median(1) <= 0.9 * median(0),
         )
-        .missed_because("files that are made ahead were read rarely: LFU evicts them first"),
+        .because("files that are made ahead were read rarely: LFU evicts them first"),
         Check::explanation(
             "LFU; cache 20: more than 5 % of the reads meet the straggler with prefetch and without",
             median(0) > TAIL_PERCENT && median(1) > TAIL_PERCENT,
@@ -127,7 +127,7 @@ fn run(_: &Stage) -> io::Result<Report> {
             "LFU; cache 20: prefetch by frequency lowers the straggler hit ratio by a tenth or more",
             median(6) <= 0.9 * median(0),
         )
-        .missed_because("what was read most often is cached already: LFU keeps it"),
+        .because("what was read most often is cached already: LFU keeps it"),
     ];
     let rows = PREFETCHING.iter().zip(&fates).map(|(system, (made, of_use))| {
         let evicted = made - of_use;

@@ -15,7 +15,7 @@ pub const EXPERIMENT: Experiment = Experiment {
     name: "tradeoff",
     figure: "LogECMem Fig 16 and Table 3",
     claim: "LogECMem takes the least memory everywhere; its updates are the fastest with few updates or a large k",
-    exact: true,
+    exact: false,
     run,
 };
 
@@ -69,11 +69,13 @@ fn run(stage: &Stage) -> io::Result<Report> {
             let label = format!("{} {}:{percent}", code_name(code), 100 - percent);
             let best = logecmem < ipmem.min(fsmem);
             let agrees = best == best_in_paper(code.0, percent);
-            let text = format!(
-                "{label}: LogECMem's updates {}",
-                if best { "are the fastest" } else { "are not" }
-            );
-            report.checks.push(Check::claim(text, agrees).missed_because(WHY));
+            let said = if best_in_paper(code.0, percent) {
+                "wait"
+            } else {
+                "do not wait"
+            };
+            let text = format!("{label}: LogECMem's updates {said} the least often");
+            report.checks.push(Check::claim(text, agrees).because(WHY));
             let least = accounted(Kind::LogEcMem, code, percent)
                 < accounted(Kind::IpMem, code, percent).min(accounted(Kind::FsMem, code, percent));
             report

@@ -72,13 +72,17 @@ fn run(_: &Stage) -> io::Result<Report> {
             }
             let all: u32 = counts.iter().sum();
             if percent == 5 {
-                let what = format!("k={k}, 95:5: most updated stripes have one new chunk");
-                report.checks.push(Check::claim(what, counts[0] * 2 > all));
-            } else if percent == 50 {
-                let what = format!("k={k}, 50:50: some have three or more");
+                let what =
+                    format!("k={k}, 95:5: part of the updated stripes with one new chunk: most, so above a half");
                 report
                     .checks
-                    .push(Check::claim(what, counts[2..].iter().sum::<u32>() * 10 > all));
+                    .push(Check::at_least(what, 0.5, f64::from(counts[0]) / f64::from(all)));
+            } else if percent == 50 {
+                let what = format!("k={k}, 50:50: part with three or more: some, taken as a tenth at least");
+                let many: u32 = counts[2..].iter().sum();
+                report
+                    .checks
+                    .push(Check::at_least(what, 0.1, f64::from(many) / f64::from(all)));
             }
         }
     }

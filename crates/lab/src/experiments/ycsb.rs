@@ -5,7 +5,7 @@ use crate::report::figure;
 use crate::servers::Servers;
 use crate::stage::Stage;
 use crate::workload::Workload;
-use crate::{Check, Report, Table};
+use crate::{Report, Table};
 use paritas_base::Prng;
 use std::io;
 
@@ -178,11 +178,6 @@ fn one(system: &Servers, client: &mut Client, requests: &[Operation], window: us
         messages: sent.messages as f64 / count,
         bytes: sent.bytes as f64 / count,
     })
-}
-
-/// A check that [`compare`] has already done: it fails otherwise.
-pub(crate) fn nothing_is_missing() -> Check {
-    Check::claim("every key that was written is found", true)
 }
 
 /// A report with CPU time to be plotted, and the rest as a table.
