@@ -78,9 +78,15 @@ class Turns:
 
     def begin(self):
         del os.environ["LD_PRELOAD"]
+        self.reset()
+
+    def reset(self):
         for path in self.directory.glob("*-*"):
             with path.open("r+b") as file:
                 file.write(bytes(self.LAYOUT.size))
+
+    def longest_ms(self):
+        return max(self.LAYOUT.unpack(path.read_bytes())[64] for path in self.directory.glob("*-*")) / 1e6
 
     def report(self):
         below, longest = [0] * 64, []

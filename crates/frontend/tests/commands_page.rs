@@ -84,12 +84,13 @@ meanwhile. They are no picture of one moment, but a key that exists all the time
 | PARITAS.REDUNDANCY | `PARITAS.REDUNDANCY KEY` tells the class of a value, and with a class changes it \
 ([redundancy.md](redundancy.md)) |
 | SCAN | while hash slots move, their keys may be missed; afterwards none is. Without moves no key comes twice |
-| KEYS, SCAN, CONFIG GET, COMMAND LIST | a pattern has at most 64 KiB; in CONFIG GET all patterns together, each counted with 16 bytes more |
+| KEYS, SCAN, CONFIG GET, COMMAND LIST | a pattern has at most 64 KiB; in CONFIG GET all patterns \
+together, each counted with 16 bytes more |
 | COMMAND INFO, COMMAND DOCS | at most 1,024 names |
 | EXISTS, TOUCH, MGET, DEL, UNLINK | at most 65,535 keys of one hash slot |
 | SCAN | `SLOT n` returns only the keys of a hash slot |
-| SCAN | the cursor is below 2^53, as clients in JavaScript need it: the stream, then its own. A step stays in one stream, so steps may be empty. \
-A cursor survives a takeover |
+| SCAN | the cursor is below 2^53, as clients in JavaScript need it: the stream, then its own. \
+A step stays in one stream, so steps may be empty. A cursor survives a takeover |
 | CLIENT LIST, CLIENT INFO | `fd` is -1; of the buffers, only replies not yet given to the socket are shown |
 | INFO commandstats | counts only; `usec` is 0. A command is counted at the node that its client is connected to |
 | CONFIG SET | of the node asked. It changes `maxmemory` (up to its value at the start, \

@@ -211,6 +211,13 @@ fn a_pattern_that_is_much_work_has_its_share_of_a_turn_and_no_more() {
     assert_eq!(reply, "*0\r\n");
     let (_, reply) = turns_for(&mut cluster, 2, bulk(&format!("*{}7", "a".repeat(4_000))).as_bytes());
     assert_eq!(reply, format!("*1\r\n$8001\r\n{}\r\n", long_key(7)));
+    // Reading this one takes as much as the key does, again and again.
+    let (_, reply) = turns_for(
+        &mut cluster,
+        2,
+        bulk(&format!("*{}*", "[!-z]".repeat(8_000))).as_bytes(),
+    );
+    assert!(reply.starts_with("*200\r\n"));
     let too_long = "a".repeat((64 << 10) + 1);
     let refused = "-ERR the pattern is longer than 65536 bytes: no key needs so long a one\r\n";
     assert_eq!(turns_for(&mut cluster, 2, bulk(&too_long).as_bytes()).1, refused);
@@ -226,7 +233,7 @@ fn a_pattern_that_is_much_work_has_its_share_of_a_turn_and_no_more() {
 fn many_walks_at_once_share_a_turn_and_all_end() {
     let mut cluster = Cluster::new(2);
     let client = cluster.connect(0, Port::Any);
-    for n in 0..40 {
+    for n in 0..12 {
         cluster.feed(client, format!("SET {} 1\r\n", long_key(n)).as_bytes());
         cluster.pump();
         assert_eq!(cluster.take(client), b"+OK\r\n");
@@ -235,11 +242,11 @@ fn many_walks_at_once_share_a_turn_and_all_end() {
     let keys = format!("*2\r\n$4\r\nKEYS\r\n${}\r\n{pattern}\r\n", pattern.len());
     let clients: Vec<_> = (0..24).map(|n| cluster.connect(n % 2, Port::Any)).collect();
     for client in &clients {
-        cluster.feed(*client, keys.repeat(3).as_bytes());
+        cluster.feed(*client, keys.repeat(2).as_bytes());
     }
     cluster.pump();
     for client in clients {
-        assert_eq!(cluster.take(client), b"*0\r\n".repeat(3));
+        assert_eq!(cluster.take(client), b"*0\r\n".repeat(2));
     }
 }
 

@@ -23,8 +23,8 @@ const PING: &[u8] = b"*1\r\n$4\r\nPING\r\n";
 pub(crate) struct Stuck {
     streams: Map<StreamId, Entry>,
     unanswered: Map<StreamId, Unanswered>,
-    /// Streams of this node for which a command could not start for its whole wait, mostly because a chunk cannot be
-    /// reconstructed. Their owners have made no progress since.
+    /// Streams of this node for which a command could not start for its whole wait, while chunks were absent. Their
+    /// owners have made no progress since.
     blocked: Map<StreamId, Term>,
 }
 
@@ -126,8 +126,8 @@ impl Stuck {
             + self.blocked.capacity() * size_of::<(StreamId, Term)>()
     }
 
-    /// Whether a reply may be seen. As [`judge`], but where a command has waited in vain for acks or leases, another one
-    /// does not wait for them again.
+    /// Whether a reply may be seen. As [`judge`], but where a command has waited in vain for acks or leases, another
+    /// one does not wait for them again.
     #[inline]
     pub(crate) fn judge<O: Out>(&mut self, cx: &Context<'_, O>, lists: &Lists, wait: &Wait) -> Verdict {
         match judge(cx, lists, wait) {
@@ -338,8 +338,8 @@ impl Dispatcher {
         self.refuse(cx, lists, client, turn, spec)
     }
 
-    /// The command cannot start although its stream serves here. It is refused if it still cannot start after two
-    /// leases; at once, if another one was refused for this and the owner has made no progress since.
+    /// The command waits for an absent chunk of a stream that serves here. It is refused if it still cannot start after
+    /// two leases; at once, if another one was refused for this and the owner has made no progress since.
     #[allow(clippy::too_many_arguments)] // One command's whole surroundings.
     pub(crate) fn stall_here<O: Out>(
         &mut self,
@@ -351,9 +351,7 @@ impl Dispatcher {
         stream: StreamId,
         term: Term,
     ) -> Ran {
-        // A command that waits for the next turn is not blocked.
-        let is_blocked = self.stuck.blocked.get(&stream) == Some(&term) && cx.shared.turn_budget.left() > 0;
-        if is_blocked {
+        if self.stuck.blocked.get(&stream) == Some(&term) {
             return self.refuse(cx, lists, client, turn, spec);
         }
         let ran = self.stall(cx, lists, client, turn, spec);

@@ -285,20 +285,18 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
         }
     }
 
-    /// Walks from a cursor over about `limit` keys of the stream, or until the turn's budget is spent. `visit` adds the
-    /// steps of its own work. Returns the next cursor, which is 0 at the end.
+    /// Walks from a cursor over about `limit` keys of the stream, or until the turn's budget is spent, but over one
+    /// line at least: a walk that has read its pattern goes on. `visit` adds the steps of its own work. Returns the
+    /// next cursor, which is 0 at the end.
     ///
     /// # Errors
-    /// [`Stop::Wait`] while a chunk that is needed is absent, and until a turn has some of its budget left.
+    /// [`Stop::Wait`] while a chunk that is needed is absent.
     pub fn scan(
         &mut self,
         cursor: u64,
         limit: usize,
         mut visit: impl FnMut(&Object<'_>, &mut u64),
     ) -> Result<u64, Stop> {
-        if !self.cx.shared.turn_budget.admits() {
-            return Err(Stop::Wait);
-        }
         let owner = &*self.owner;
         let has_foreign = owner.has_foreign_keys();
         let steps_max = self.cx.shared.turn_budget.left();

@@ -197,7 +197,7 @@ fn class(rest: &mut &[u8], case: Case, steps: &mut u64) -> ByteSet {
                 tail
             }
             [from, b'-', to, tail @ ..] => {
-                *steps += BYTES as u64;
+                *steps += 16;
                 insert_range(&mut set, *from, *to, case);
                 tail
             }
@@ -216,17 +216,34 @@ fn class(rest: &mut &[u8], case: Case, steps: &mut u64) -> ByteSet {
 /// Redis compares bytes as signed numbers, on the machines on which it is used most: 0xff is less than `a`. It orders
 /// the two ends before it ignores their case.
 fn insert_range(set: &mut ByteSet, from: u8, to: u8, case: Case) {
-    let folded = |byte: u8| match case {
-        Case::Matters => byte.cast_signed(),
-        Case::Ignored => byte.to_ascii_lowercase().cast_signed(),
-    };
     let (from, to) = if from.cast_signed() > to.cast_signed() {
         (to, from)
     } else {
         (from, to)
     };
+    if case == Case::Matters {
+        if from > to {
+            fill(set, from, u8::MAX);
+            fill(set, 0, to);
+        } else {
+            fill(set, from, to);
+        }
+        return;
+    }
+    let folded = |byte: u8| byte.to_ascii_lowercase().cast_signed();
     let range = folded(from)..=folded(to);
     for byte in (0..=u8::MAX).filter(|byte| range.contains(&folded(*byte))) {
         insert(set, usize::from(byte));
+    }
+}
+
+/// Inserts all bytes from `from` to `to`, as unsigned numbers.
+fn fill(set: &mut ByteSet, from: u8, to: u8) {
+    for (word, first) in set.iter_mut().zip((0..BYTES).step_by(WORD_BITS)) {
+        let low = usize::from(from).saturating_sub(first);
+        let end = (usize::from(to) + 1).saturating_sub(first).min(WORD_BITS);
+        if low < end {
+            *word |= u64::MAX >> (WORD_BITS - (end - low)) << low;
+        }
     }
 }
