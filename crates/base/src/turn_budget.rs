@@ -1,7 +1,7 @@
 //! The work that commands may do in one turn.
 
-/// The work that commands may still do in this turn, in *steps*. A step is about a nanosecond on a common machine. Steps
-/// are counted, not timed, so that a run can be replayed (P10.2b).
+/// The work that commands may still do in this turn, in *steps*. A step is about a nanosecond on a common machine.
+/// Steps are counted, not timed, so that a run can be replayed (P10.2b).
 ///
 /// Only work that is not bounded by the size of a command is counted: walks over keys, patterns, commands with many
 /// keys. A command that finds nothing left waits for the next turn. It may overdraw the rest by what it does between

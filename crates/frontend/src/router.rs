@@ -500,7 +500,7 @@ impl Dispatcher {
             Executed::Stalled(moved_at) => {
                 // The timeout of a large value begins anew whenever bytes of it are sent or received.
                 client.stalled_since = client.stalled_since.map(|since| moved_at.unwrap_or(since).max(since));
-                // A large value is on its way, or the command waits for the next turn, or for something that comes soon.
+                // Otherwise a large value is on its way, or the command waits for the next turn.
                 let chunks_lack = owner.store().chunks().absent_count() > 0;
                 if moved_at.is_some() || cx.shared.turn_budget.left() == 0 || !chunks_lack {
                     return self.stall(cx, lists, client, turn, job.spec);

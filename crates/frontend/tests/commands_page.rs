@@ -86,12 +86,13 @@ meanwhile. They are no picture of one moment, but a key that exists all the time
 | PARITAS.REDUNDANCY | `PARITAS.REDUNDANCY KEY` tells the class of a value, and with a class changes it \
 ([redundancy.md](redundancy.md)) |
 | SCAN | while hash slots move, their keys may be missed; afterwards none is. Without moves no key comes twice |
-| KEYS, SCAN, CONFIG GET, COMMAND LIST | a pattern has at most 64 KiB; in CONFIG GET all patterns together, each counted with 16 bytes more |
+| KEYS, SCAN, CONFIG GET, COMMAND LIST | a pattern has at most 64 KiB; in CONFIG GET all patterns \
+together, each counted with 16 bytes more |
 | COMMAND INFO, COMMAND DOCS | at most 1,024 names |
 | EXISTS, TOUCH, MGET, DEL, UNLINK | at most 65,535 keys of one hash slot |
 | SCAN | `SLOT n` returns only the keys of a hash slot |
-| SCAN | the cursor is below 2^53, as clients in JavaScript need it: the stream, then its own. A step stays in one stream, so steps may be empty. \
-A cursor survives a takeover |
+| SCAN | the cursor is below 2^53, as clients in JavaScript need it: the stream, then its own. \
+A step stays in one stream, so steps may be empty. A cursor survives a takeover |
 | CLIENT LIST, CLIENT INFO | `fd` is -1; of the buffers, only replies not yet given to the socket are shown |
 | INFO | figures are those of the node, but on the any-key port `keyspace` has the keys of the cluster. Other nodes have 0.2 s to tell theirs. A stream whose owner has not by then counts as it did last, and `silent_streams` counts such streams |
 | INFO memory | `used_memory` is what the node counts, with parity and parts of large values; `used_memory_rss` is VmRSS of its process |

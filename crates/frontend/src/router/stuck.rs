@@ -126,8 +126,8 @@ impl Stuck {
             + self.blocked.capacity() * size_of::<(StreamId, Term)>()
     }
 
-    /// Whether a reply may be seen. As [`judge`], but where a command has waited in vain for acks or leases, another one
-    /// does not wait for them again.
+    /// Whether a reply may be seen. As [`judge`], but where a command has waited in vain for acks or leases, another
+    /// one does not wait for them again.
     #[inline]
     pub(crate) fn judge<O: Out>(&mut self, cx: &Context<'_, O>, lists: &Lists, wait: &Wait) -> Verdict {
         match judge(cx, lists, wait) {
