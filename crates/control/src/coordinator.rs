@@ -114,8 +114,8 @@ impl fmt::Display for Ending {
         f.write_str(match self {
             Self::Deposed => "another coordinator has taken over the store",
             Self::StoreWentBack => {
-                "the store went back: it lacks what this coordinator has committed. Put the newest store back, or start \
-                 a coordinator and look at `paritas status`: it says what it waits for, and what can be done"
+                "the store went back: it lacks what this coordinator has committed. Put the newest store back, or \
+                 start a coordinator and look at `paritas status`: it says what it waits for, and what can be done"
             }
         })
     }

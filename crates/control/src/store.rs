@@ -1,6 +1,6 @@
 //! The interface of the configuration store, which holds the records that must survive a coordinator. It is a small
-//! ordered map. A transaction changes several records, if one record has the expected bytes (P10.1). Every implementation
-//! must pass one test suite (`store_suite`).
+//! ordered map. A transaction changes several records, if one record has the expected bytes (P10.1). Every
+//! implementation must pass one test suite (`store_suite`).
 
 use core::fmt;
 use std::collections::BTreeMap;

@@ -72,7 +72,8 @@ limit. Over several hash slots, other keys may be set by then |
 | OBJECT ENCODING | by the value alone: `int`, `embstr` (to 44 bytes) or `raw` |
 | OBJECT IDLETIME | 0: the time of the last use is not stored |
 | OBJECT FREQ | counts begin at 0 at a new owner: usage marks are not kept over a takeover |
-| MEMORY USAGE | bytes on all nodes: key, value, header, index entry, and their part of the parity. A large value counts with its class: 10 MiB of class `rep:3` take 30 MiB |
+| MEMORY USAGE | bytes on all nodes: key, value, header, index entry, and their part of the parity. \
+A large value counts with its class: 10 MiB of class `rep:3` take 30 MiB |
 | KEYS, SCAN | expired keys that they meet are deleted, at most 256 in one step; further ones are shown until then |
 | KEYS, CLUSTER COUNTKEYSINSLOT, CLUSTER GETKEYSINSLOT | go through all keys in steps, and other clients are served \
 meanwhile. They are no picture of one moment, but a key that exists all the time is met once |
@@ -94,9 +95,13 @@ together, each counted with 16 bytes more |
 | SCAN | the cursor is below 2^53, as clients in JavaScript need it: the stream, then its own. \
 A step stays in one stream, so steps may be empty. A cursor survives a takeover |
 | CLIENT LIST, CLIENT INFO | `fd` is -1; of the buffers, only replies not yet given to the socket are shown |
-| INFO | figures are those of the node, but on the any-key port `keyspace` has the keys of the cluster. Other nodes have 0.2 s to tell theirs. A stream whose owner has not by then counts as it did last, and `silent_streams` counts such streams |
-| INFO memory | `used_memory` is what the node counts, with parity and parts of large values; `used_memory_rss` is VmRSS of its process |
-| INFO stats | commands and connections are counted at the node that the client is connected to; hits, misses, expired and evicted keys, and `refused_writes` (`-OOM`) at the owner of the key |
+| INFO | figures are those of the node, but on the any-key port `keyspace` has the keys of the cluster. \
+Other nodes have 0.2 s to tell theirs. A stream whose owner has not by then counts as it did last, \
+and `silent_streams` counts such streams |
+| INFO memory | `used_memory` is what the node counts, with parity and parts of large values; \
+`used_memory_rss` is VmRSS of its process |
+| INFO stats | commands and connections are counted at the node that the client is connected to; \
+hits, misses, expired and evicted keys, and `refused_writes` (`-OOM`) at the owner of the key |
 | INFO commandstats | counts only; `usec` is 0. A command is counted at the node that its client is connected to |
 | CONFIG SET | of the node asked. It changes `maxmemory` (up to its value at the start, \
 and where keys are evicted not below one and a half times the memory of parity), \

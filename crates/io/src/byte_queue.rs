@@ -1,7 +1,7 @@
 //! Bytes that are added at the back and taken from the front.
 
-/// A queue of bytes in one piece. A cursor takes bytes from the front: moving the rest each time would cost the square of
-/// the length.
+/// A queue of bytes in one piece. A cursor takes bytes from the front: moving the rest each time would cost the square
+/// of the length.
 #[derive(Default, Debug)]
 pub(crate) struct ByteQueue {
     bytes: Vec<u8>,

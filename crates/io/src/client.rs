@@ -137,8 +137,8 @@ impl Client {
         self.readable = true;
     }
 
-    /// Whether a connection that ends has waited longer than `linger`: for replies to be produced, for the client to read
-    /// more of them, or for a leaving client to close.
+    /// Whether a connection that ends has waited longer than `linger`: for replies to be produced, for the client to
+    /// read more of them, or for a leaving client to close.
     pub(crate) fn is_overdue(&mut self, now: Time, linger: Span) -> bool {
         if self.reply.close {
             self.closing_at.get_or_insert(now);

@@ -279,8 +279,8 @@ impl<M: Machine> Shard<M> {
         }
     }
 
-    /// Reads once and calls the machine once, as far as the client may be read and fed. Returns the number of bytes read
-    /// or consumed.
+    /// Reads once and calls the machine once, as far as the client may be read and fed. Returns the number of bytes
+    /// read or consumed.
     fn serve_client(&mut self, id: u64, now: Clock) -> usize {
         let Some(step) = self.driver.clients.next_step(id) else {
             return 0;

@@ -134,8 +134,8 @@ pub struct Limits {
     pub turn_bytes: usize,
     /// Longest time of a dial or a handshake.
     pub handshake: Span,
-    /// Longest time that a client which has stopped sending may wait for replies, or take none of them, and that a closed
-    /// client may take to close too.
+    /// Longest time that a client which has stopped sending may wait for replies, or take none of them, and that a
+    /// closed client may take to close too.
     pub linger: Span,
     /// A client that takes no byte of the replies that wait for it is closed after this time.
     pub unread_max: Span,
@@ -548,8 +548,8 @@ impl<M: Machine> Shard<M> {
                     client = client.stream.peer_addr().ok().map(tracing::field::display),
                     replies_bytes = client.unwritten_bytes(),
                     commands_bytes = client.input.len(),
-                    "client closed: it has taken no byte of its replies for {} s. A client that sends this much must read \
-                     while it sends",
+                    "client closed: it has taken no byte of its replies for {} s. A client that sends this much must \
+                     read while it sends",
                     self.limits.unread_max.as_ms() / 1000
                 );
             }

@@ -138,8 +138,9 @@ pub fn run(settings: NodeSettings, file: Option<PathBuf>, supervision: Supervisi
     }
     agent.attach(mailbox, progress, proposals, file)?;
     watch_agent(agent)?;
+    let Registration { node, incarnation, .. } = &registration;
     let memory = ByteCount(maxmemory_bytes);
-    tracing::info!(node = %registration.node, incarnation = %registration.incarnation, any = %bound[0], %memory, "node runs");
+    tracing::info!(%node, %incarnation, any = %bound[0], %memory, "node runs");
     match shard.run() {
         Stop::Asked => Ok(()),
         Stop::Failed(error) => Err(Failure(format!("waiting for events failed: {error}"))),

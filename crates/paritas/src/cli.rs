@@ -331,8 +331,8 @@ struct RestoreTask {
     /// Keep existing keys; otherwise they are overwritten
     #[arg(long)]
     keep: bool,
-    /// List and pass over what cannot be stored here: other types than strings, keys and values that are too long, other
-    /// databases, functions. Otherwise such a file is refused, and nothing is changed
+    /// List and pass over what cannot be stored here: other types than strings, keys and values that are too long,
+    /// other databases, functions. Otherwise such a file is refused, and nothing is changed
     #[arg(long)]
     skip: bool,
     #[command(flatten)]

@@ -14,8 +14,8 @@ use paritas_wire::peer::FRAME_BYTES_MAX;
 pub struct ClientLimits {
     /// The most client connections.
     pub clients_max: usize,
-    /// The most bytes of an incomplete command, and of commands that wait because their client does not read its replies.
-    /// A connection whose command exceeds it is closed.
+    /// The most bytes of an incomplete command, and of commands that wait because their client does not read its
+    /// replies. A connection whose command exceeds it is closed.
     pub query_bytes_max: usize,
     /// The most unwritten reply bytes of a client. A connection that exceeds it is closed.
     pub reply_bytes_max: usize,

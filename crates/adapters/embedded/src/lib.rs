@@ -27,8 +27,8 @@ fn file_id(path: &Path) -> Option<FileId> {
 #[derive(Debug)]
 pub struct EmbeddedStore {
     path: PathBuf,
-    /// With the number of the file. `None` after an error of the medium. After one failure, redb serves nothing from a file until it is opened
-    /// again. The next call opens it, because a full disk may have space again.
+    /// With the number of the file. `None` after an error of the medium. After one failure, redb serves nothing from a
+    /// file until it is opened again. The next call opens it, because a full disk may have space again.
     database: RefCell<Option<(Database, Option<FileId>)>>,
 }
 

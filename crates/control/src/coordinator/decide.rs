@@ -109,8 +109,8 @@ impl<S: Store> Coordinator<S> {
         self.continue_moves(now, facts, out);
     }
 
-    /// A commit was not confirmed. The store is read before the next decision; at once if it has answered that it is not
-    /// as this coordinator left it.
+    /// A commit was not confirmed. The store is read before the next decision; at once if it has answered that it is
+    /// not as this coordinator left it.
     pub(super) fn on_failed_commit(&mut self, now: Time, error: &StoreError, out: &mut impl CoordinatorOut) {
         self.unsure = true;
         if *error == StoreError::Conflict {

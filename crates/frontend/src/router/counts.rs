@@ -1,7 +1,7 @@
 //! Numbers of keys of the whole cluster, for INFO on the any-key port.
 //!
-//! INFO must answer when a node is away, so it does not ask the streams as DBSIZE does. It asks each node that owns some
-//! and waits for a short time. A stream whose owner has not answered by then counts as it did last.
+//! INFO must answer when a node is away, so it does not ask the streams as DBSIZE does. It asks each node that owns
+//! some, and waits for a short time. A stream whose owner has not answered by then counts as it did last.
 
 use super::client::Client;
 use super::forward::owner_at;

@@ -391,8 +391,8 @@ impl Router {
     }
 }
 
-/// Bytes that wait to be sent to a client. Those of its later replies do not count: they leave only behind the reply that
-/// is read now.
+/// Bytes that wait to be sent to a client. Those of its later replies do not count: they leave only behind the reply
+/// that is read now.
 pub(crate) fn unsent_bytes(buffer: &ReplyBuf) -> usize {
     buffer.released + buffer.waiting
 }
