@@ -241,6 +241,14 @@ def serves(port):
         return False
 
 
+def is_refused(reply):
+    """Whether the command was refused before anything was done, for a reason other than memory. redis-py removes some
+    prefixes."""
+    words = ("NOREPLICAS", "CLUSTERDOWN", "TRYAGAIN", "LOADING")
+    known = (redis.exceptions.TryAgainError, redis.exceptions.ClusterDownError, redis.exceptions.BusyLoadingError)
+    return isinstance(reply, known) or str(reply).startswith(words)
+
+
 def make_cluster(file):
     """Creates the cluster of a coordinator's settings, unless its store exists. If this fails, the coordinator will
     report the reason."""

@@ -4,7 +4,7 @@ import time
 
 import redis
 
-from conftest import Background
+from conftest import Background, is_refused
 
 
 class Writer(Background):
@@ -34,7 +34,7 @@ class Writer(Background):
                 self.uncertain += 1
                 self.possible.setdefault(key, [None]).append(value)
             else:
-                assert str(error).split()[0] in ("NOREPLICAS", "CLUSTERDOWN", "TRYAGAIN"), error
+                assert is_refused(error), error
                 self.refused += 1
             return
         except (redis.ConnectionError, redis.TimeoutError):

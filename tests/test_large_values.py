@@ -10,7 +10,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from conftest import TIMEOUT_S, Background, until
+from conftest import TIMEOUT_S, Background, is_refused, until
 from test_snapshot import done
 
 ARGUMENT_MAX = 16 << 20
@@ -22,7 +22,6 @@ ROOMY = "512mb"
 SENTINEL = 1 << 20
 # 16 rows of four data and two parity units, each of 16 KiB.
 SENTINEL_PARTS = 16 * 6 * (16 << 10)
-REFUSALS = ("NOREPLICAS", "CLUSTERDOWN", "TRYAGAIN")
 
 
 def bytes_of(cluster, node):
@@ -167,7 +166,7 @@ class PairWriter(Background):
                 self.done, self.possible = self.done + 1, {number}
                 continue
             except redis.ResponseError as error:
-                if str(error).startswith(REFUSALS):
+                if is_refused(error):
                     continue
                 assert str(error).startswith("UNCERTAIN"), error
             except (redis.ConnectionError, redis.TimeoutError):
@@ -273,7 +272,7 @@ def test_no_part_is_left_after_two_losses_and_flushall(start_cluster, rng):
         try:
             return bytes_of(cluster, asked).flushall()
         except redis.ResponseError as error:
-            assert str(error).split()[0] in (*REFUSALS, "UNCERTAIN"), error
+            assert is_refused(error) or str(error).startswith("UNCERTAIN"), error
 
     until(flushed, "FLUSHALL done")
     assert bytes_of(cluster, asked).dbsize() == 0
@@ -314,11 +313,11 @@ class Overwriter(Background):
                 self.writes[key][number] = "acknowledged"
                 continue
             except redis.ResponseError as error:
-                reason = self.writes[key][number] = str(error).split()[0]
-                if reason in REFUSALS:
+                self.writes[key][number] = str(error)
+                if is_refused(error):
                     self.refused += 1
                     continue
-                assert reason == "UNCERTAIN", error
+                assert str(error).startswith("UNCERTAIN"), error
             except (redis.ConnectionError, redis.TimeoutError) as error:
                 client.connection_pool.disconnect()
                 self.writes[key][number] = str(error)

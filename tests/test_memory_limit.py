@@ -8,20 +8,12 @@ import time
 import pytest
 import redis
 
-from conftest import TIMEOUT_S, Background, until
+from conftest import TIMEOUT_S, Background, is_refused, until
 from test_eviction import resident
 
 # Memory of a node. The environment can set more, for figures.
 MEMORY = int(os.environ.get("MEMORY_MIB", "48")) << 20
 NODES, SPARES = 6, 2
-
-
-def is_refused(reply):
-    """Whether the command was refused before anything was done, for a reason other than memory. redis-py removes some
-    prefixes."""
-    words = ("NOREPLICAS", "CLUSTERDOWN", "TRYAGAIN", "LOADING")
-    known = (redis.exceptions.TryAgainError, redis.exceptions.ClusterDownError, redis.exceptions.BusyLoadingError)
-    return isinstance(reply, known) or str(reply).startswith(words)
 
 
 class Watch(threading.Thread):

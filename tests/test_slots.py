@@ -11,7 +11,7 @@ from redis.cluster import RedisCluster
 from redis.crc import key_slot
 from redis.retry import Retry
 
-from conftest import BINARY, TIMEOUT_S, Background, until
+from conftest import BINARY, TIMEOUT_S, Background, is_refused, until
 from test_kill import Writer, compare, load
 from test_large_values import ROOMY, until_only_the_sentinel_has_parts
 
@@ -75,7 +75,7 @@ class Counter(Background):
         if isinstance(answer, int):
             self.counted[key] += 1
             assert self.counted[key] <= answer <= self.counted[key] + self.uncertain[key], (key, answer)
-        elif isinstance(answer, redis.ResponseError) and str(answer).split()[0] in ("NOREPLICAS", "CLUSTERDOWN"):
+        elif isinstance(answer, redis.ResponseError) and is_refused(answer):
             self.refusals.append(str(answer))
         else:
             assert not isinstance(answer, redis.ResponseError) or str(answer).startswith("UNCERTAIN"), answer

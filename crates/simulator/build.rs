@@ -4,11 +4,12 @@
 use std::path::{Path, PathBuf};
 
 /// The crates under test in the simulator: the machines, and the crates that they import.
-const CRATES: [&str; 8] = [
+const CRATES: [&str; 9] = [
     "base",
     "code",
     "control",
     "frontend",
+    "large",
     "paritylog",
     "protocol",
     "store",

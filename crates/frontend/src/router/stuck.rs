@@ -128,7 +128,8 @@ impl Stuck {
 
     /// Whether a reply may be seen. As [`judge`], but where a command has waited in vain for acks or leases, another
     /// one does not wait for them again.
-    #[inline]
+    // As for `judge`: it runs for each reply, and each place that calls it needs a part of it.
+    #[inline(always)]
     pub(crate) fn judge<O: Out>(&mut self, cx: &Context<'_, O>, lists: &Lists, wait: &Wait) -> Verdict {
         match judge(cx, lists, wait) {
             Verdict::Hold if !self.unanswered.is_empty() => self.judge_held(cx, lists, wait),
