@@ -42,6 +42,8 @@ pub(crate) enum Trouble {
     LoseDecision { victim: usize },
     /// Commits that seemed to fail take effect.
     LandLate,
+    /// The same, on a copy of the store from before, which takes the place of the newest one at this moment.
+    LandLateOnCopy,
 }
 
 /// What a run has of it.
@@ -61,6 +63,8 @@ pub(super) struct Troubles {
     pub(super) unreachable: (u64, Time),
     /// The store as it was before the decision that will be lost.
     pub(super) before: Option<MemoryStore>,
+    /// The store as it was before commits that take effect late.
+    before_late: Option<MemoryStore>,
 }
 
 impl Troubles {
@@ -79,6 +83,7 @@ impl Troubles {
             one_way: (0, 0, Time(0)),
             unreachable: (0, Time(0)),
             before: None,
+            before_late: None,
         }
     }
 
@@ -144,6 +149,7 @@ impl World {
             Trouble::Decide => self.cause_decision(),
             Trouble::LoseDecision { victim } => self.lose_decision(victim),
             Trouble::LandLate => self.land_late(),
+            Trouble::LandLateOnCopy => self.land_late_on_copy(),
             Trouble::Copy => {
                 if let Some(governed) = self.governed.as_mut().filter(|g| !g.troubles.store_is_old()) {
                     governed.troubles.copies.push(governed.store.copy());
@@ -293,11 +299,32 @@ impl World {
         if let Some(governed) = self.governed.as_ref() {
             governed.store.delay(count);
         }
+        if random.chance(300_000) {
+            if let Some(governed) = self.governed.as_mut() {
+                governed.troubles.before_late = Some(governed.store.copy());
+            }
+            let after = Span::from_ms(random.between(200, 3_000));
+            self.push_control(after, Control::Trouble(Trouble::LandLateOnCopy));
+            return true;
+        }
         for _ in 0..2 * count {
             let after = Span::from_ms(random.between(1, 4_000));
             self.push_control(after, Control::Trouble(Trouble::LandLate));
         }
         true
+    }
+
+    /// A coordinator whose attempts had the numbers of others would take this store for its own.
+    fn land_late_on_copy(&mut self) {
+        let is_busy = self.schedule.healing || self.is_adopting();
+        let troubles = self.troubles().filter(|t| !is_busy && !t.store_is_old());
+        let Some(copy) = troubles.and_then(|t| t.before_late.take()) else {
+            return;
+        };
+        self.replace_store(copy);
+        self.land_late();
+        let back = self.outage() + self.outage();
+        self.push_control(back, Control::Trouble(Trouble::NewestStore));
     }
 
     fn land_late(&mut self) {
