@@ -231,6 +231,63 @@ def test_an_old_copy_of_the_store_gives_no_wrong_value(run, tmp_path, rng):
 
 
 @pytest.mark.timeout(300)
+def test_a_store_that_goes_back_under_a_running_coordinator_ends_it(run, tmp_path, rng):
+    cluster = ByHand(run, tmp_path, nodes=6)
+    values = load(cluster)
+    old, newest = tmp_path / "old", tmp_path / "newest"
+    cluster.stop_coordinator()
+    shutil.copy(cluster.store, old)
+    cluster.start_coordinator()
+    until(cluster.is_settled, "all nodes to register")
+    epochs = cluster.epochs()
+    cluster.restart(cluster.draw_holder(rng))
+    until(lambda: cluster.epochs() != epochs and cluster.is_whole() and cluster.is_settled(), "the node's next process")
+    # The same file under another name: what is still written to it is kept.
+    os.link(cluster.store, newest)
+    os.replace(old, cluster.store)
+    # Something to commit.
+    cluster.restart(rng.choice(range(1, 6)))
+    until(lambda: cluster.coordinator.poll() is not None, "the coordinator to end")
+    assert cluster.says("the store went back")
+    cluster.start_coordinator()
+    until(lambda: cluster.says("the store is an old copy"), "its successor to say that its store is old")
+    told = answers(cluster.client(), list(values))
+    assert {key: value for key, value in told.items() if value not in (values[key], "error")} == {}
+    cluster.stop_coordinator()
+    os.replace(newest, cluster.store)
+    cluster.start_coordinator()
+    until(lambda: cluster.is_whole() and cluster.is_settled(), "all positions to be whole again")
+    assert answers(cluster.client(), list(values)) == values
+
+
+@pytest.mark.timeout(300)
+def test_a_process_without_a_place_takes_no_command_that_it_would_run_later(run, tmp_path):
+    cluster = ByHand(run, tmp_path, nodes=6)
+    values = load(cluster)
+    cluster.stop_coordinator()
+    cluster.restart(3)
+    log = cluster.processes[3].log
+    until(lambda: "no coordinator answers" in log.read_text(encoding="utf-8"), "the process to wait for its place")
+    late = redis.Redis(port=cluster.port + 3, retry=Retry(NoBackoff(), 0), socket_timeout=0.5)
+    for key in list(values)[:40]:
+        with pytest.raises(redis.ConnectionError):
+            late.set(key, "given up")
+    client, newer = cluster.client(), {}
+    for key in list(values)[:40]:
+        try:
+            if client.set(key, "newer"):
+                newer[key] = "newer"
+        except redis.RedisError:
+            # Of the node that has ended: nobody can replace it while the coordinator is away.
+            pass
+    assert newer
+    cluster.start_coordinator()
+    until(lambda: serves(cluster.port + 3) and cluster.is_whole() and cluster.is_settled(), "the node to have its place")
+    told = answers(client, list(values)[:40])
+    assert all(told[key] == "newer" for key in newer) and "given up" not in told.values()
+
+
+@pytest.mark.timeout(300)
 def test_a_flipped_bit_in_the_store_ends_no_coordinator_without_a_word_of_the_way_back(run, tmp_path, rng):
     """It starts, since the bit does not matter, or ends and says what to do."""
     address = f"127.0.0.1:{free_base(1)}"

@@ -49,6 +49,9 @@ pub struct Agent {
     backoff: Span,
     prng: Prng,
     cluster: Option<ClusterRecord>,
+    /// A registration that is not confirmed yet. A process that has not served begins only when it is: until then its
+    /// place may be another process's (P10.13).
+    offer: Option<Registered>,
     nodes: BTreeMap<NodeId, NodeRecord>,
     /// The newest configuration of each list that the shard has.
     installed: BTreeMap<ListId, Configuration>,
@@ -102,6 +105,7 @@ impl Agent {
             backoff: BACKOFF_MIN,
             prng: Prng::new(seed),
             cluster: None,
+            offer: None,
             nodes: BTreeMap::new(),
             installed: BTreeMap::new(),
             heard: BTreeMap::new(),
@@ -199,6 +203,7 @@ impl Agent {
 
     /// After the loss of a link: waits, longer each time, then tries the next coordinator.
     fn retreat(&mut self, now: Time) {
+        self.offer = None;
         let jitter = Span(self.prng.below(self.backoff.0 / 2 + 1));
         self.phase = Phase::Away {
             until: now + self.backoff + jitter,
@@ -208,6 +213,7 @@ impl Agent {
     }
 
     fn introduce(&mut self, now: Time, out: &mut impl AgentOut) {
+        self.offer = None;
         let installed = self.installed.values();
         self.registration.installed = installed.map(|c| (c.list, c.epoch, c.id)).collect();
         let installed = &self.installed;
@@ -288,8 +294,10 @@ impl Agent {
             )
         {
             // A coordinator must send the cluster's record first.
-            out.hang_up();
-            self.retreat(now);
+            if !self.add_to_offer(message) {
+                out.hang_up();
+                self.retreat(now);
+            }
             return;
         }
         match message {
@@ -303,7 +311,12 @@ impl Agent {
             ToAgent::Refused(refusal) => self.on_refused(now, &refusal, out),
             // Answers to operators, not to agents.
             ToAgent::Said { .. } => {}
-            ToAgent::Heard | ToAgent::ExitNoted { .. } => {}
+            ToAgent::ExitNoted { .. } => {}
+            ToAgent::Heard => {
+                if let Some(offer) = self.offer.take() {
+                    self.begin(now, offer, out);
+                }
+            }
             ToAgent::Cluster(cluster) => {
                 if let Some(refusal) = self.refuses(&cluster) {
                     self.on_refused(now, &refusal, out);
@@ -368,18 +381,12 @@ impl Agent {
 
     /// Repeats the nonce at once, since only that confirms the registration.
     fn on_registered(&mut self, now: Time, registered: Registered, out: &mut impl AgentOut) {
-        let Registered {
-            nonce,
-            cluster,
-            nodes,
-            configurations,
-            void,
-        } = registered;
-        if let Some(refusal) = self.refuses(&cluster) {
+        let nonce = registered.nonce;
+        if let Some(refusal) = self.refuses(&registered.cluster) {
             self.on_refused(now, &refusal, out);
             return;
         }
-        self.heard.retain(|list, _| !void.contains(list));
+        self.heard.retain(|list, _| !registered.void.contains(list));
         self.backoff = BACKOFF_MIN;
         self.refused = None;
         self.phase = Phase::Registered {
@@ -388,9 +395,28 @@ impl Agent {
             until: now + LINK_TIMEOUT,
         };
         self.beat(nonce, out);
-        self.take_cluster(cluster, out);
-        self.deliver_nodes(nodes, out);
-        self.deliver(now, &configurations, out);
+        match self.cluster {
+            None => self.offer = Some(registered),
+            Some(_) => self.begin(now, registered, out),
+        }
+    }
+
+    fn begin(&mut self, now: Time, registered: Registered, out: &mut impl AgentOut) {
+        self.take_cluster(registered.cluster, out);
+        self.deliver_nodes(registered.nodes, out);
+        self.deliver(now, &registered.configurations, out);
+    }
+
+    /// Keeps what has changed since the offer. False if there is none, or if a coordinator sends too much.
+    fn add_to_offer(&mut self, message: ToAgent) -> bool {
+        let Some(offer) = &mut self.offer else { return false };
+        match message {
+            ToAgent::Cluster(cluster) => offer.cluster = cluster,
+            ToAgent::Nodes(nodes) => offer.nodes.extend(nodes),
+            ToAgent::Configurations(configurations) => offer.configurations.extend(configurations),
+            _ => return false,
+        }
+        offer.nodes.len() <= 2 * NODES_MAX && offer.configurations.len() <= 2 * POSITIONS_MAX
     }
 
     /// Why a cluster's record is refused: it is not of this process's cluster, or is invalid.

@@ -363,8 +363,11 @@ impl Dispatcher {
         let spare = self.spare.capacity() * size_of::<Vec<u8>>();
         let spare = spare + self.spare.iter().map(Vec::capacity).sum::<usize>();
         let callers = (self.held.capacity() + self.stalled.capacity()) * size_of::<Caller>();
+        let loopback = self.loopback.capacity() * size_of::<forward::Loopback>();
+        let loopback = loopback + self.loopback.iter().map(forward::Loopback::held_bytes).sum::<usize>();
         args + spare
             + callers
+            + loopback
             + self.ahead.capacity() * size_of::<Ahead>()
             + self.stuck.held_bytes()
             + self.counts.held_bytes()

@@ -13,7 +13,7 @@ pub struct Listeners {
 }
 
 impl Listeners {
-    /// Binds all three addresses. An error names the address that could not be bound.
+    /// Listens on all three addresses. An error names the address on which it could not.
     pub fn bind(any: SocketAddr, cluster: SocketAddr, peer: SocketAddr) -> Result<Self, (SocketAddr, io::Error)> {
         let bind = |address| TcpListener::bind(address).map_err(|error| (address, error));
         Ok(Self {

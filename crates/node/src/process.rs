@@ -12,7 +12,7 @@ use paritas_code::Scheme;
 use paritas_control::LEASE_PARTS;
 use paritas_control::message::Registration;
 use paritas_frontend::Node;
-use paritas_io::{Limits, Listeners, Shard, Stop, descriptors, entropy, signals};
+use paritas_io::{Limits, Listeners, ReservedPort, Shard, Stop, descriptors, entropy, signals};
 use paritas_protocol::{ClassRules, ClientLimits, Hotness, Identity, Parameters, check_class_rules, check_hotness};
 use paritas_wire::resp;
 use std::net::SocketAddr;
@@ -64,10 +64,10 @@ pub fn run(settings: NodeSettings, file: Option<PathBuf>, supervision: Supervisi
     signals::watch_stop();
     settings.check()?;
     check_alone(&settings)?;
-    let listeners = listen(&settings)?;
-    let bound = listeners
-        .addresses()
-        .map_err(|error| Failure(format!("the system does not say where this node listens: {error}")))?;
+    // A process that has no place yet must not take commands: it would run them when it gets the place, although their
+    // clients have long given up. Its ports are reserved, so that connections are refused until then.
+    let reserved = reserve(&settings)?;
+    let bound = reserved.each_ref().map(ReservedPort::address);
     let registration = registration(&settings, bound, &supervision)?;
     let password = settings.password_file.as_deref().map(password::read_first).transpose();
     let password = password.map_err(|why| Failure(format!("password_file: {why}")))?;
@@ -83,6 +83,8 @@ pub fn run(settings: NodeSettings, file: Option<PathBuf>, supervision: Supervisi
     let Some(cluster) = wait_for_cluster(&agent)? else {
         return Ok(());
     };
+    let listeners = listen(bound)?;
+    drop(reserved);
     let log = match log {
         Some(found) => Some(found.of_cluster(&settings, &cluster)?),
         None => ParityDisk::open_new(&settings, registration.node, &cluster)?,
@@ -147,19 +149,29 @@ pub fn run(settings: NodeSettings, file: Option<PathBuf>, supervision: Supervisi
     }
 }
 
-fn listen(settings: &NodeSettings) -> Result<Listeners, Failure> {
-    let [any, cluster, peer] = settings.listen()?;
-    Listeners::bind(any, cluster, peer).map_err(|(address, error)| {
-        let (users, key) = match address {
-            address if address == any => ("any client", "port"),
-            address if address == cluster => ("cluster-aware clients", "cluster_port"),
-            _ => ("the other nodes", "peer_port"),
-        };
-        Failure(format!(
-            "cannot listen on {address}, for {users}: {error}; end the process that uses the port, or set another \
-             `{key}`"
-        ))
-    })
+/// Keeps the ports of the node for this process. Nothing listens on them yet.
+fn reserve(settings: &NodeSettings) -> Result<[ReservedPort; 3], Failure> {
+    let addresses = settings.listen()?;
+    let reserve = |address| ReservedPort::new(address).map_err(|error| cannot_listen(addresses, address, &error));
+    let [any, cluster, peer] = addresses;
+    Ok([reserve(any)?, reserve(cluster)?, reserve(peer)?])
+}
+
+fn listen(addresses: [SocketAddr; 3]) -> Result<Listeners, Failure> {
+    let [any, cluster, peer] = addresses;
+    let listeners = Listeners::bind(any, cluster, peer);
+    listeners.map_err(|(address, error)| cannot_listen(addresses, address, &error))
+}
+
+fn cannot_listen([any, cluster, _]: [SocketAddr; 3], address: SocketAddr, error: &std::io::Error) -> Failure {
+    let (users, key) = match address {
+        address if address == any => ("any client", "port"),
+        address if address == cluster => ("cluster-aware clients", "cluster_port"),
+        _ => ("the other nodes", "peer_port"),
+    };
+    Failure(format!(
+        "cannot listen on {address}, for {users}: {error}; end the process that uses the port, or set another `{key}`"
+    ))
 }
 
 fn registration(

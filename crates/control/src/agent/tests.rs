@@ -232,7 +232,8 @@ fn invalid_bytes_close_only_the_link() {
     assert_eq!(pair.processes[0].driver.delivered, 6);
 }
 
-/// The driver of an agent that has sent its registration and received these messages.
+/// The driver of an agent that has sent its registration and received these messages. A heartbeat is answered after
+/// each registration.
 fn after_messages(messages: &[ToAgent]) -> Driver {
     let mut agent = Agent::new(registration(0, 7), 1, 1);
     let mut driver = Driver::default();
@@ -242,8 +243,53 @@ fn after_messages(messages: &[ToAgent]) -> Driver {
     for message in messages {
         let bytes = encode(message, TO_AGENT_BYTES_MAX).unwrap();
         agent.on(now, AgentEvent::Message(&bytes), &mut driver);
+        if matches!(message, ToAgent::Registered(_)) {
+            let bytes = encode(&ToAgent::Heard, TO_AGENT_BYTES_MAX).unwrap();
+            agent.on(now, AgentEvent::Message(&bytes), &mut driver);
+        }
     }
     driver
+}
+
+/// Two processes of one node may both be offered its place. The one whose heartbeat is refused must not have begun.
+#[test]
+fn a_process_begins_only_when_a_heartbeat_has_confirmed_its_place() {
+    let mut agent = Agent::new(registration(0, 7), 1, 1);
+    let mut driver = Driver::default();
+    let now = Clock::default();
+    agent.on(now, AgentEvent::Timer, &mut driver);
+    agent.on(now, AgentEvent::Connected, &mut driver);
+    let mut hear = |message: &ToAgent| {
+        let bytes = encode(message, TO_AGENT_BYTES_MAX).unwrap();
+        agent.on(now, AgentEvent::Message(&bytes), &mut driver);
+        (driver.clusters.len(), driver.changed.len())
+    };
+    assert_eq!(hear(&registered(|_| {})), (0, 0));
+    let ToAgent::Registered(other) = registered(|c| c.suspicion_ms = 2500) else {
+        unreachable!()
+    };
+    assert_eq!(hear(&ToAgent::Cluster(other.cluster)), (0, 0));
+    assert_eq!(hear(&ToAgent::Nodes(Vec::new())), (0, 0));
+    assert_eq!(
+        hear(&ToAgent::Refused(Refusal::Running)),
+        (0, 0),
+        "it tries again later"
+    );
+    assert_eq!((driver.hung_up, driver.ended.clone()), (1, None));
+    agent.on(
+        Clock {
+            mono: agent.next_deadline().unwrap(),
+            wall_ms: 0,
+        },
+        AgentEvent::Timer,
+        &mut driver,
+    );
+    agent.on(now, AgentEvent::Connected, &mut driver);
+    for (message, clusters) in [(registered(|_| {}), 0), (ToAgent::Heard, 1), (ToAgent::Heard, 1)] {
+        let bytes = encode(&message, TO_AGENT_BYTES_MAX).unwrap();
+        agent.on(now, AgentEvent::Message(&bytes), &mut driver);
+        assert_eq!(driver.clusters.len(), clusters);
+    }
 }
 
 fn registered(change: impl FnOnce(&mut ClusterRecord)) -> ToAgent {
@@ -404,7 +450,7 @@ fn an_order_is_answered_with_the_reason_of_the_last_refusal() {
     let behind = ToAgent::Refused(Refusal::StoreIsBehind { list: ListId(0) });
     agent.on(now, AgentEvent::Timer, &mut driver);
     agent.on(now, AgentEvent::Connected, &mut driver);
-    for message in [registered(|_| {}), behind] {
+    for message in [registered(|_| {}), ToAgent::Heard, behind] {
         let bytes = encode(&message, TO_AGENT_BYTES_MAX).unwrap();
         agent.on(now, AgentEvent::Message(&bytes), &mut driver);
     }

@@ -44,6 +44,15 @@ pub(crate) enum Loopback {
     LongReply { conn: ConnId, n: u64, long: LongValue },
 }
 
+impl Loopback {
+    pub(crate) fn held_bytes(&self) -> usize {
+        match self {
+            Self::Forward { command: bytes, .. } | Self::Reply { bytes, .. } => bytes.capacity(),
+            Self::LongReply { .. } => 0,
+        }
+    }
+}
+
 /// Bytes of a frame reserved for everything other than the command or reply.
 const FRAME_REST_BYTES: usize = 256;
 /// The most spare buffers kept for forwarded commands, and the largest capacity in bytes of one that is kept.

@@ -45,7 +45,7 @@ fn a_cursor_goes_on_to_the_next_stream() {
         combined(How::Cursor { stream: 2, next }, &[&reply])
     };
     let cursor = |n: u64| format!("*2\r\n${}\r\n{n}\r\n*0\r\n", n.to_string().len());
-    assert_eq!(step(Some(3), "5"), cursor((2 << 48) | 5));
-    assert_eq!(step(Some(5), "0"), cursor(5 << 48));
+    assert_eq!(step(Some(3), "5"), cursor((2 << 39) | 5));
+    assert_eq!(step(Some(5), "0"), cursor(5 << 39));
     assert_eq!(step(None, "0"), cursor(0));
 }
