@@ -274,7 +274,7 @@ impl<S: Store> Coordinator<S> {
     /// Stops if the store is not as this coordinator left it. Returns whether it may go on.
     fn may_go_on(&mut self, standing: Standing, out: &mut impl CoordinatorOut) -> bool {
         let (ending, note) = match standing {
-            Standing::Leads => return true,
+            Standing::Unchanged | Standing::Landed => return true,
             Standing::Deposed => (Ending::Deposed, Note::Deposed),
             Standing::WentBack => (Ending::StoreWentBack, Note::StoreWentBack),
         };

@@ -43,8 +43,10 @@ pub(crate) struct Head {
 /// What a coordinator finds in its store after a commit that was not confirmed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Standing {
-    /// What it committed last, or an attempt of its own: it goes on with that.
-    Leads,
+    /// What it committed last: no other attempt has taken effect.
+    Unchanged,
+    /// An attempt of its own that was not confirmed: it goes on with that.
+    Landed,
     /// Another coordinator has opened the store.
     Deposed,
     /// An older state: what was committed since is not in it.
@@ -184,6 +186,8 @@ pub(crate) struct Records {
     head: Head,
     /// The number of the latest attempt to commit.
     attempts: u64,
+    /// The number of the latest attempt that can take effect no more: the head that it expected is gone.
+    void: u64,
     pub(crate) broken: Broken,
 }
 
@@ -214,7 +218,7 @@ impl Records {
             attempt: 0,
         };
         store.commit(&expected(Some(&records.head)), &[put(HEAD_KEY.into(), &head)])?;
-        (records.head, records.attempts) = (head, 0);
+        records.head = head;
         Ok(records)
     }
 
@@ -294,6 +298,7 @@ impl Records {
             trails: BTreeMap::new(),
             head: read(&values, HEAD_KEY)?,
             attempts: 0,
+            void: 0,
             broken: Broken::default(),
         };
         records.check_fixed()?;
@@ -353,9 +358,10 @@ impl Records {
     fn standing_by(&self, found: Head) -> Standing {
         let mine = self.head;
         let is_mine = (found.openings, found.reign) == (mine.openings, mine.reign);
-        let is_known = (mine.attempt..=self.attempts).contains(&found.attempt);
+        let has_landed = found.attempt > self.void && found.attempt <= self.attempts;
         match is_mine {
-            true if is_known || self.broken.is(Mutant::ReloadOfAnyStore) => Standing::Leads,
+            true if found == mine => Standing::Unchanged,
+            true if has_landed || self.broken.is(Mutant::ReloadOfAnyStore) => Standing::Landed,
             false if found.openings >= mine.openings => Standing::Deposed,
             _ => Standing::WentBack,
         }
@@ -368,11 +374,13 @@ impl Records {
             return Ok(Standing::WentBack);
         };
         let standing = self.standing_by(found.head);
-        if standing == Standing::Leads {
+        if standing == Standing::Landed {
+            // The other attempts expected the head of before, as this one did.
             let (broken, attempts) = (self.broken, self.attempts);
             *self = Self {
                 broken,
                 attempts,
+                void: attempts,
                 ..found
             };
         }
@@ -434,7 +442,7 @@ impl Records {
         }
         changes.push(put(HEAD_KEY.into(), &next));
         store.commit(&expected, &changes)?;
-        self.head = next;
+        (self.head, self.void) = (next, self.attempts);
         Ok(())
     }
 

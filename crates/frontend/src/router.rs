@@ -168,6 +168,7 @@ impl Router {
         }
         if progress && !self.dispatcher.stalled.is_empty() {
             self.dispatcher.retry_at = now + cx.shared.parameters.lease;
+            let mut ran = Vec::new();
             for caller in core::mem::take(&mut self.dispatcher.stalled) {
                 match caller {
                     Caller::Local(conn) => {
@@ -178,8 +179,16 @@ impl Router {
                             buffer.stalled = false;
                         }
                     }
-                    Caller::Remote(node, conn) => self.run_parked(cx, lists, (node, conn)),
+                    Caller::Remote(node, conn) => {
+                        if self.run_parked(cx, lists, (node, conn)) {
+                            ran.push(caller);
+                        }
+                    }
                 }
+            }
+            if cx.shared.turn_budget.left() == 0 {
+                // The others are first in the next turn.
+                self.dispatcher.stalled.sort_by_key(|caller| ran.contains(caller));
             }
         }
     }

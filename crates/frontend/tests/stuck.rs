@@ -153,6 +153,21 @@ fn commands_that_wait_for_acks_in_vain_wait_once() {
     assert_eq!(cluster.ask(client, &format!("GET {other}")), "$1\r\n6\r\n");
 }
 
+#[test]
+fn writes_wait_once_also_if_a_read_has_waited_for_leases_before() {
+    let (mut cluster, client, _, own) = coded();
+    silence(&mut cluster, 2);
+    // The leases end, and nothing is unacknowledged.
+    cluster.advance(WAIT_MS);
+    cluster.feed(client, format!("GET {own}\r\n").as_bytes());
+    assert_eq!(replies_after(&mut cluster, client, WAIT_MS + 300), TRYAGAIN);
+    cluster.feed(client, format!("SET {own} 3\r\n").as_bytes());
+    let reply = replies_after(&mut cluster, client, WAIT_MS + 300);
+    assert!(reply.starts_with("-UNCERTAIN"), "{reply:?}");
+    cluster.feed(client, format!("SET {own} 4\r\nGET {own}\r\n").as_bytes());
+    assert_eq!(replies_after(&mut cluster, client, 0), [CLUSTERDOWN, TRYAGAIN].concat());
+}
+
 /// The acks of the parity node are late once. What comes behind it is answered.
 #[test]
 fn acks_that_come_after_all_end_the_refusals() {

@@ -123,6 +123,22 @@ impl Client {
         }
     }
 
+    /// Writes replies to a socket that was full. The system reports room only when much of its buffer is free: a client
+    /// that reads slowly has taken bytes long before. Returns whether it took some.
+    pub(crate) fn write_again(&mut self, now: Time) -> io::Result<bool> {
+        if !self.blocked {
+            return Ok(false);
+        }
+        let waited_bytes = self.backlog.len();
+        self.blocked = !self.backlog.write_once(&mut self.stream, &mut Vec::new(), 0)?;
+        self.reply.waiting = self.backlog.len();
+        let moves = self.backlog.len() < waited_bytes;
+        if moves {
+            self.moved_at = now;
+        }
+        Ok(moves)
+    }
+
     /// Tells the client that no more replies come. Frees its buffers.
     fn leave(&mut self, now: Time) {
         // If this fails, reading finds the end.
@@ -137,14 +153,15 @@ impl Client {
         self.readable = true;
     }
 
-    /// Whether a connection that ends has waited longer than `linger`: for replies to be produced, for the client to
-    /// read more of them, or for a leaving client to close.
+    /// Whether a connection that ends has waited longer than `linger`: for replies to be produced, or for a closed client
+    /// to read them and to close too.
     pub(crate) fn is_overdue(&mut self, now: Time, linger: Span) -> bool {
         if self.reply.close {
             self.closing_at.get_or_insert(now);
         }
-        let over = |since: Option<Time>| since.is_some_and(|since| now - since.max(self.moved_at) > linger);
-        over(self.ended_at) || over(self.closing_at)
+        let over = |since: Option<Time>| since.is_some_and(|since| now - since > linger);
+        // While replies wait for the client, `is_unread` says how long it may take.
+        (self.backlog.is_empty() && over(self.ended_at.map(|at| at.max(self.moved_at)))) || over(self.closing_at)
     }
 
     /// Whether replies wait for it, and it has taken no byte of them for this time.

@@ -553,9 +553,13 @@ impl<M: Machine> Shard<M> {
                     self.limits.unread_max.as_ms() / 1000
                 );
             }
-            if is_unread || client.is_overdue(now, self.limits.linger) {
+            let written = client.write_again(now);
+            if is_unread || client.is_overdue(now, self.limits.linger) || written.is_err() {
                 self.driver.end_client(id);
                 continue;
+            }
+            if matches!(written, Ok(true)) {
+                self.driver.clients.touch(id);
             }
             self.driver.clients.weigh(id);
             // Others may have freed memory for what it sends.

@@ -7,7 +7,7 @@ mod damage;
 
 use damage::Guard;
 use paritas_control::store::{Change, Expected, Store, StoreError, check_limits};
-use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
+use redb::{Database, ReadOnlyTable, ReadableDatabase, ReadableTable, TableDefinition, TableError};
 use std::cell::RefCell;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -21,6 +21,22 @@ type FileId = (u64, u64);
 fn file_id(path: &Path) -> Option<FileId> {
     let found = std::fs::metadata(path).ok()?;
     Some((found.dev(), found.ino()))
+}
+
+/// The database, once all its bytes were compared with their checksums. If only bytes of the newest commit are wrong,
+/// it goes back to the commit before: it is an old copy then, which the coordinator learns from the nodes (P10.16).
+fn checked(mut database: Database) -> Result<Database, redb::Error> {
+    database.check_integrity()?;
+    Ok(database)
+}
+
+/// `None`: another program has put a file there that has no records.
+fn records(database: &Database) -> Result<Option<ReadOnlyTable<&'static str, &'static [u8]>>, redb::Error> {
+    match database.begin_read()?.open_table(RECORDS) {
+        Ok(table) => Ok(Some(table)),
+        Err(TableError::TableDoesNotExist(_)) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// A store in one file. The file is locked: a second process that opens it is refused.
@@ -38,15 +54,19 @@ impl EmbeddedStore {
     /// # Errors
     /// If the file cannot be created or read, is not such a store, is damaged, or is open in another process.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
-        let store = Self {
+        let _guard = Guard::begin(path);
+        let failed = |error: redb::Error| StoreError::Medium(damage::describe(path, &error));
+        let database = Database::create(path).map_err(|error| failed(error.into()))?;
+        let database = checked(database).map_err(failed)?;
+        Self::make_tables(&database).map_err(failed)?;
+        Ok(Self {
             path: path.to_owned(),
-            database: RefCell::new(None),
-        };
-        store.with(Self::make_tables)?;
-        Ok(store)
+            database: RefCell::new(Some((database, file_id(path)))),
+        })
     }
 
-    /// Runs `run` on the file, which is opened first if it is not open.
+    /// Runs `run` on the file, which is opened first if it is not open. It is not created then: an empty file would be
+    /// in the way of one that is put back.
     fn with<T>(&self, run: impl FnOnce(&Database) -> Result<T, redb::Error>) -> Result<T, StoreError> {
         // The last to be dropped: redb also writes when it closes the file.
         let _guard = Guard::begin(&self.path);
@@ -59,21 +79,13 @@ impl EmbeddedStore {
             // Another file is in its place. The coordinator learns from its head whether it is newer or older.
             other => {
                 drop(other);
-                let database = self.open_file().map_err(failed)?;
-                (database, file_id(&self.path))
+                let database = Database::open(&self.path).map_err(|error| failed(error.into()))?;
+                (checked(database).map_err(failed)?, file_id(&self.path))
             }
         };
         let outcome = run(&database).map_err(failed)?;
         *open = Some((database, file));
         Ok(outcome)
-    }
-
-    fn open_file(&self) -> Result<Database, redb::Error> {
-        let mut database = Database::create(&self.path)?;
-        // If only bytes of the newest commit are wrong, this takes the store back to the commit before: it is an old
-        // copy then, which the coordinator learns from the nodes (P10.16).
-        database.check_integrity()?;
-        Ok(database)
     }
 
     fn make_tables(database: &Database) -> Result<(), redb::Error> {
@@ -84,21 +96,25 @@ impl EmbeddedStore {
     }
 
     fn read(database: &Database, key: &str) -> Result<Option<Vec<u8>>, redb::Error> {
-        let table = database.begin_read()?.open_table(RECORDS)?;
+        let Some(table) = records(database)? else {
+            return Ok(None);
+        };
         Ok(table.get(key)?.map(|found| found.value().to_vec()))
     }
 
     fn read_from(database: &Database, prefix: &str) -> Result<Vec<(String, Vec<u8>)>, redb::Error> {
-        let table = database.begin_read()?.open_table(RECORDS)?;
-        let mut records = Vec::new();
+        let mut found_records = Vec::new();
+        let Some(table) = records(database)? else {
+            return Ok(found_records);
+        };
         for found in table.range(prefix..)? {
             let (key, value) = found?;
             if !key.value().starts_with(prefix) {
                 break;
             }
-            records.push((key.value().to_owned(), value.value().to_vec()));
+            found_records.push((key.value().to_owned(), value.value().to_vec()));
         }
-        Ok(records)
+        Ok(found_records)
     }
 
     /// Makes all changes if the expected record is as expected, else none: dropping the transaction undoes it. Returns

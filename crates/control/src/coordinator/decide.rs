@@ -3,7 +3,7 @@
 use super::{Coordinator, CoordinatorOut, Note, first_record, release, send};
 use crate::fence::{Hold, Silence};
 use crate::message::ToAgent;
-use crate::record::{End, StoredNode};
+use crate::record::{End, Standing, StoredNode};
 use crate::rules::{self, Facts, NodeFacts};
 use crate::store::{Store, StoreError};
 use paritas_base::configuration::{Configuration, Duty, NodeRecord, NodeRole, NodeState};
@@ -69,7 +69,11 @@ impl<S: Store> Coordinator<S> {
                 // Claims and certificates stay for the next decision. Nodes repeat their requests.
                 self.placement.forget_requests();
                 self.on_failed_commit(now, &error, out);
-                self.orders.refuse(&error.to_string(), out);
+                let why = match error {
+                    StoreError::Conflict => "an earlier change took effect late".to_owned(),
+                    other => other.to_string(),
+                };
+                self.orders.refuse(&why, out);
                 return;
             }
             for (node, known) in changed.iter().zip(known) {
@@ -124,14 +128,19 @@ impl<S: Store> Coordinator<S> {
 
     /// Reads the store again after a commit whose outcome is unknown. True if the coordinator may go on.
     fn reread(&mut self, now: Time, out: &mut impl CoordinatorOut) -> bool {
+        // P10.16: those from before the commit.
+        let holders = release::holders(&self.records.lists);
         match self.records.reload(&self.store) {
             Ok(standing) => {
                 if !self.may_go_on(standing, out) {
                     return false;
                 }
                 self.unsure = false;
+                if standing == Standing::Unchanged {
+                    return true;
+                }
                 self.leases.on_unknown_commit(now);
-                // The commit may have taken effect, and its changes were not sent. Send all records.
+                // A commit has taken effect, and its changes were not sent. Send all records.
                 let cluster = ToAgent::Cluster(self.records.cluster.clone());
                 for link in self.registry.subscribed() {
                     send(out, link, &cluster);
@@ -139,7 +148,7 @@ impl<S: Store> Coordinator<S> {
                 let nodes: Vec<StoredNode> = self.records.nodes.values().cloned().collect();
                 let lists: Vec<Configuration> = self.records.lists.values().cloned().collect();
                 self.tell(&nodes, Vec::new(), out);
-                self.withhold(&lists, release::holders(&self.records.lists), out);
+                self.withhold(&lists, holders, out);
                 true
             }
             Err(error) => {

@@ -404,7 +404,8 @@ fn commits_that_seemed_to_fail_are_read_back_if_they_took_effect() {
                 Err(StoreError::Medium(_))
             ));
         }
-        assert_eq!(records.reload(&store), Ok(Standing::Leads));
+        let standing = [Standing::Unchanged, Standing::Landed][lost_answers as usize];
+        assert_eq!(records.reload(&store), Ok(standing));
         assert_eq!(epoch(&records), before + lost_answers);
         commit_next(&mut records, &mut store).unwrap();
     }
@@ -422,13 +423,13 @@ fn a_commit_that_lands_late_is_read_before_the_next_decision_or_has_no_effect() 
             commit_next(&mut records, &mut store),
             Err(StoreError::Medium(_))
         ));
-        assert_eq!(records.reload(&store), Ok(Standing::Leads));
+        assert_eq!(records.reload(&store), Ok(Standing::Unchanged));
         assert_eq!(epoch(&records), before, "it has not landed");
         if is_read_before {
             // It lands first, and the next attempt is refused.
             assert_eq!(store.land_late(), 1);
             assert_eq!(commit_next(&mut records, &mut store), Err(StoreError::Conflict));
-            assert_eq!(records.reload(&store), Ok(Standing::Leads));
+            assert_eq!(records.reload(&store), Ok(Standing::Landed));
         } else {
             commit_next(&mut records, &mut store).unwrap();
             assert_eq!(store.land_late(), 0);
@@ -449,12 +450,32 @@ fn a_late_commit_on_a_store_that_was_put_back_is_not_taken_for_a_later_one() {
     // Its contents are others than those of the next attempt.
     let late = records.commit(&mut store, &[node()], &[], None);
     assert!(matches!(late, Err(StoreError::Medium(_))));
-    assert_eq!(records.reload(&store), Ok(Standing::Leads));
+    assert_eq!(records.reload(&store), Ok(Standing::Unchanged));
     commit_next(&mut records, &mut store).unwrap();
     store.put_back(copy);
     assert_eq!(store.land_late(), 1, "it lands on the copy");
     assert_eq!(commit_next(&mut records, &mut store), Err(StoreError::Conflict));
     assert_eq!(records.reload(&store), Ok(Standing::WentBack));
+}
+
+/// Of two attempts that seemed to fail one has landed. The other can land on a copy only.
+#[test]
+fn an_attempt_that_another_has_overtaken_does_not_count_as_landed() {
+    let mut store = created();
+    let mut records = Records::open(&mut store, &plan(), 7).unwrap();
+    commit_next(&mut records, &mut store).unwrap();
+    let copy = store.clone();
+    store.delay_commits(1);
+    assert!(commit_next(&mut records, &mut store).is_err());
+    let mut with_late = store.clone();
+    let mut other = records.clone();
+    // The second attempt lands, and the coordinator goes on from it.
+    with_late.lose_answers(1);
+    assert!(other.commit(&mut with_late, &[node()], &[], None).is_err());
+    assert_eq!(other.reload(&with_late), Ok(Standing::Landed));
+    with_late.put_back(copy);
+    assert_eq!(with_late.land_late(), 1);
+    assert_eq!(other.reload(&with_late), Ok(Standing::WentBack));
 }
 
 #[test]

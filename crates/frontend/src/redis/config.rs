@@ -6,7 +6,7 @@ use paritas_protocol::{
     ClassRules, Context, HotnessSetting, Lists, LogAssist, Out, Port, Shared, check_class_rules, check_hotness,
 };
 use paritas_store::Policy;
-use paritas_wire::command::glob::{Case, PATTERN_BYTES_MAX, Pattern};
+use paritas_wire::command::glob::{Case, NAME_PATTERNS_BYTES_MAX, Pattern};
 use paritas_wire::resp::{ArgList, encode, errors};
 
 /// The least memory of a node in bytes. Less would leave no space for objects beside the rings and buffers.
@@ -198,17 +198,18 @@ pub(crate) fn config_get<O: Out>(cx: &Context<'_, O>, client: &Client, out: &mut
     let mut settings: Vec<(&str, String)> = fixed(cx, client).into();
     settings.extend(Setting::ALL.map(|(name, _, setting)| (name, setting.value(cx.shared))));
     settings.sort();
+    // So little that its steps need not be counted.
     let steps = &mut 0;
-    let mut wanted = vec![false; settings.len()];
     // Each name is found once, whatever the number of patterns.
-    /// A short pattern takes as much work as this number of bytes.
-    const PATTERN_COST_BYTES: usize = 16;
+    let mut wanted = vec![false; settings.len()];
     let mut patterns_bytes = 0;
     for text in args.iter().skip(2) {
-        patterns_bytes += text.len() + PATTERN_COST_BYTES;
-        let Some(mut pattern) =
-            Pattern::new(text, Case::Ignored, steps).filter(|_| patterns_bytes <= PATTERN_BYTES_MAX)
-        else {
+        // An empty pattern is work too.
+        patterns_bytes += text.len().max(1);
+        if patterns_bytes > NAME_PATTERNS_BYTES_MAX {
+            return encode::error(out, errors::NAME_PATTERNS_TOO_LONG);
+        }
+        let Some(mut pattern) = Pattern::new(text, Case::Ignored, steps) else {
             return encode::error(out, errors::PATTERN_TOO_LONG);
         };
         for (wanted, (name, _)) in wanted.iter_mut().zip(&settings) {

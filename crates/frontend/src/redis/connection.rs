@@ -20,7 +20,7 @@ pub(crate) const REDIS_VERSION: &str = "7.0.15";
 
 /// Steps of a turn's budget for a command without keys that is not marked as fast, and for each byte of its reply.
 const SLOW_STEPS: u64 = 10_000;
-const SLOW_BYTE_STEPS: u64 = 10;
+pub(crate) const SLOW_BYTE_STEPS: u64 = 10;
 /// The same for each client that CLIENT LIST and CLIENT KILL look at.
 const CLIENT_STEPS: u64 = 500;
 

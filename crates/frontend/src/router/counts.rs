@@ -5,8 +5,8 @@
 
 use super::client::Client;
 use super::forward::owner_at;
-use super::stuck::NO_CLIENT;
 use super::{Dispatcher, Router};
+use crate::redis::connection::SLOW_BYTE_STEPS;
 use crate::redis::info::Sections;
 use crate::redis::parts;
 use paritas_base::{ConnId, Epoch, ListId, Map, NodeId, Position, StreamId, Time};
@@ -14,7 +14,10 @@ use paritas_protocol::{Channel, Context, Lists, Out};
 use paritas_wire::peer::{Message, dialect};
 use paritas_wire::resp::encode;
 
-/// The question to another node. Its number tells the answer from those to a PING, whose number is 0.
+/// The connection id of these questions. No client of this node has it, and the node's PINGs have another: a question
+/// may wait for its turn, and a PING behind it would not show that the other node is alive.
+pub(crate) const NO_CLIENT_COUNTS: ConnId = ConnId(u64::MAX - 1);
+/// The question to another node.
 const QUESTION: &[u8] = b"*2\r\n$4\r\nINFO\r\n$8\r\nkeyspace\r\n";
 /// Numbers of the answer for each stream: list, position, keys, keys that expire.
 const NUMBERS: usize = 4;
@@ -115,7 +118,7 @@ impl Dispatcher {
                 continue;
             }
             let question = Message::Forward {
-                conn: NO_CLIENT,
+                conn: NO_CLIENT_COUNTS,
                 n: self.counts.asked,
                 dialect: dialect::RESP2,
                 command: QUESTION,
@@ -177,8 +180,8 @@ impl Dispatcher {
             let count = own
                 .or_else(|| self.counts.known.get(stream).copied())
                 .unwrap_or_default();
-            all.keys += count.keys;
-            all.expiring += count.expiring;
+            all.keys = all.keys.saturating_add(count.keys);
+            all.expiring = all.expiring.saturating_add(count.expiring);
             let answers = |(owner, _)| cx.reaches(&owner, Channel::Main) && !silent.contains(&owner.node);
             let is_told =
                 own.is_some() || lists.owner(*stream).is_none() && owner_at(lists, *stream).is_some_and(answers);
@@ -196,9 +199,14 @@ impl Router {
         }
         let now = cx.mono();
         let all = core::mem::take(&mut self.dispatcher.counts.waiting);
-        let (due, rest) = all.into_iter().partition(|w| w.silent.is_empty() || now >= w.until);
+        let (due, rest): (Vec<_>, _) = all.into_iter().partition(|w| w.silent.is_empty() || now >= w.until);
         self.dispatcher.counts.waiting = rest;
         for waiting in due {
+            if !cx.shared.turn_budget.admits() {
+                // The next turn makes its reply.
+                self.dispatcher.counts.waiting.push(waiting);
+                continue;
+            }
             let Waiting {
                 conn,
                 n,
@@ -213,6 +221,7 @@ impl Router {
                 reply
             };
             if let Some(reply) = self.clients.get(&conn).map(answer) {
+                cx.shared.turn_budget.spend(SLOW_BYTE_STEPS * reply.len() as u64);
                 self.fill(cx, conn, n, &reply);
             }
         }

@@ -7,6 +7,7 @@
 
 use super::ahead::Ahead;
 use super::client::{Caller, Client, Forwarded, LongValue, Segment, Wait};
+use super::counts::NO_CLIENT_COUNTS;
 use super::one_by_one::OneByOne;
 use super::replies::earliest;
 use super::stuck::{NO_CLIENT, is_lost};
@@ -361,10 +362,10 @@ impl Router {
         n: u64,
         bytes: &[u8],
     ) {
-        if conn == NO_CLIENT {
-            if n > 0 {
-                self.dispatcher.on_counts(lists, from, n, bytes);
-            }
+        if conn == NO_CLIENT_COUNTS {
+            self.dispatcher.on_counts(lists, from, n, bytes);
+        }
+        if conn == NO_CLIENT || conn == NO_CLIENT_COUNTS {
             return self.dispatcher.on_pong(cx, lists, from);
         }
         let Some(client) = self.clients.get_mut(&conn) else {

@@ -1,8 +1,8 @@
 //! Replies that are one long value: they go to the client piece by piece, as fast as it reads them (P14.7).
 
 use super::client::{Caller, Client, Segment, Wait};
-use super::replies::{Verdict, earliest, judge};
-use super::stuck::wait_max;
+use super::replies::{Verdict, earliest};
+use super::stuck::{Stuck, wait_max};
 use super::{Dispatcher, Router, lists_tenure};
 use crate::dialect::Refusal;
 use paritas_base::configuration::Tenure;
@@ -320,7 +320,7 @@ impl Router {
                 return false;
             }
             let ticket = Ticket { n: long.n, ..ticket };
-            match step(cx, lists, conn, ticket, long) {
+            match step(cx, lists, &mut self.dispatcher.stuck, conn, ticket, long) {
                 Step::Moved => {
                     long.look = LOOK_MIN;
                     long.waits_since = None;
@@ -398,7 +398,14 @@ pub(crate) fn unsent_bytes(buffer: &ReplyBuf) -> usize {
 }
 
 /// Adds the next bytes of a reply to the buffer of its client.
-fn step<O: Out>(cx: &mut Context<'_, O>, lists: &mut Lists, conn: ConnId, ticket: Ticket, long: &mut Long) -> Step {
+fn step<O: Out>(
+    cx: &mut Context<'_, O>,
+    lists: &mut Lists,
+    stuck: &mut Stuck,
+    conn: ConnId,
+    ticket: Ticket,
+    long: &mut Long,
+) -> Step {
     // A write was done, or may have been.
     let gone = match (long.has_head, long.is_write) {
         (true, _) => Step::Cut,
@@ -423,7 +430,7 @@ fn step<O: Out>(cx: &mut Context<'_, O>, lists: &mut Lists, conn: ConnId, ticket
             }
             // The head may leave only when the reply may be seen; what follows never changes.
             if !long.has_head {
-                match judge(cx, lists, first) {
+                match stuck.judge(cx, lists, first) {
                     Verdict::Hold => return Step::Waits,
                     Verdict::Instead(refusal) => return Step::Refused(refusal),
                     Verdict::Ready(until) => deadline = until,

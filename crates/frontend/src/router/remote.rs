@@ -169,9 +169,14 @@ impl Router {
         ran
     }
 
-    /// Runs the waiting commands of a peer's client in order, until one cannot start.
-    pub(crate) fn run_parked<O: Out>(&mut self, cx: &mut Context<'_, O>, lists: &mut Lists, key: (NodeId, ConnId)) {
-        let mut stalled = false;
+    /// Runs the waiting commands of a peer's client in order, until one cannot start. Returns whether any has run.
+    pub(crate) fn run_parked<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        lists: &mut Lists,
+        key: (NodeId, ConnId),
+    ) -> bool {
+        let (mut stalled, mut ran) = (false, false);
         if let Some(client) = self.remotes.get_mut(&key) {
             client.stalled = false;
         }
@@ -191,8 +196,10 @@ impl Router {
                 break;
             }
             self.dispatcher.parked_bytes -= parked.command.len();
+            ran = true;
         }
         self.note_remote(cx, key, stalled);
+        ran
     }
 }
 

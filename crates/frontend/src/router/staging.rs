@@ -3,6 +3,7 @@
 
 use super::ahead::note_ahead;
 use super::client::{Caller, Client, Wait};
+use super::long::UNSENT_BYTES_SOFT_MAX;
 use super::stuck::{is_heard, wait_max};
 use super::{Dispatcher, Ran, Router, Turn, forward, lists_tenure};
 use crate::dialect::Refusal;
@@ -542,7 +543,12 @@ impl Router {
             let Some(mut staging) = client.staging.take() else {
                 continue;
             };
-            if client.stalled || staging.destination == Destination::Discard {
+            // What the client has sent waits in its input while it does not read its replies (P8.3).
+            let is_unread = cx
+                .out
+                .client(conn)
+                .is_some_and(|buffer| buffer.bytes.len() + buffer.waiting >= UNSENT_BYTES_SOFT_MAX);
+            if client.stalled || is_unread || staging.destination == Destination::Discard {
                 staging.measured = (staging.at, now);
             } else if now > staging.measured.1 + SLOW_SPAN {
                 if staging.at - staging.measured.0 < SLOW_BYTES {

@@ -178,8 +178,10 @@ impl Stuck {
             } => (stream, term, need, since),
             _ => return,
         };
-        let known = self.lacking(cx, lists, stream);
-        if known.is_none_or(|(known, _)| need < known.need) {
+        // A read that was late for leases alone says nothing of acks: it must not hide a change that lacks them.
+        let acked = lists.owner(stream).map_or(0, |(_, owner)| owner.acked());
+        let replaces = |(known, lacking): (Unanswered, Lacking)| need > acked && (!lacking.acks || need < known.need);
+        if self.lacking(cx, lists, stream).is_none_or(replaces) {
             self.unanswered.insert(stream, Unanswered { term, need, since });
             self.lacking(cx, lists, stream);
         }

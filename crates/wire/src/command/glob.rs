@@ -8,6 +8,8 @@ use core::ops::RangeInclusive;
 
 /// The longest pattern in bytes. A command looks at its pattern once for each step of a walk.
 pub const PATTERN_BYTES_MAX: usize = 64 << 10;
+/// Most bytes of the patterns of one command for names of settings or commands.
+pub const NAME_PATTERNS_BYTES_MAX: usize = 1 << 10;
 const WORD_BITS: usize = u64::BITS as usize;
 /// Values of a byte.
 const BYTES: usize = 256;

@@ -1,6 +1,6 @@
 //! Replies of COMMAND and its subcommands, made from the table in the format of Redis 7.
 
-use super::glob::{Case, Pattern};
+use super::glob::{Case, NAME_PATTERNS_BYTES_MAX, Pattern};
 use super::table::COMMANDS;
 use super::{CommandSpec, find, flag, keys};
 use crate::resp::encode::{array_header, bulk, error, integer, map_header, null, set_header, simple};
@@ -69,9 +69,11 @@ pub fn list(out: &mut Vec<u8>, args: ArgList<'_>) {
         let has = |s: &&CommandSpec| categories(s).any(|c| c.as_bytes().eq_ignore_ascii_case(what));
         names(out, nested().filter(has));
     } else if by.eq_ignore_ascii_case(b"pattern") {
+        // So little that its steps need not be counted.
         let steps = &mut 0;
-        let Some(mut pattern) = Pattern::new(what, Case::Ignored, steps) else {
-            return error(out, errors::PATTERN_TOO_LONG);
+        let pattern = Pattern::new(what, Case::Ignored, steps).filter(|_| what.len() <= NAME_PATTERNS_BYTES_MAX);
+        let Some(mut pattern) = pattern else {
+            return error(out, errors::NAME_PATTERNS_TOO_LONG);
         };
         let found: Vec<&CommandSpec> = nested().filter(|s| pattern.matches(s.name.as_bytes(), steps)).collect();
         names(out, found.into_iter());

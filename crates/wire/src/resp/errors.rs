@@ -53,6 +53,11 @@ pub const TOO_MANY_NAMES: &str = "ERR more than 1024 names";
 ///
 /// [`PATTERN_BYTES_MAX`]: crate::command::glob::PATTERN_BYTES_MAX
 pub const PATTERN_TOO_LONG: &str = "ERR the pattern is longer than 65536 bytes: no key needs so long a one";
+/// Patterns of names are longer than [`NAME_PATTERNS_BYTES_MAX`] together.
+///
+/// [`NAME_PATTERNS_BYTES_MAX`]: crate::command::glob::NAME_PATTERNS_BYTES_MAX
+pub const NAME_PATTERNS_TOO_LONG: &str =
+    "ERR the patterns are longer than 1024 bytes together: ask in several commands";
 /// The database number of SELECT or COPY is not 0.
 pub const DB_OUT_OF_RANGE: &str = "ERR DB index is out of range";
 /// The timeout of WAIT is not an integer.
