@@ -332,6 +332,9 @@ impl World {
         if count > 0 {
             self.schedule.log(|| format!("{count} late commits take effect"));
             self.oracle.marks.see(Seen::CommitLandedLate);
+            if self.troubles().is_some_and(|t| t.store_is_old()) {
+                self.see_landed_on_old();
+            }
         }
     }
 

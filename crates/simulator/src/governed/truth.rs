@@ -29,6 +29,9 @@ pub(crate) struct Truth {
     /// The ids of configurations that were committed and do not count: no process had them when an older store was
     /// used.
     given_up: BTreeSet<u64>,
+    /// The ids of configurations that are in an old store because a commit took effect there late. A coordinator that
+    /// finds them has not decided them.
+    landed: BTreeSet<u64>,
     /// For a receiver and a sender: since when frames arrive without a long gap, in their present incarnations.
     heard: BTreeMap<(usize, usize), Streak>,
     /// When frames of agents came to each coordinator: by node and host.
@@ -170,7 +173,30 @@ impl World {
             let ids = self.committed.ids.get(usize::from(c.list.0));
             ids.is_some_and(|ids| ids.get(c.epoch.0 as usize - 1) == Some(&c.id))
         };
-        coordinator.configurations().filter(|c| !is_known(c)).cloned().collect()
+        // They count once no process has what was decided in their place.
+        let is_overtaken = |c: &Configuration| {
+            let landed = self.governed.as_ref().is_some_and(|g| g.truth.landed.contains(&c.id));
+            landed && (0..self.fleet.processes.len()).any(|at| self.has_newer(at, c))
+        };
+        let unseen = coordinator
+            .configurations()
+            .filter(|c| !is_known(c) && !is_overtaken(c));
+        unseen.cloned().collect()
+    }
+
+    /// Whether a node's process has a configuration of the same epoch or a later one.
+    fn has_newer(&self, at: usize, than: &Configuration) -> bool {
+        let installed = self.installed(at, than.list);
+        self.fleet.processes[at].is_some() && installed.is_some_and(|(epoch, _)| epoch >= than.epoch)
+    }
+
+    /// Late commits have taken effect in an old store.
+    pub(super) fn see_landed_on_old(&mut self) {
+        let Some(reader) = self.store_reader() else { return };
+        let ids: Vec<u64> = self.unseen(&reader).iter().map(|c| c.id).collect();
+        if let Some(governed) = self.governed.as_mut() {
+            governed.truth.landed.extend(ids);
+        }
     }
 
     /// An old copy of the store is of a history that was given up for another old copy. What follows is not looked at.
@@ -299,12 +325,10 @@ impl World {
     /// D6: a coordinator with an old store decides on an epoch again. It may do so only if no process has the earlier
     /// decisions: then these do not count. Returns whether it was allowed.
     fn fork(&mut self, new: &Configuration) -> bool {
-        let (list, at, epoch) = (new.list, usize::from(new.list.0), new.epoch.0);
-        let has_newer = |at: usize| {
-            let installed = self.installed(at, list).is_some_and(|(e, _)| e.0 >= epoch);
-            self.fleet.processes[at].is_some() && installed
-        };
-        let known: Vec<usize> = (0..self.fleet.processes.len()).filter(|at| has_newer(*at)).collect();
+        let (at, epoch) = (usize::from(new.list.0), new.epoch.0);
+        let known: Vec<usize> = (0..self.fleet.processes.len())
+            .filter(|at| self.has_newer(*at, new))
+            .collect();
         // Without parity only the holder knows its configuration. If an old store does not have the holder's process,
         // and a second process of that node has reported in its place, the coordinator cannot learn of the
         // configuration.
