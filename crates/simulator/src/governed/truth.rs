@@ -173,21 +173,19 @@ impl World {
             let ids = self.committed.ids.get(usize::from(c.list.0));
             ids.is_some_and(|ids| ids.get(c.epoch.0 as usize - 1) == Some(&c.id))
         };
-        // They count once no process has what was decided in their place.
-        let is_overtaken = |c: &Configuration| {
-            let landed = self.governed.as_ref().is_some_and(|g| g.truth.landed.contains(&c.id));
-            landed && (0..self.fleet.processes.len()).any(|at| self.has_newer(at, c))
-        };
-        let unseen = coordinator
-            .configurations()
-            .filter(|c| !is_known(c) && !is_overtaken(c));
+        let unseen: Vec<&Configuration> = coordinator.configurations().filter(|c| !is_known(c)).collect();
+        // They count once no process has anything that this store lacks.
+        let has_landed = |c: &Configuration| self.governed.as_ref().is_some_and(|g| g.truth.landed.contains(&c.id));
+        let lacks = |c: &Configuration| (0..self.fleet.processes.len()).any(|at| self.has_other(at, c));
+        let counts = !unseen.iter().any(|c| has_landed(c)) || !coordinator.configurations().any(lacks);
+        let unseen = unseen.into_iter().filter(|c| counts || !has_landed(c));
         unseen.cloned().collect()
     }
 
-    /// Whether a node's process has a configuration of the same epoch or a later one.
-    fn has_newer(&self, at: usize, than: &Configuration) -> bool {
-        let installed = self.installed(at, than.list);
-        self.fleet.processes[at].is_some() && installed.is_some_and(|(epoch, _)| epoch >= than.epoch)
+    /// Whether a node's process has a later configuration, or another one of the same epoch.
+    fn has_other(&self, at: usize, than: &Configuration) -> bool {
+        let is_other = |(epoch, id)| epoch > than.epoch || (epoch == than.epoch && id != than.id);
+        self.fleet.processes[at].is_some() && self.installed(at, than.list).is_some_and(is_other)
     }
 
     /// Late commits have taken effect in an old store.
@@ -326,9 +324,11 @@ impl World {
     /// decisions: then these do not count. Returns whether it was allowed.
     fn fork(&mut self, new: &Configuration) -> bool {
         let (at, epoch) = (usize::from(new.list.0), new.epoch.0);
-        let known: Vec<usize> = (0..self.fleet.processes.len())
-            .filter(|at| self.has_newer(*at, new))
-            .collect();
+        let has_newer = |at: &usize| {
+            let installed = self.installed(*at, new.list).is_some_and(|(e, _)| e.0 >= epoch);
+            self.fleet.processes[*at].is_some() && installed
+        };
+        let known: Vec<usize> = (0..self.fleet.processes.len()).filter(has_newer).collect();
         // Without parity only the holder knows its configuration. If an old store does not have the holder's process,
         // and a second process of that node has reported in its place, the coordinator cannot learn of the
         // configuration.
