@@ -153,8 +153,8 @@ impl Client {
         self.readable = true;
     }
 
-    /// Whether a connection that ends has waited longer than `linger`: for replies to be produced, or for a closed client
-    /// to read them and to close too.
+    /// Whether a connection that ends has waited longer than `linger`: for replies to be produced, or for a closed
+    /// client to read them and to close too.
     pub(crate) fn is_overdue(&mut self, now: Time, linger: Span) -> bool {
         if self.reply.close {
             self.closing_at.get_or_insert(now);
