@@ -128,6 +128,8 @@ struct Host {
     timer_at: Option<Time>,
     /// The process does nothing until then.
     stopped_until: Time,
+    /// When the coordinator opened the store.
+    opened_at: Time,
     /// When the coordinator started. `None` if the lists began under it: then all their nodes have registered.
     started_at: Option<Time>,
 }

@@ -54,6 +54,8 @@ pub(super) struct Troubles {
     copies: Vec<MemoryStore>,
     /// The newest store, while an older one is in its place.
     newest: Option<MemoryStore>,
+    /// When a store was last put in the place of another.
+    pub(super) replaced_at: Option<Time>,
     /// Nodes whose former processes have ended, as an operator has seen while the store is made anew.
     attested: BTreeSet<NodeId>,
     /// Nodes as bits, a direction, and a time until which their frames in that direction are delayed. 0: to the
@@ -79,6 +81,7 @@ impl Troubles {
             host_count: if random.chance(300_000) { 2 } else { 1 },
             copies: Vec::new(),
             newest: None,
+            replaced_at: None,
             attested: BTreeSet::new(),
             one_way: (0, 0, Time(0)),
             unreachable: (0, Time(0)),
@@ -342,6 +345,7 @@ impl World {
     pub(super) fn replace_store(&mut self, copy: MemoryStore) {
         let Some(governed) = self.governed.as_mut() else { return };
         governed.troubles.newest = Some(governed.store.copy());
+        governed.troubles.replaced_at = Some(self.schedule.now);
         governed.troubles.attested.clear();
         governed.store.put_back(copy);
         self.schedule.log(|| "the store is an old copy".into());
@@ -622,6 +626,7 @@ impl World {
                 let place = &mut governed.hosts[host];
                 place.reign += 1;
                 (place.coordinator, place.timer_at) = (Some(leader), None);
+                place.opened_at = self.schedule.now;
                 place.started_at = (!self.committed.configurations.is_empty()).then_some(self.schedule.now);
                 self.schedule.log(|| format!("coordinator {host} starts"));
                 self.coordinator_has(host, CoordinatorEvent::Timer);
