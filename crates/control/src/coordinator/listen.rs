@@ -335,6 +335,10 @@ impl<S: Store> Coordinator<S> {
     ) {
         let (node, incarnation) = (registration.node, registration.incarnation);
         out.note(Note::Registered { node, incarnation });
+        let before = self.records.nodes.get(&node).map(|known| known.record.incarnation);
+        if before != Some(incarnation) {
+            self.suspicion.forget_reports(node);
+        }
         let has = |c: &Configuration| registration.installed.contains(&(c.list, c.epoch, c.id));
         let lists = self.records.lists.values();
         let lacks = lists.filter(|c| self.releases.withholds(c.list) && !has(c));

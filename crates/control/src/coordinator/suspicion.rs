@@ -229,6 +229,11 @@ impl Suspicion {
         report.latest = now;
     }
 
+    /// Another process of the node begins. What was said of the links of the one before does not count for it.
+    pub(super) fn forget_reports(&mut self, node: NodeId) {
+        self.reports.retain(|(from, about), _| *from != node && *about != node);
+    }
+
     /// Links that available nodes have reported as broken for a whole suspicion time. A shorter pause, such as that of
     /// a process that waits for a processor, does not justify a rebuild.
     pub(super) fn broken_links(&self, facts: &Facts, suspicion: Span) -> Vec<BrokenLink> {

@@ -319,6 +319,27 @@ fn with_equal_reports_the_parity_end_of_a_broken_link_is_removed() {
     assert_eq!(world.holder(list, 5), Some(2));
 }
 
+/// The peers of a process that has ended reported its links until it was removed.
+#[test]
+fn a_new_process_is_not_removed_for_the_links_of_the_one_before() {
+    let mut world = World::started(plan(4, 2, 6, 0)).without_stand_ins();
+    let list = list_where(&world, 2, 5);
+    let owner = world.holder(list, 0).unwrap();
+    world.kill(2);
+    for _ in 0..12 {
+        world.pass(200);
+        world.report(owner, 2);
+    }
+    assert_eq!(world.holder(list, 5), None);
+    world.start(2);
+    world.rebuild();
+    assert_eq!(world.holder(list, 5), Some(2));
+    for _ in 0..10 {
+        world.pass(100);
+        assert_eq!(world.holder(list, 5), Some(2));
+    }
+}
+
 /// Otherwise a short link failure between two running nodes, at the time when a third node fails, would cost the
 /// redundancy that the loss of a fourth node needs.
 #[test]
