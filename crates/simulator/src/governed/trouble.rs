@@ -549,8 +549,10 @@ impl World {
                 self.see_adopted();
                 self.push_control(Span::from_ms(1), Control::Trouble(Trouble::Start { host }));
             }
-            // An operator tries again.
-            Progress::Failed(why) if why.contains("the configuration store failed") => {
+            // An operator tries again. What an earlier try wrote may have taken effect meanwhile.
+            Progress::Failed(why)
+                if why.contains("the configuration store failed") || why.contains("has changed the store") =>
+            {
                 if let Some(governed) = self.governed.as_mut() {
                     governed.truth.is_adopted = true;
                 }
