@@ -24,7 +24,6 @@ impl Node {
     pub(crate) fn end_turn(&mut self, now: Clock, out: &mut impl Out) {
         self.measure(now, out);
         self.move_slots(now, out);
-        self.begin_budget();
         self.retry(now, out);
         self.replica.scrub(now, out);
         self.replica.unblock();
@@ -91,12 +90,11 @@ impl Node {
         self.router.dispatcher.limits.release_turns += 1;
     }
 
-    /// Twice a turn: commands that have just come and those that have waited have one half of the budget each, so that
-    /// neither keep the others from running.
+    /// The last phase. Before: the commands of this turn have run. After: those of the next turn have its whole budget.
     #[inline]
     fn begin_budget(&mut self) {
         let (shared, _) = self.replica.parts();
-        if shared.turn_budget.begin(shared.parameters.turn_steps / 2) {
+        if shared.turn_budget.begin(shared.parameters.turn_steps) {
             self.router.dispatcher.retry_soon();
         }
     }

@@ -189,7 +189,7 @@ impl Replica {
             memory_peak_bytes: 0,
             slots: SlotMap::new(&cluster),
             cluster,
-            turn_budget: TurnBudget::new(parameters.turn_steps / 2),
+            turn_budget: TurnBudget::new(parameters.turn_steps),
             parameters,
             sessions,
             prng: Prng::new(seed),

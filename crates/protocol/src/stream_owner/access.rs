@@ -316,7 +316,10 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
             met += objects.len();
             met < limit && steps < steps_max
         });
-        self.cx.shared.turn_budget.spend(steps);
+        // A walk that waits for a chunk is tried again. It must not keep the others from running meanwhile.
+        if visited.is_ok() {
+            self.cx.shared.turn_budget.spend(steps);
+        }
         visited.map_err(|blocked| self.blocked(blocked))
     }
 
