@@ -369,7 +369,8 @@ impl Swarm {
         if random.chance(300_000) {
             swarm.lists = random.between(1, 8) as u32;
             swarm.parameters.walk_keys = random.between(1, 20) as u32;
-            // Of many walks of one turn some wait for the next. With less, a node has more turns in a row than L1 allows.
+            // Of many walks of one turn some wait for the next. With less, a node has more turns in a row than L1
+            // allows.
             swarm.parameters.turn_steps = u64::from(swarm.parameters.walk_keys) * 8000;
         }
         let drawn = if random.chance(250_000) {
