@@ -9,7 +9,9 @@
 #[derive(Clone, Debug)]
 pub struct TurnBudget {
     left: u64,
-    waited: bool,
+    /// Steps that nobody may take until [`Self::open`].
+    reserved: u64,
+    refused: bool,
 }
 
 impl TurnBudget {
@@ -17,7 +19,8 @@ impl TurnBudget {
     pub const fn new(steps: u64) -> Self {
         Self {
             left: steps,
-            waited: false,
+            reserved: 0,
+            refused: false,
         }
     }
 
@@ -33,20 +36,34 @@ impl TurnBudget {
 
     /// Whether a command may begin such work. If not, the command must wait for the next turn.
     pub const fn admits(&mut self) -> bool {
-        self.waited |= self.left == 0;
+        self.refused |= self.left == 0;
         self.left > 0
     }
 
     /// A command goes on in the next turn: it has found that its work takes longer than this one may.
     pub const fn yield_to_next(&mut self) {
-        (self.left, self.waited) = (0, true);
+        (self.left, self.refused) = (0, true);
     }
 
-    /// Begins the next turn, with this number of steps. Returns whether a command waits for it.
-    pub const fn begin(&mut self, steps: u64) -> bool {
-        let waited = self.waited;
+    /// Whether a command was told to wait for the next turn since this was last asked.
+    pub const fn take_refused(&mut self) -> bool {
+        core::mem::replace(&mut self.refused, false)
+    }
+
+    /// Begins the next turn, with this number of steps. If they are reserved, nobody may take them until
+    /// [`Self::open`].
+    pub const fn begin(&mut self, steps: u64, is_reserved: bool) {
         *self = Self::new(steps);
-        waited
+        if is_reserved {
+            (self.left, self.reserved) = (0, steps);
+        }
+    }
+
+    /// Gives free what was reserved. Returns whether anything was.
+    pub const fn open(&mut self) -> bool {
+        let reserved = core::mem::replace(&mut self.reserved, 0);
+        self.left += reserved;
+        reserved > 0
     }
 }
 
@@ -61,10 +78,19 @@ mod tests {
         budget.spend(99);
         assert!(budget.admits());
         budget.spend(500);
-        assert!(!budget.begin(100), "nobody has waited");
-        budget.spend(100);
+        assert!(!budget.take_refused(), "nobody has waited");
         assert!(!budget.admits());
-        assert!(budget.begin(100));
+        assert!(budget.take_refused() && !budget.take_refused());
+        budget.begin(100, false);
+        assert!(budget.admits() && budget.left() == 100 && !budget.open());
+    }
+
+    #[test]
+    fn reserved_steps_are_nobodys_until_they_are_opened() {
+        let mut budget = TurnBudget::new(100);
+        budget.begin(100, true);
+        assert!(!budget.admits());
+        assert!(budget.open() && !budget.open());
         assert!(budget.admits() && budget.left() == 100);
     }
 }

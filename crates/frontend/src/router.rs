@@ -62,8 +62,13 @@ pub(crate) struct Dispatcher {
     spare: Vec<Vec<u8>>,
     /// Callers with unreleased replies.
     pub(crate) held: Vec<Caller>,
-    /// Callers whose next command cannot start.
+    /// Callers whose next command waits for something to happen.
     pub(crate) stalled: Vec<Caller>,
+    /// Callers whose next command waits for the budget of a turn. They are tried in each turn, the others only after
+    /// progress: a command that waits for a chunk would take the whole budget each time.
+    yielded: Vec<Yielded>,
+    /// Whether the steps of this turn were reserved for peers' commands that wait.
+    was_reserved: bool,
     /// Streams that do not serve.
     stuck: Stuck,
     /// Clients whose next command has a value that is too long to be held.
@@ -96,6 +101,14 @@ pub(crate) struct Dispatcher {
     pub(crate) limits: Limits,
     /// Settings changed since the start, in the form of the node's file: key and value.
     pub(crate) changed: Vec<(&'static str, String)>,
+}
+
+/// A caller whose next command waits for the budget of a turn.
+#[derive(Debug)]
+struct Yielded {
+    caller: Caller,
+    /// It has run other commands in this turn. So those that have not are tried first.
+    has_run: bool,
 }
 
 /// The result of running a caller's next command.
@@ -146,7 +159,7 @@ impl Router {
         }
         self.dispatcher.client_count = self.clients.len();
         self.dispatcher.held.retain(|c| *c != Caller::Local(conn));
-        self.dispatcher.stalled.retain(|c| *c != Caller::Local(conn));
+        self.dispatcher.forget_stalled(Caller::Local(conn));
         self.dispatcher.throttled.retain(|c| *c != conn);
         self.dispatcher.counts.forget(conn);
     }
@@ -166,31 +179,54 @@ impl Router {
                 progress = true;
             }
         }
-        if progress && !self.dispatcher.stalled.is_empty() {
-            self.dispatcher.retry_at = now + cx.shared.parameters.lease;
-            let mut ran = Vec::new();
-            for caller in core::mem::take(&mut self.dispatcher.stalled) {
-                match caller {
-                    Caller::Local(conn) => {
-                        if let Some(client) = self.clients.get_mut(&conn) {
-                            client.stalled = false;
-                        }
-                        if let Some(buffer) = cx.out.client(conn) {
-                            buffer.stalled = false;
-                        }
-                    }
-                    Caller::Remote(node, conn) => {
-                        if self.run_parked(cx, lists, (node, conn)) {
-                            ran.push(caller);
-                        }
-                    }
-                }
-            }
-            if cx.shared.turn_budget.left() == 0 {
-                // The others are first in the next turn.
-                self.dispatcher.stalled.sort_by_key(|caller| ran.contains(caller));
+        self.dispatcher.was_reserved = cx.shared.turn_budget.open();
+        for yielded in core::mem::take(&mut self.dispatcher.yielded) {
+            match yielded.caller {
+                Caller::Remote(..) if cx.shared.turn_budget.left() > 0 => self.try_again(cx, lists, yielded.caller),
+                _ => self.dispatcher.yielded.push(yielded),
             }
         }
+        if progress && !self.dispatcher.stalled.is_empty() {
+            self.dispatcher.retry_at = now + cx.shared.parameters.lease;
+            for caller in core::mem::take(&mut self.dispatcher.stalled) {
+                self.try_again(cx, lists, caller);
+            }
+        }
+    }
+
+    /// A caller's next command may start. A client's command runs in the next turn, a peer's at once.
+    fn try_again<O: Out>(&mut self, cx: &mut Context<'_, O>, lists: &mut Lists, caller: Caller) {
+        match caller {
+            Caller::Local(conn) => {
+                if let Some(client) = self.clients.get_mut(&conn) {
+                    client.stalled = false;
+                }
+                if let Some(buffer) = cx.out.client(conn) {
+                    buffer.stalled = false;
+                }
+            }
+            Caller::Remote(node, conn) => self.run_parked(cx, lists, (node, conn)),
+        }
+    }
+
+    /// Begins the budget of the next turn. Clients' commands that wait for it run when that turn reads input, peers'
+    /// after that. Who has run commands in this turn goes after those who have not. In every second turn, only peers'
+    /// commands that wait may take from the budget before the others. So nobody keeps another from running.
+    pub(crate) fn begin_budget<O: Out>(&mut self, cx: &mut Context<'_, O>, lists: &mut Lists) {
+        let mut yielded = core::mem::take(&mut self.dispatcher.yielded);
+        yielded.sort_by_key(|yielded| yielded.has_run);
+        let sits_out = yielded.first().is_some_and(|first| !first.has_run);
+        for Yielded { caller, has_run } in yielded {
+            match caller {
+                Caller::Local(_) if !(has_run && sits_out) => self.try_again(cx, lists, caller),
+                _ => self.dispatcher.yielded.push(Yielded { caller, has_run: false }),
+            }
+        }
+        let is_peer = |yielded: &Yielded| matches!(yielded.caller, Caller::Remote(..));
+        let is_reserved = !self.dispatcher.was_reserved && self.dispatcher.yielded.iter().any(is_peer);
+        cx.shared
+            .turn_budget
+            .begin(cx.shared.parameters.turn_steps, is_reserved);
     }
 
     /// Releases the replies that clients may see now.
@@ -251,7 +287,7 @@ impl Router {
                 }
                 client.held &= !was_taken;
                 let stalled = client.stalled;
-                self.dispatcher.note(client, stalled, cx.mono());
+                self.dispatcher.note(cx, client, stalled, false);
             }
             Caller::Remote(node, conn) => {
                 let Some(client) = self.remotes.get_mut(&(node, conn)) else {
@@ -267,7 +303,7 @@ impl Router {
                 client.remote.keep(bytes);
                 client.held &= !was_taken;
                 let stalled = client.stalled;
-                self.dispatcher.note(client, stalled, cx.mono());
+                self.dispatcher.note(cx, client, stalled, false);
             }
         }
     }
@@ -326,6 +362,7 @@ impl Router {
         let dispatcher = &self.dispatcher;
         let again =
             dispatcher.resend_due || dispatcher.wake || dispatcher.releasable || !dispatcher.loopback.is_empty();
+        let again = again || !dispatcher.yielded.is_empty();
         let again = again.then_some(Time(0));
         [retry, check, again, dispatcher.counts.next_end()]
             .into_iter()
@@ -372,6 +409,7 @@ impl Dispatcher {
         let spare = self.spare.capacity() * size_of::<Vec<u8>>();
         let spare = spare + self.spare.iter().map(Vec::capacity).sum::<usize>();
         let callers = (self.held.capacity() + self.stalled.capacity()) * size_of::<Caller>();
+        let callers = callers + self.yielded.capacity() * size_of::<Yielded>();
         let loopback = self.loopback.capacity() * size_of::<forward::Loopback>();
         let loopback = loopback + self.loopback.iter().map(forward::Loopback::held_bytes).sum::<usize>();
         args + spare
@@ -382,22 +420,33 @@ impl Dispatcher {
             + self.counts.held_bytes()
     }
 
-    /// Stalled commands may go on in the next turn, which begins at once.
-    pub(crate) const fn retry_soon(&mut self) {
-        self.wake = true;
-    }
-
-    /// Adds the caller to the lists of unreleased and stalled callers, if it belongs there.
-    pub(crate) fn note(&mut self, client: &mut Client, stalled: bool, now: Time) {
+    /// Adds the caller to the lists of unreleased and waiting callers, if it belongs there. `has_run`: it has run other
+    /// commands in this turn.
+    pub(crate) fn note<O: Out>(&mut self, cx: &mut Context<'_, O>, client: &mut Client, stalled: bool, has_run: bool) {
         if !client.segments.is_empty() && !client.held {
             client.held = true;
             self.held.push(client.caller);
         }
         if stalled && !client.stalled {
-            self.stalled.push(client.caller);
-            client.stalled_since.get_or_insert(now);
+            let caller = client.caller;
+            if cx.shared.turn_budget.take_refused() {
+                self.yielded.push(Yielded { caller, has_run });
+            } else {
+                self.stalled.push(caller);
+            }
+            client.stalled_since.get_or_insert(cx.mono());
         }
         client.stalled = stalled;
+    }
+
+    fn forget_stalled(&mut self, caller: Caller) {
+        self.stalled.retain(|c| *c != caller);
+        self.yielded.retain(|yielded| yielded.caller != caller);
+    }
+
+    /// Callers whose next command waits.
+    pub(crate) fn stalled_count(&self) -> usize {
+        self.stalled.len() + self.yielded.len()
     }
 
     /// Runs one command of a caller.

@@ -37,7 +37,7 @@ impl Node {
         self.replica.dial(now, out);
         self.replica.flush_disk(now);
         self.replica.rest(now);
-        self.begin_budget();
+        self.begin_budget(now, out);
     }
 
     /// Phase 1. Before: the events of the turn were handled. After: memory limits and the pace of rebuilds are those of
@@ -92,10 +92,8 @@ impl Node {
 
     /// The last phase. Before: the commands of this turn have run. After: those of the next turn have its whole budget.
     #[inline]
-    fn begin_budget(&mut self) {
-        let (shared, _) = self.replica.parts();
-        if shared.turn_budget.begin(shared.parameters.turn_steps) {
-            self.router.dispatcher.retry_soon();
-        }
+    fn begin_budget(&mut self, now: Clock, out: &mut impl Out) {
+        let (mut cx, lists, router) = self.command_parts(now, out);
+        router.begin_budget(&mut cx, lists);
     }
 }

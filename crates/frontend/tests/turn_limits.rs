@@ -2,7 +2,7 @@
 //! client delays the others, and no client makes a node hold many more reply bytes than the client reads.
 
 use crate::support::Cluster;
-use paritas_protocol::Port;
+use paritas_protocol::{Parameters, Port};
 
 /// The limits of the router (`frontend::router`).
 const TURN_COMMANDS_MAX: usize = 1024;
@@ -299,4 +299,46 @@ fn commands_about_the_node_have_their_share_of_a_turn_and_no_more() {
     let names = "get ".repeat(1_025);
     let reply = cluster.ask(greedy, &format!("COMMAND INFO {names}"));
     assert_eq!(reply, "-ERR more than 1024 names\r\n");
+}
+
+/// Commands of this node's clients and of its peers take turns. Each of the greedy client's commands takes the budget
+/// of a whole turn, and there are many more than turns.
+#[test]
+fn long_commands_of_one_client_keep_no_other_waiting() {
+    const COMMANDS: usize = 1000;
+    for (greedy_at, modest_at) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+        let parameters = Parameters {
+            turn_steps: 5_000,
+            ..Parameters::default()
+        };
+        let mut cluster = Cluster::with(2, 16 << 20, parameters);
+        let (greedy, modest) = (
+            cluster.connect(greedy_at, Port::Any),
+            cluster.connect(modest_at, Port::Any),
+        );
+        // Slots below 8192 are node 0's.
+        let mut keys = (0..).map(|n| format!("k{n}"));
+        let key = keys
+            .find(|key| paritas_wire::command::slot(key.as_bytes()) < 8192)
+            .unwrap();
+        set(&mut cluster, greedy, &key);
+        let command = format!("EXISTS{}\r\n", format!(" {key}").repeat(100));
+        cluster.feed(greedy, command.repeat(COMMANDS).as_bytes());
+        cluster.turn(greedy_at);
+        cluster.feed(modest, command.as_bytes());
+        let mut answered = Vec::new();
+        for _ in 0..20 {
+            cluster.turn(0);
+            cluster.turn(1);
+            answered.extend(cluster.take(modest));
+        }
+        assert_eq!(answered, b":100\r\n", "greedy at {greedy_at}, modest at {modest_at}");
+        let first = cluster.take(greedy).len();
+        assert!(
+            (1..b":100\r\n".len() * COMMANDS).contains(&first),
+            "the greedy client has {first} bytes"
+        );
+        cluster.advance(100);
+        assert_eq!(first + cluster.take(greedy).len(), b":100\r\n".len() * COMMANDS);
+    }
 }

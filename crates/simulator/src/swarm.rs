@@ -371,7 +371,7 @@ impl Swarm {
             swarm.parameters.walk_keys = random.between(1, 20) as u32;
             // Of many walks of one turn some wait for the next. With less, a node has more turns in a row than L1
             // allows.
-            swarm.parameters.turn_steps = u64::from(swarm.parameters.walk_keys) * 8000;
+            swarm.parameters.turn_steps = u64::from(swarm.parameters.walk_keys) * 800;
         }
         let drawn = if random.chance(250_000) {
             random.between(2, 3)

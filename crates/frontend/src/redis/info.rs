@@ -230,7 +230,7 @@ impl Dispatcher {
                 line("connected_clients", &self.client_count);
                 line("cluster_connections", &0);
                 line("maxclients", &cx.shared.parameters.client_limits.clients_max);
-                line("blocked_clients", &self.stalled.len());
+                line("blocked_clients", &self.stalled_count());
                 line("waiting_for_replies", &self.held.len());
             }
             "Memory" => {

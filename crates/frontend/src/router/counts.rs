@@ -54,9 +54,13 @@ struct Waiting {
 }
 
 impl Counts {
-    /// When the next wait ends at the latest.
+    /// When the next wait ends at the latest. One that has all answers only waits for the next turn.
     pub(crate) fn next_end(&self) -> Option<Time> {
-        self.waiting.iter().map(|waiting| waiting.until).min()
+        let end = |waiting: &Waiting| match waiting.silent.is_empty() {
+            true => Time(0),
+            false => waiting.until,
+        };
+        self.waiting.iter().map(end).min()
     }
 
     pub(crate) fn forget(&mut self, conn: ConnId) {
@@ -202,7 +206,7 @@ impl Router {
         let (due, rest): (Vec<_>, _) = all.into_iter().partition(|w| w.silent.is_empty() || now >= w.until);
         self.dispatcher.counts.waiting = rest;
         for waiting in due {
-            if !cx.shared.turn_budget.admits() {
+            if cx.shared.turn_budget.left() == 0 {
                 // The next turn makes its reply.
                 self.dispatcher.counts.waiting.push(waiting);
                 continue;

@@ -162,7 +162,7 @@ impl Router {
             client.closing |= close;
             client.show(buffer);
         }
-        self.dispatcher.note(client, stalled, cx.mono());
+        self.dispatcher.note(cx, client, stalled, consumed > 0);
         if throttled {
             self.dispatcher.throttled.push(conn);
         }

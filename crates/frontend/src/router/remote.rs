@@ -60,7 +60,7 @@ impl Router {
             .get(&key)
             .is_some_and(|c| c.stalled || !c.remote.parked.is_empty());
         if !waits && self.run_remote(cx, lists, key, n, dialect, stream, epoch, command) != Ran::Stalled {
-            self.note_remote(cx, key, false);
+            self.note_remote(cx, key, false, true);
             return;
         }
         let parked_max = PARKED_BYTES_MIN.max(cx.shared.maxmemory_bytes / PARKED_PART);
@@ -78,7 +78,7 @@ impl Router {
                 command: command.to_vec(),
             });
         }
-        self.note_remote(cx, key, true);
+        self.note_remote(cx, key, true, false);
     }
 
     /// Refuses a command that has not started, because too many bytes of commands wait here already.
@@ -104,9 +104,9 @@ impl Router {
         }
     }
 
-    fn note_remote<O: Out>(&mut self, cx: &Context<'_, O>, key: (NodeId, ConnId), stalled: bool) {
+    fn note_remote<O: Out>(&mut self, cx: &mut Context<'_, O>, key: (NodeId, ConnId), stalled: bool, has_run: bool) {
         if let Some(client) = self.remotes.get_mut(&key) {
-            self.dispatcher.note(client, stalled, cx.now.mono);
+            self.dispatcher.note(cx, client, stalled, has_run);
         }
     }
 
@@ -117,7 +117,7 @@ impl Router {
         }
         let caller = Caller::Remote(key.0, key.1);
         self.dispatcher.held.retain(|c| *c != caller);
-        self.dispatcher.stalled.retain(|c| *c != caller);
+        self.dispatcher.forget_stalled(caller);
     }
 
     #[allow(clippy::too_many_arguments)] // The fields of one frame.
@@ -169,14 +169,9 @@ impl Router {
         ran
     }
 
-    /// Runs the waiting commands of a peer's client in order, until one cannot start. Returns whether any has run.
-    pub(crate) fn run_parked<O: Out>(
-        &mut self,
-        cx: &mut Context<'_, O>,
-        lists: &mut Lists,
-        key: (NodeId, ConnId),
-    ) -> bool {
-        let (mut stalled, mut ran) = (false, false);
+    /// Runs the waiting commands of a peer's client in order, until one cannot start.
+    pub(crate) fn run_parked<O: Out>(&mut self, cx: &mut Context<'_, O>, lists: &mut Lists, key: (NodeId, ConnId)) {
+        let (mut stalled, mut has_run) = (false, false);
         if let Some(client) = self.remotes.get_mut(&key) {
             client.stalled = false;
         }
@@ -196,10 +191,9 @@ impl Router {
                 break;
             }
             self.dispatcher.parked_bytes -= parked.command.len();
-            ran = true;
+            has_run = true;
         }
-        self.note_remote(cx, key, stalled);
-        ran
+        self.note_remote(cx, key, stalled, has_run);
     }
 }
 

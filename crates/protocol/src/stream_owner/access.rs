@@ -316,10 +316,7 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
             met += objects.len();
             met < limit && steps < steps_max
         });
-        // A walk that waits for a chunk is tried again. It must not keep the others from running meanwhile.
-        if visited.is_ok() {
-            self.cx.shared.turn_budget.spend(steps);
-        }
+        self.cx.shared.turn_budget.spend(steps);
         visited.map_err(|blocked| self.blocked(blocked))
     }
 
