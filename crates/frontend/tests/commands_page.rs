@@ -91,6 +91,7 @@ meanwhile. They are no picture of one moment, but a key that exists all the time
 together, each counted with 16 bytes more |
 | COMMAND INFO, COMMAND DOCS | at most 1,024 names |
 | EXISTS, TOUCH, MGET, DEL, UNLINK | at most 65,535 keys of one hash slot |
+| EXISTS, TOUCH, MGET, MSET, DEL, UNLINK | at most 524,287 keys and values if they are of several hash slots |
 | SCAN | `SLOT n` returns only the keys of a hash slot |
 | SCAN | the cursor is below 2^53, as clients in JavaScript need it: the stream, then its own. \
 A step stays in one stream, so steps may be empty. A cursor survives a takeover |

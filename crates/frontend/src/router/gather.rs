@@ -23,7 +23,7 @@ use paritas_protocol::{Context, Lists, Out, Phase, Port};
 use paritas_wire::command::glob::PATTERN_BYTES_MAX;
 use paritas_wire::command::{self, Command, CommandSpec, flag};
 use paritas_wire::peer::FRAME_BYTES_MAX;
-use paritas_wire::resp::{self, ArgList, Args, Decoded, Limits, encode, parse_integer};
+use paritas_wire::resp::{self, ArgList, Args, Decoded, Limits, encode, errors, parse_integer};
 use walk::{Find, Walk};
 
 /// The most bytes of a SCAN beside its pattern.
@@ -92,6 +92,9 @@ pub(crate) struct Progress {
     /// Bytes of replies that were freed.
     pub(crate) freed_bytes: usize,
 }
+
+/// The most words of a command that is split: it is split in one turn, at about 0.1 us a word.
+const SPLIT_ARGS_MAX: usize = 1 << 19;
 
 /// Whether a command may be split into one part for each stream of its keys.
 fn splits(id: Command) -> bool {
@@ -209,6 +212,9 @@ impl Dispatcher {
         if !(args.len() - 1).is_multiple_of(step) {
             let refusal = Refusal::WrongArity { name: spec.name };
             return self.reply_refusal(cx, lists, client, turn, refusal);
+        }
+        if args.len() > SPLIT_ARGS_MAX {
+            return self.reply_now(cx, lists, client, turn, |out| encode::error(out, errors::TOO_MANY_ARGS));
         }
         // For each part its stream, and what it weighs. A key goes to the newest part of its stream if it still fits
         // there.
