@@ -17,7 +17,7 @@ THREADS ?= $(shell nproc)
 WORKERS ?= 4
 say = @printf '== %s, %s\n' '$@' "$$(date +%T)"
 
-.PHONY: run test nightly tools java-test files-test files-smoke files-lab files-lab-writes release checked verify unit-test simulator-test mutant-test mutants black-box-test storm-test soak storm-mutant versus-valkey lab simulate digest bench fix fuzz asan-test asan-soak
+.PHONY: run test nightly tools java-test files-test files-smoke files-lab files-lab-writes release checked verify unit-test simulator-test mutant-test mutants black-box-test black-box-timed black-box-others storm-test soak storm-mutant versus-valkey lab simulate digest bench fix fuzz asan-test asan-soak
 .NOTPARALLEL:
 
 # A whole cluster on this machine: make run ARGS="--nodes 7 --scheme 4+2"
@@ -25,10 +25,11 @@ run:
 	cargo build --release --package paritas
 	$(TARGET)/release/paritas dev $(ARGS)
 
-# Everything that has to pass before a change lands; last the time of each stage.
+# Everything that has to pass before a change lands; last the time of each stage. Black-box tests and storms wait most of
+# their time: the simulator runs meanwhile, but not while time is measured.
 test:
-	@MAKE='$(MAKE)' scripts/stages tools verify unit-test java-test checked simulator-test mutant-test release \
-		black-box-test files-smoke storm-test
+	@MAKE='$(MAKE)' scripts/stages tools verify checked unit-test java-test release black-box-timed \
+		--beside 'simulator-test mutant-test' black-box-others files-smoke storm-test
 
 # What takes longer than a change may wait for: some hours.
 nightly: export SEEDS := 100000
@@ -47,9 +48,9 @@ verify:
 	cargo xtask verify
 	@if cargo deny --version >/dev/null 2>&1; then cargo deny check bans licenses sources; fi
 
-unit-test:
+unit-test: checked
 	$(say)
-	PARITAS_REQUIRE_ISAL=1 cargo test --workspace --no-fail-fast
+	PARITAS_REQUIRE_ISAL=1 cargo test $(CHECKED) --no-fail-fast
 
 # The Java client of HDFS with its unit tests, and the jars of an HDFS for `files-test`. Maven downloads them once.
 java-test: tools
@@ -61,11 +62,12 @@ release:
 	$(say)
 	cargo build --release --package paritas
 
-# Both programs with assertions, and able to break a rule. In one command: cargo unites the features that the packages
-# of one command ask of a crate. Built one by one, the programs would need some crates twice.
+# Tests, simulator and a `paritas` that can break a rule, all with assertions. In one command: cargo unites the features
+# that the packages of one command ask of a crate. Built one by one, most crates would be needed twice.
+CHECKED = --profile checked --workspace --features paritas/mutants,paritas-simulator/mutants
 checked:
 	$(say)
-	cargo build --profile checked --package paritas --package paritas-simulator --features mutants
+	cargo build $(CHECKED) --bins --tests
 
 simulator-test: checked
 	$(say)
@@ -87,10 +89,11 @@ mutants:
 	$(MAKE) mutant-test MUTANTS=--all
 
 # PARITAS_BIN is the binary under test, PARITAS_FAULTY_BIN one whose memory can be made wrong; ARGS="-k kill" picks tests.
-black-box-test: tools release checked
+# `timed` are those that measure time.
+black-box-test black-box-timed black-box-others: tools release checked
 	$(say)
 	PARITAS_BIN=$(abspath $(TARGET))/release/paritas PARITAS_FAULTY_BIN=$(abspath $(TARGET))/checked/paritas \
-		WORKERS=$(WORKERS) scripts/black-box-test $(ARGS)
+		WORKERS=$(WORKERS) PART=$(filter timed others,$(@:black-box-%=%)) scripts/black-box-test $(ARGS)
 
 # Clients on few keys while nodes are killed and paused, then a linearizability checker: tests/storm/README.md.
 storm-test: tools release

@@ -149,6 +149,7 @@ impl<S: Store> Coordinator<S> {
                 let lists: Vec<Configuration> = self.records.lists.values().cloned().collect();
                 self.tell(&nodes, Vec::new(), out);
                 self.withhold(&lists, holders, out);
+                self.releases.note_found();
                 true
             }
             Err(error) => {

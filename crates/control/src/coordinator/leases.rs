@@ -31,7 +31,7 @@ impl Leases {
     }
 
     /// The configurations of these lists are sent now. A removed node may have held leases until it received them.
-    /// `found`: until now a configuration was withheld that was in the store at the start.
+    /// `found`: until now a configuration was withheld that was read from the store.
     pub(super) fn on_sent(&mut self, now: Time, lists: &[ListId], found: bool) {
         for ((list, ..), at) in &mut self.recent {
             if lists.contains(list) {

@@ -15,14 +15,14 @@ use paritas_base::{Epoch, ListId, NodeId, Time};
 use paritas_protocol::LinkId;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The batch of the configurations that were in the store when this coordinator opened it.
-const FOUND: u64 = 1;
-
 /// Configurations that are committed and not sent yet.
 #[derive(Debug)]
 pub(super) struct Releases {
     /// The number of the newest batch of configurations.
     newest: u64,
+    /// The newest batch that was read from the store, when this coordinator opened it or after a commit whose outcome
+    /// was unknown. Whom such a batch has removed is not known.
+    found: u64,
     /// Stripe lists whose newest configuration is not sent yet, and the number of its batch.
     withheld: BTreeMap<ListId, u64>,
     /// For each batch that is not sent yet: the nodes that held a position before it was committed. Enough of them must
@@ -36,10 +36,11 @@ impl Releases {
     pub(super) fn new(lists: &BTreeMap<ListId, Configuration>) -> Self {
         let mut releases = Self {
             newest: 0,
+            found: 0,
             withheld: BTreeMap::new(),
             holders: BTreeMap::new(),
         };
-        releases.withhold(lists.keys().copied(), holders(lists));
+        releases.found = releases.withhold(lists.keys().copied(), holders(lists));
         releases
     }
 
@@ -57,9 +58,14 @@ impl Releases {
         self.withheld.contains_key(&list)
     }
 
-    /// Whether a configuration that was in the store at the start is still withheld.
+    /// The newest batch was read from the store.
+    pub(super) const fn note_found(&mut self) {
+        self.found = self.newest;
+    }
+
+    /// Whether a configuration that was read from the store is still withheld.
     pub(super) fn withholds_found(&self) -> bool {
-        self.withheld.values().any(|batch| *batch == FOUND)
+        self.withheld.values().any(|batch| *batch <= self.found)
     }
 }
 
@@ -161,4 +167,24 @@ impl<S: Store> Coordinator<S> {
 pub(super) fn holders(lists: &BTreeMap<ListId, Configuration>) -> BTreeSet<NodeId> {
     let held = lists.values().flat_map(|c| c.positions.iter().flatten());
     held.map(|a| a.tenure.node).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_read_from_the_store_again_counts_as_found_until_it_is_sent() {
+        let list = |n| std::iter::once(ListId(n));
+        let mut releases = Releases::new(&BTreeMap::new());
+        releases.withhold(list(3), BTreeSet::new());
+        assert!(!releases.withholds_found(), "this coordinator has decided it");
+        releases.withhold(list(3), BTreeSet::new());
+        releases.note_found();
+        assert!(releases.withholds_found());
+        releases.withhold(list(4), BTreeSet::new());
+        assert!(releases.withholds_found());
+        releases.withheld.remove(&ListId(3));
+        assert!(!releases.withholds_found());
+    }
 }
