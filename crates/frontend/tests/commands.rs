@@ -368,3 +368,36 @@ fn a_long_command_may_come_in_any_pieces() {
     assert_eq!(cluster.take(client), b"+PONG\r\n+OK\r\n$4\r\n2999\r\n");
     assert_eq!(cluster.ask(client, "DBSIZE"), ":3000\r\n");
 }
+
+/// Replies as those of valkey-server 9.1.2.
+#[test]
+fn a_key_is_set_or_deleted_if_it_has_a_value() {
+    let mut cluster = Cluster::new(1);
+    let client = cluster.connect(0, Port::Any);
+    let (null, syntax) = ("$-1\r\n", "-ERR syntax error\r\n");
+    for (command, reply) in [
+        ("SET k v IFEQ x", null),
+        ("EXISTS k", ":0\r\n"),
+        ("SET k v", "+OK\r\n"),
+        ("SET k w IFEQ v", "+OK\r\n"),
+        ("SET k w2 IFEQ v", null),
+        ("SET k w IFEQ w GET", "$1\r\nw\r\n"),
+        ("SET k z IFEQ v GET", "$1\r\nw\r\n"),
+        ("GET k", "$1\r\nw\r\n"),
+        ("SET k z NX IFEQ w", syntax),
+        ("SET k z IFEQ w XX", syntax),
+        ("SET k z IFEQ w IFEQ w", syntax),
+        ("SET k z IFEQ", syntax),
+        ("SET no z IFEQ w GET", null),
+        ("SET k y IFEQ w EX 100", "+OK\r\n"),
+        ("SET k x IFEQ y KEEPTTL", "+OK\r\n"),
+        ("TTL k", ":100\r\n"),
+        ("DELIFEQ k q", ":0\r\n"),
+        ("DELIFEQ k xx", ":0\r\n"),
+        ("DELIFEQ k x", ":1\r\n"),
+        ("DELIFEQ k x", ":0\r\n"),
+        ("DELIFEQ k", "-ERR wrong number of arguments for 'delifeq' command\r\n"),
+    ] {
+        assert_eq!(cluster.ask(client, command), reply, "{command}");
+    }
+}

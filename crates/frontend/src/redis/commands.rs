@@ -3,6 +3,7 @@
 //! A command reads everything it needs before it changes anything. So a command that must wait has changed nothing and
 //! can be run again from its start.
 
+mod bits;
 mod counters;
 mod decimal;
 mod expiry;
@@ -317,14 +318,22 @@ impl<O: Out> Operation<'_, '_, O> {
             Command::Psetex => self.setex(expiry::Unit::Milliseconds),
             Command::Getset => self.getset(),
             Command::Getdel => self.getdel(),
+            Command::Delifeq => self.delifeq(),
             Command::Getex => self.getex(),
             Command::Mget => self.mget(),
             Command::Mset => self.mset(),
             Command::Msetnx => self.msetnx(),
             Command::Append => self.append(),
             Command::Strlen => self.strlen(),
-            Command::Getrange => self.getrange(),
+            Command::Getrange | Command::Substr => self.getrange(),
             Command::Setrange => self.setrange(),
+            Command::Getbit => self.getbit(),
+            Command::Setbit => self.setbit(),
+            Command::Bitcount => self.bitcount(),
+            Command::Bitpos => self.bitpos(),
+            Command::Bitop => self.bitop(),
+            Command::Bitfield => self.bitfield(false),
+            Command::BitfieldRo => self.bitfield(true),
             Command::ParitasRedundancy => self.redundancy(),
             Command::Incr => self.increment(1),
             Command::Decr => self.increment(-1),

@@ -170,10 +170,11 @@ fn one(out: &mut Vec<u8>, proto: Proto, spec: &CommandSpec) {
     }
 }
 
-/// One key specification. Commands with several have one key in each, next to each other.
+/// One key specification. Commands with several have one key in each, next to each other, and in the last one all
+/// others if their number is open.
 fn key_spec(out: &mut Vec<u8>, proto: Proto, spec: &CommandSpec, index: usize, access: &str) {
-    let single = spec.access.len() > 1;
-    let (last, step) = match (single, spec.last_key) {
+    let is_single = spec.access.len() > 1 && (spec.last_key > 0 || index + 1 < spec.access.len());
+    let (last, step) = match (is_single, spec.last_key) {
         (true, _) => (0, 1),
         (false, last @ ..0) => (last, spec.step),
         (false, last) => (last - spec.first_key, spec.step),

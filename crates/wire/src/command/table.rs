@@ -168,6 +168,26 @@ commands! {
         .keys(1, 1, 1, &["RO access"]).categories("string"), "Reads a part of a value";
     Setrange = row("setrange", 4, WRITE | DENYOOM, "string", "2.2.0")
         .keys(1, 1, 1, &["RW update"]).categories("string"), "Overwrites a part of a value";
+    Delifeq = row("delifeq", 3, WRITE | FAST, "string", "9.0.0")
+        .keys(1, 1, 1, &["RM delete"]).categories("string"), "Deletes a key if it has this value";
+    Substr = row("substr", 4, READONLY, "string", "1.0.0")
+        .keys(1, 1, 1, &["RO access"]).categories("string"), "The same as GETRANGE";
+    Getbit = row("getbit", 3, READONLY | FAST, "bitmap", "2.2.0")
+        .keys(1, 1, 1, &["RO access"]).categories("bitmap"), "Reads a bit of a value";
+    Setbit = row("setbit", 4, WRITE | DENYOOM, "bitmap", "2.2.0")
+        .keys(1, 1, 1, &["RW access update"]).categories("bitmap"), "Sets or clears a bit of a value";
+    Bitcount = row("bitcount", -2, READONLY, "bitmap", "2.6.0")
+        .keys(1, 1, 1, &["RO access"]).categories("bitmap"), "Counts the bits that are set";
+    Bitpos = row("bitpos", -3, READONLY, "bitmap", "2.8.7")
+        .keys(1, 1, 1, &["RO access"]).categories("bitmap"), "Finds the first bit that is set, or clear";
+    Bitop = row("bitop", -4, WRITE | DENYOOM, "bitmap", "2.6.0")
+        .keys(2, -1, 1, &["OW update", "RO access"]).categories("bitmap"),
+        "Joins values bit by bit under another key";
+    Bitfield = row("bitfield", -2, WRITE | DENYOOM, "bitmap", "3.2.0")
+        .keys(1, 1, 1, &["RW access update variable_flags"]).categories("bitmap"),
+        "Reads and changes integers within a value";
+    BitfieldRo = row("bitfield_ro", -2, READONLY | FAST, "bitmap", "6.0.0")
+        .keys(1, 1, 1, &["RO access"]).categories("bitmap"), "Reads integers within a value";
     Expire = row("expire", -3, WRITE | FAST, "generic", "1.0.0")
         .keys(1, 1, 1, &["RW update"]).categories("keyspace"), "Sets the time to live in seconds";
     Pexpire = row("pexpire", -3, WRITE | FAST, "generic", "2.6.0")

@@ -39,6 +39,26 @@ pub const OUT_OF_RANGE: &str = "ERR value is out of range";
 pub const NOT_POSITIVE: &str = "ERR value is out of range, must be positive";
 /// APPEND or SETRANGE would exceed the largest value.
 pub const STRING_TOO_LONG: &str = "ERR string exceeds maximum allowed size (proto-max-bulk-len)";
+/// The number of a bit is none, or too large.
+pub const BIT_OFFSET: &str = "ERR bit offset is not an integer or out of range";
+/// SETBIT with a value that is not 0 or 1.
+pub const NOT_A_BIT: &str = "ERR bit is not an integer or out of range";
+/// BITPOS of a value that is not 0 or 1.
+pub const BIT_ARGUMENT: &str = "ERR The bit argument must be 1 or 0.";
+/// BITOP NOT of several keys.
+pub const BITOP_NOT: &str = "ERR BITOP NOT must be called with a single source key.";
+/// BITFIELD names no type of integers.
+pub const BITFIELD_TYPE: &str =
+    "ERR Invalid bitfield type. Use something like i16 u8. Note that u64 is not supported but i64 is.";
+/// BITFIELD with another word behind OVERFLOW than WRAP, SAT, FAIL.
+pub const BITFIELD_OVERFLOW: &str = "ERR Invalid OVERFLOW type specified";
+/// BITFIELD_RO that would write.
+pub const BITFIELD_RO: &str = "ERR BITFIELD_RO only supports the GET subcommand";
+/// A BITFIELD has more operations than run in one turn. Not in Redis.
+pub const TOO_MANY_FIELDS: &str = "ERR more than 4096 operations in one BITFIELD: send several";
+/// A command on bits would read more bytes than it may. Not in Redis.
+pub const TOO_MANY_BITS: &str =
+    "ERR this command reads at most 4194304 bytes of values; GETBIT and SETBIT work on longer ones";
 /// RENAME of a key that does not exist.
 pub const NO_SUCH_KEY: &str = "ERR no such key";
 /// COPY of a key to itself.

@@ -15,6 +15,8 @@ use std::borrow::Cow;
 struct Options {
     if_absent: bool,
     if_present: bool,
+    /// The argument that the old value must equal.
+    if_equal: Option<usize>,
     get: bool,
     keep_expiry: bool,
     persist: bool,
@@ -27,23 +29,23 @@ const UPLOADS_AT_ONCE: usize = 4;
 
 /// A string without its body: one that a command changes, or an argument.
 #[derive(Default, Debug)]
-struct Text<'a> {
+pub(super) struct Text<'a> {
     /// `None`: it is an argument, or the key does not exist.
-    seen: Option<Seen>,
+    pub(super) seen: Option<Seen>,
     /// Empty unless it is large.
-    record: Vec<u8>,
-    body_bytes: usize,
+    pub(super) record: Vec<u8>,
+    pub(super) body_bytes: usize,
     /// All of it, or the tail of a large one.
-    rest: Cow<'a, [u8]>,
+    pub(super) rest: Cow<'a, [u8]>,
 }
 
 impl Text<'_> {
-    fn length(&self) -> usize {
+    pub(super) fn length(&self) -> usize {
         self.body_bytes + self.rest.len()
     }
 
     /// These bytes of it: those in the body, and those behind.
-    fn pieces(&self, range: Range<usize>) -> [Piece<'_>; 2] {
+    pub(super) fn pieces(&self, range: Range<usize>) -> [Piece<'_>; 2] {
         let body = self.body_bytes;
         let rest = range.start.saturating_sub(body)..range.end.saturating_sub(body);
         let rest = self.rest.get(rest).unwrap_or_default();
@@ -166,10 +168,19 @@ impl<'a, O: Out> Operation<'a, '_, O> {
                 .find(|(_, word)| self.is_word(at, word))
                 .map(|(u, _)| *u);
             let free = |unit: Unit| o.expiry.is_none_or(|(u, _)| u == unit);
-            if sets && self.is_word(at, "nx") && !o.if_present {
+            if sets && self.is_word(at, "nx") && !o.if_present && o.if_equal.is_none() {
                 o.if_absent = true;
-            } else if sets && self.is_word(at, "xx") && !o.if_absent {
+            } else if sets && self.is_word(at, "xx") && !o.if_absent && o.if_equal.is_none() {
                 o.if_present = true;
+            } else if sets
+                && self.is_word(at, "ifeq")
+                && !o.if_absent
+                && !o.if_present
+                && o.if_equal.is_none()
+                && at + 1 < self.count()
+            {
+                at += 1;
+                o.if_equal = Some(at);
             } else if sets && self.is_word(at, "get") {
                 o.get = true;
             } else if sets && self.is_word(at, "keepttl") && o.expiry.is_none() {
@@ -212,7 +223,14 @@ impl<'a, O: Out> Operation<'a, '_, O> {
         } else {
             None
         };
-        if (options.if_absent && old.is_some()) || (options.if_present && old.is_none()) {
+        let (old, differs) = match options.if_equal {
+            Some(at) => {
+                let (seen, is_equal) = self.compare(1, at)?;
+                (seen, !is_equal)
+            }
+            None => (old, false),
+        };
+        if differs || (options.if_absent && old.is_some()) || (options.if_present && old.is_none()) {
             if !options.get {
                 encode::null(self.reply, self.proto());
             }
@@ -227,6 +245,24 @@ impl<'a, O: Out> Operation<'a, '_, O> {
         if !options.get {
             encode::ok(self.reply);
         }
+        Ok(())
+    }
+
+    /// Whether the string of the key in argument `at` equals the argument `with`. It was looked up, or is looked up now.
+    fn compare(&mut self, at: usize, with: usize) -> Result<(Option<Seen>, bool), Stop> {
+        let text = self.old_string(at)?;
+        let wanted = self.job.args.arg(with);
+        let is_equal = text.seen.is_some() && text.length() == wanted.len() && self.whole(&text, 0)? == wanted;
+        Ok((text.seen, is_equal))
+    }
+
+    /// Removes a key if it has this value.
+    pub(crate) fn delifeq(&mut self) -> Result<(), Stop> {
+        let (_, is_equal) = self.compare(1, 2)?;
+        if is_equal {
+            self.remove(1)?;
+        }
+        encode::integer(self.reply, i64::from(is_equal));
         Ok(())
     }
 
@@ -441,7 +477,7 @@ impl<'a, O: Out> Operation<'a, '_, O> {
     }
 
     /// A string that the command changes, without its body.
-    fn old_string(&mut self, at: usize) -> Result<Text<'static>, Stop> {
+    pub(super) fn old_string(&mut self, at: usize) -> Result<Text<'static>, Stop> {
         self.look_string(at, |object, _| {
             let Some(object) = object else {
                 return Ok(Text::default());
@@ -476,7 +512,27 @@ impl<'a, O: Out> Operation<'a, '_, O> {
     }
 
     /// Stores a string of `length` bytes that is made of these pieces of the old one and others.
-    fn put_changed(&mut self, at: usize, old: &Text<'_>, pieces: &[Piece<'_>], length: usize) -> Result<(), Stop> {
+    pub(super) fn put_changed(
+        &mut self,
+        at: usize,
+        old: &Text<'_>,
+        pieces: &[Piece<'_>],
+        length: usize,
+    ) -> Result<(), Stop> {
+        let basis = [old.record.as_slice(), &old.rest].concat();
+        self.put_made(at, old.seen.as_ref(), &basis, pieces, length)
+    }
+
+    /// Stores a string of `length` bytes that is made of these pieces. `like`: it has the expiry of this object.
+    /// `basis`: what it is made from, since that may change before all parts of the new value are at their holders.
+    pub(super) fn put_made(
+        &mut self,
+        at: usize,
+        like: Option<&Seen>,
+        basis: &[u8],
+        pieces: &[Piece<'_>],
+        length: usize,
+    ) -> Result<(), Stop> {
         let is_in_parts = |piece: &Piece<'_>| matches!(piece, Piece::Body(_, range) if !range.is_empty());
         if length <= self.access.limits().value_bytes && !pieces.iter().any(is_in_parts) {
             let mut bytes = Vec::with_capacity(length);
@@ -487,15 +543,13 @@ impl<'a, O: Out> Operation<'a, '_, O> {
                     Piece::Body(..) => {}
                 }
             }
-            return self.put(at, Seen::with(old.seen.as_ref(), &bytes));
+            return self.put(at, Seen::with(like, &bytes));
         }
         let (key, hash) = (self.job.args.arg(at), self.hash_of(at));
-        let like = Seen::with(old.seen.as_ref(), &[]);
-        // The key may change before all parts of the new value are at their holders.
-        let basis = [old.record.as_slice(), &old.rest].concat();
+        let like = Seen::with(like, &[]);
         Ok(self
             .access
-            .put_pieces(self.job.ticket, &basis, hash, key, pieces, like)?)
+            .put_pieces(self.job.ticket, basis, hash, key, pieces, like)?)
     }
 
     pub(crate) fn append(&mut self) -> Result<(), Stop> {
