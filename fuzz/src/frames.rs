@@ -1,6 +1,7 @@
 //! Bytes from a peer: splitting them into frames, and decoding the frames.
 
 use paritas_base::configuration::Configuration;
+use paritas_base::{Version, varint};
 use paritas_store::delta::extents;
 use paritas_wire::peer::{self, LeaseRecord, Message};
 
@@ -11,14 +12,14 @@ const CHUNK_BYTES: usize = 16 << 10;
 pub(crate) fn frames(bytes: &[u8]) {
     let mut rest = bytes;
     while let Ok(Some(length)) = peer::split(rest) {
-        assert!((peer::HEADER_BYTES..=rest.len()).contains(&length));
+        assert!((1..=rest.len()).contains(&length));
         one(&rest[..length]);
         rest = &rest[length..];
     }
     if let Some(frame) = sealed(bytes) {
         assert_eq!(peer::split(&frame), Ok(Some(frame.len())));
         one(&frame);
-        for end in [0, 3, 4, frame.len() - 1] {
+        for end in [0, 4, frame.len() - 1] {
             assert_eq!(peer::split(&frame[..end]), Ok(None), "an incomplete frame was accepted");
         }
     }
@@ -26,21 +27,20 @@ pub(crate) fn frames(bytes: &[u8]) {
 
 /// Makes a frame from its kind, the rest of its header and its body. Length and CRC are set to match.
 pub(crate) fn sealed(covered: &[u8]) -> Option<Vec<u8>> {
-    if covered.len() < peer::HEADER_BYTES - 8 {
+    if covered.is_empty() {
         return None;
     }
-    let mut frame = vec![0; 8];
+    let mut frame = Vec::new();
+    varint::push(&mut frame, covered.len() as u64);
+    frame.extend_from_slice(&crc32c(covered).to_le_bytes());
     frame.extend_from_slice(covered);
-    seal(&mut frame);
     Some(frame)
 }
 
-/// Sets length and CRC of a frame to match its contents.
-pub(crate) fn seal(frame: &mut [u8]) {
-    let length = (frame.len() as u32).to_le_bytes();
-    let crc = crc32c(&frame[8..]).to_le_bytes();
-    frame[..4].copy_from_slice(&length);
-    frame[4..8].copy_from_slice(&crc);
+/// The part of a frame that its CRC covers, from the kind on.
+pub(crate) fn covered(frame: &[u8]) -> &[u8] {
+    let length = varint::read(frame).map_or(0, |(_, bytes)| bytes);
+    frame.get(length + 4..).unwrap_or_default()
 }
 
 fn crc32c(bytes: &[u8]) -> u32 {
@@ -65,19 +65,8 @@ fn one(frame: &[u8]) {
     peer::encode(&mut again, &header, &message);
     match &message {
         Message::Stale { .. } => assert_eq!(peer::decode(&again), Ok((header, message.clone()))),
-        _ => assert_eq!(again, with_unused_zero(frame), "{message:?}"),
+        _ => assert_eq!(again, frame, "{message:?}"),
     }
-}
-
-/// Clears bytes that readers ignore: the version in a request for a chunk at any version.
-fn with_unused_zero(frame: &[u8]) -> Vec<u8> {
-    let mut frame = frame.to_vec();
-    let body = peer::HEADER_BYTES;
-    if frame[8] == peer::kind::READ_CHUNK && frame[body + 12] == 1 {
-        frame[body + 13..].fill(0);
-        seal(&mut frame);
-    }
-    frame
 }
 
 /// Reads every sequence within a message.
@@ -92,7 +81,7 @@ fn walk(message: &Message<'_>) {
         Message::Directory { entries, .. } | Message::Alloc { entries, .. } => {
             assert!(Message::directory_entries(entries).all(|(s, _)| s.is_valid()));
         }
-        Message::LeaseRequest { streams } | Message::Lease { streams, .. } => {
+        Message::LeaseRequest { streams, .. } | Message::Lease { streams, .. } => {
             let _ = streams.iter().count();
         }
         Message::ParityValue { parity: Some(p), .. } => assert_eq!(p.versions.iter().count(), p.versions.count()),
@@ -105,7 +94,7 @@ fn walk(message: &Message<'_>) {
 }
 
 fn walk_extents(bytes: &[u8]) {
-    for extent in extents(bytes, CHUNK_BYTES).flatten() {
+    for extent in extents(Version::ZERO, bytes, CHUNK_BYTES).flatten() {
         assert!(extent.stripe.is_valid() && extent.offset + extent.xor.len() <= CHUNK_BYTES);
     }
 }
@@ -121,9 +110,8 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
                 seed.extend((0..hex.len() / 2).filter_map(|i| u8::from_str_radix(hex.get(2 * i..2 * i + 2)?, 16).ok()));
             }
         } else if let Some(kind) = line.split(' ').next().and_then(|word| word.parse::<u8>().ok()) {
-            let mut header = vec![0; peer::HEADER_BYTES - 8];
-            header[0] = kind;
-            seeds.push(header);
+            // Kind, list, x, epoch.
+            seeds.push(vec![kind, 0, 0, 0]);
         }
     }
     let whole: Vec<Vec<u8>> = seeds.iter().filter_map(|seed| sealed(seed)).collect();

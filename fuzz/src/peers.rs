@@ -4,12 +4,14 @@
 //! node of the cluster, or from a stranger that poses as a node. By P3.5 a role halts if parity contradicts its
 //! own owner, or if an owner's own member says something impossible. No one else may cause a halt.
 
-use crate::frames::{seal, sealed};
+use crate::frames::{covered, sealed};
 use crate::script::{Script, random};
 use crate::support::{Client, Cluster, tenure};
 use paritas_base::configuration::{Assignment, Configuration, PositionState, Tenure};
 use paritas_base::hash_slots::{HandOff, SlotRange};
-use paritas_base::{ClusterId, ConnId, Epoch, Incarnation, ListId, NodeId, Position, StreamId, Stripe, Time, Version};
+use paritas_base::{
+    ClusterId, ConnId, Epoch, Incarnation, ListId, NodeId, Position, StreamId, Stripe, Time, Version, varint,
+};
 use paritas_protocol::{Channel, LinkId, PROTOCOL_VERSION, Parameters, Port, Proposal};
 use paritas_wire::peer::{
     self, ChunkStatus, Deltas, Header, Hello, ImportStatus, LeaseEntry, LeaseRecord, Leases, Message, ObjectRecord,
@@ -276,7 +278,7 @@ impl Play<'_> {
         // It replaces a link that is believed.
         self.believed = true;
         let mut frame = Vec::new();
-        peer::encode(&mut frame, &Header::bare(self.cluster.now.mono), &Message::Hello(hello));
+        peer::encode(&mut frame, &Header::bare(), &Message::Hello(hello));
         self.cluster.hear(at, link, &frame);
     }
 
@@ -294,13 +296,14 @@ impl Play<'_> {
             left -= 1;
             let mut frame = Vec::new();
             peer::encode(&mut frame, header, message);
-            let from = if header_too { 9 } else { peer::HEADER_BYTES };
-            let place = from + at % (frame.len() - from).max(1);
-            if let Some(byte) = frame.get_mut(place) {
+            let mut covered = covered(&frame).to_vec();
+            // After the kind, or after list, x and epoch too, of a byte or two each.
+            let from = if header_too { 1 } else { 4 };
+            let place = from + at % (covered.len() - from).max(1);
+            if let Some(byte) = covered.get_mut(place) {
                 *byte ^= xor;
             }
-            seal(&mut frame);
-            Some(frame)
+            sealed(&covered)
         }));
     }
 
@@ -315,7 +318,6 @@ impl Play<'_> {
         let header = Header {
             stream,
             epoch: Epoch(self.script.number(configuration.epoch.0.into()) as u32),
-            sent: Time(self.script.number(self.cluster.now.mono.0)),
         };
         let to = self.script.below(self.nodes());
         let way = if self.script.below(4) == 0 && !self.strangers.is_empty() {
@@ -384,6 +386,10 @@ impl Lies<'_, '_> {
         self.script.number(reached)
     }
 
+    fn time(&mut self) -> Time {
+        Time(self.script.number(self.cluster.now.mono.0))
+    }
+
     fn stripe(&mut self) -> Stripe {
         let number = match self.script.below(4) {
             0 => self.script.u64() as u32 & Stripe::NUMBER_MAX,
@@ -435,16 +441,24 @@ impl Lies<'_, '_> {
     fn extents(&mut self) -> Vec<u8> {
         let mut bytes = Vec::new();
         for _ in 0..self.script.below(4) {
-            let flags = u32::from(self.script.byte() & 3) << 29;
-            bytes.extend_from_slice(&(self.stripe().0 | flags).to_le_bytes());
-            let offset = self.script.number(100) as u16;
-            let length = self.script.below(32);
-            bytes.extend_from_slice(&offset.to_le_bytes());
-            bytes.extend_from_slice(&(length.max(1) as u16 - 1).to_le_bytes());
-            if flags & (1 << 29) == 0 {
-                bytes.extend_from_slice(&self.version().0.to_le_bytes());
+            // Index page, free, again, same chunk, next place; a short length.
+            let (stripe, flags) = (self.stripe(), self.script.byte());
+            bytes.push(flags & !1 | u8::from(stripe.is_index()));
+            if flags & 8 == 0 {
+                varint::push(&mut bytes, u64::from(stripe.number()));
             }
-            bytes.resize(bytes.len() + length.max(1), self.script.byte());
+            if flags & 16 == 0 {
+                varint::push(&mut bytes, self.script.number(100));
+            }
+            let mut length = usize::from(flags >> 5);
+            if length == 0 {
+                length = 8 + self.script.below(32);
+                varint::push(&mut bytes, length as u64 - 8);
+            }
+            if flags & 4 == 0 {
+                varint::push(&mut bytes, self.script.number(1));
+            }
+            bytes.resize(bytes.len() + length, self.script.byte());
         }
         if self.script.below(8) == 0 {
             bytes.extend_from_slice(self.script.bytes(16));
@@ -574,18 +588,17 @@ impl Lies<'_, '_> {
             peer::kind::DELTA => Message::Delta {
                 term,
                 seq,
-                acked: self.seq(),
+                sent: self.time(),
                 stable: self.seq(),
                 extents: &extents,
             },
             peer::kind::ACK => Message::Ack {
                 term,
                 recv: seq,
-                lease_sent: Time(self.script.number(header.sent.0)),
+                lease_sent: self.time(),
             },
             peer::kind::STABLE => Message::Stable {
                 term,
-                acked: seq,
                 stable: self.seq(),
             },
             peer::kind::SYNC => Message::Sync {
@@ -621,11 +634,14 @@ impl Lies<'_, '_> {
                 let streams = Leases::new(&parts);
                 if kind == peer::kind::LEASE {
                     Message::Lease {
-                        sent: Time(self.script.number(header.sent.0)),
+                        sent: self.time(),
                         streams,
                     }
                 } else {
-                    Message::LeaseRequest { streams }
+                    Message::LeaseRequest {
+                        sent: self.time(),
+                        streams,
+                    }
                 }
             }
             peer::kind::SEAL => Message::Seal,

@@ -8,6 +8,7 @@ mod prng;
 mod reader;
 mod time;
 mod turn_budget;
+pub mod varint;
 mod version;
 
 pub use id::{ClusterId, ConnId, Epoch, Incarnation, ListId, NodeId, Position, StreamId, Stripe, Term};

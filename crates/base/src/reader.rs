@@ -1,5 +1,7 @@
 //! Little-endian reading that cannot run past the end of the bytes.
 
+use crate::varint;
+
 /// The bytes not yet read. Every method returns `None` if too few are left.
 #[derive(Clone, Copy, Debug)]
 pub struct Reader<'a>(pub &'a [u8]);
@@ -35,6 +37,20 @@ impl<'a> Reader<'a> {
     #[inline]
     pub fn u64(&mut self) -> Option<u64> {
         self.array().map(u64::from_le_bytes)
+    }
+
+    /// A number of variable length ([`varint`]).
+    #[inline]
+    pub fn varint(&mut self) -> Option<u64> {
+        let (n, bytes) = varint::read(self.0)?;
+        self.0 = self.0.get(bytes..)?;
+        Some(n)
+    }
+
+    /// The same, of at most 32 bits.
+    #[inline]
+    pub fn varint_u32(&mut self) -> Option<u32> {
+        self.varint()?.try_into().ok()
     }
 
     /// The next `count` bytes.

@@ -208,11 +208,10 @@ impl<O: Out> Context<'_, O> {
         epoch: Epoch,
         message: &Message<'_>,
     ) -> bool {
-        let sent = self.now.mono;
         let Some((frames, _)) = self.frames_to(node, incarnation, channel) else {
             return false;
         };
-        peer::encode(frames, &Header { stream, epoch, sent }, message);
+        peer::encode(frames, &Header { stream, epoch }, message);
         true
     }
 

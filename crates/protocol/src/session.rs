@@ -10,7 +10,7 @@ use paritas_base::{ClusterId, Incarnation, Map, NodeId, Span, Time, map};
 use paritas_wire::peer::{self, Header, Hello, Message};
 
 /// The protocol version this build speaks.
-pub const PROTOCOL_VERSION: u16 = 4;
+pub const PROTOCOL_VERSION: u16 = 5;
 
 /// The most past incarnations remembered of each peer.
 const PAST_MAX: usize = 32;
@@ -219,13 +219,7 @@ impl Sessions {
         state.redial_at = now + state.redial_wait;
     }
 
-    pub(crate) fn on_link_up(
-        &mut self,
-        now: Time,
-        link: LinkId,
-        dialed: Option<(NodeId, Channel)>,
-        out: &mut impl Out,
-    ) {
+    pub(crate) fn on_link_up(&mut self, link: LinkId, dialed: Option<(NodeId, Channel)>, out: &mut impl Out) {
         let mut entry = Link {
             dialed: None,
             bound: None,
@@ -235,7 +229,7 @@ impl Sessions {
             let (session, incarnation) = (self.session, self.peer_mut(node).incarnation);
             entry.dialed = Some((node, incarnation, channel, session));
             let hello = self.hello(node, incarnation, channel, session);
-            Self::greet(now, link, &hello, out);
+            Self::greet(link, &hello, out);
         }
         self.links.insert(link, entry);
     }
@@ -255,9 +249,9 @@ impl Sessions {
         }
     }
 
-    fn greet(now: Time, link: LinkId, hello: &Hello, out: &mut impl Out) {
+    fn greet(link: LinkId, hello: &Hello, out: &mut impl Out) {
         if let Some(buffer) = out.link(link) {
-            peer::encode(&mut buffer.bytes, &Header::bare(now), &Message::Hello(*hello));
+            peer::encode(&mut buffer.bytes, &Header::bare(), &Message::Hello(*hello));
         }
     }
 
@@ -283,7 +277,7 @@ impl Sessions {
     }
 
     /// Handles the first frame of a link. Anything but a fitting `Hello` closes the link.
-    pub(crate) fn on_hello(&mut self, now: Time, link: LinkId, hello: &Hello, out: &mut impl Out) -> Greeting {
+    pub(crate) fn on_hello(&mut self, link: LinkId, hello: &Hello, out: &mut impl Out) -> Greeting {
         let greeting = self.judge(link, hello);
         match greeting {
             Greeting::Refused(_) => out.close(link),
@@ -291,7 +285,7 @@ impl Sessions {
                 let dialed = self.links.get(&link).is_some_and(|l| l.dialed.is_some());
                 if !dialed {
                     let answer = self.hello(node, incarnation, channel, hello.session);
-                    Self::greet(now, link, &answer, out);
+                    Self::greet(link, &answer, out);
                 }
                 let redial = self.redial;
                 let state = &mut self.peer_mut(node).channels[index(channel)];

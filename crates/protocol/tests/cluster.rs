@@ -1,6 +1,7 @@
 //! Clusters in one thread: one program, since each one compiles all of `protocol` and `frontend` anew.
 
 mod at_once;
+mod bytes_of_a_set;
 mod certified;
 mod configuration;
 mod corruption;

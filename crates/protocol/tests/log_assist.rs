@@ -362,7 +362,6 @@ fn a_chunk_that_is_being_read_is_not_read_twice() {
                 x: Position(1),
             },
             epoch: cluster.configurations[0].epoch,
-            sent: cluster.now.mono,
         };
         let mut frame = Vec::new();
         peer::encode(&mut frame, &header, &Message::ReadParity { id, stripe });

@@ -36,7 +36,7 @@ impl Ghost {
         let seen = self.seen.get(&(x, term)).copied().unwrap_or(0);
         for record in owner.ring().after(seen).filter(|r| r.term == term) {
             let version = record.version();
-            for extent in extents(record.extents, chunk_bytes) {
+            for extent in extents(version, record.extents, chunk_bytes) {
                 let extent = extent.map_err(|_| format!("I2: delta {version} of {} is malformed", owner.stream()))?;
                 let from = extent.base.unwrap_or(version);
                 let Some(mut bytes) = self.content(x, extent.stripe, from, chunk_bytes) else {

@@ -174,7 +174,7 @@ impl Network {
             let (to, _) = wire.ends[to_end];
             self.sent.add([schedule.now.0, from as u64, to as u64], frame);
             // A handshake is lost only with its link, and a command is never duplicated, because TCP ensures this.
-            let kind = frame.get(8).copied().unwrap_or_default();
+            let kind = peer::kind_of(frame).unwrap_or_default();
             let hello = kind == peer::kind::HELLO;
             let front = [peer::kind::FORWARD, peer::kind::REPLY, peer::kind::LONG_REPLY];
             let once = hello || front.contains(&kind);

@@ -447,7 +447,9 @@ mod tests {
         let mut delta = Delta::new(Version::new(1, 1), Vec::new());
         chunks.change(&mut arena, &mut delta, stripe, 10, b"hello", false);
         chunks.change(&mut arena, &mut delta, stripe, 10, b"hEllo", false);
-        let found: Vec<_> = extents(delta.bytes(), 256).map(Result::unwrap).collect();
+        let found: Vec<_> = extents(delta.version(), delta.bytes(), 256)
+            .map(Result::unwrap)
+            .collect();
         assert_eq!(found.len(), 2);
         assert_eq!(
             (found[0].base, found[0].offset, found[0].xor),
@@ -488,7 +490,9 @@ mod tests {
         assert_eq!(chunks.presence(stripe), Some(Presence::Zeros));
         assert!(chunks.touch(&mut arena, stripe));
         chunks.change(&mut arena, &mut delta, stripe, 0, b"x", false);
-        let bases: Vec<_> = extents(delta.bytes(), 256).map(|e| e.unwrap().base).collect();
+        let bases: Vec<_> = extents(delta.version(), delta.bytes(), 256)
+            .map(|e| e.unwrap().base)
+            .collect();
         assert_eq!(bases, [Some(Version::ZERO), None, Some(Version::ZERO)]);
     }
 
@@ -498,13 +502,16 @@ mod tests {
         delta
             .extent(Stripe::data(1), false, Some(Version::ZERO), 250, 6)
             .fill(1);
-        assert!(extents(delta.bytes(), 256).all(|e| e.is_ok()));
+        assert!(extents(delta.version(), delta.bytes(), 256).all(|e| e.is_ok()));
         assert!(
-            extents(delta.bytes(), 128).any(|e| e.is_err()),
+            extents(delta.version(), delta.bytes(), 128).any(|e| e.is_err()),
             "an extent beyond the chunk was accepted"
         );
         for cut in 1..delta.bytes().len() {
-            assert!(extents(&delta.bytes()[..cut], 256).any(|e| e.is_err()), "cut at {cut}");
+            assert!(
+                extents(delta.version(), &delta.bytes()[..cut], 256).any(|e| e.is_err()),
+                "cut at {cut}"
+            );
         }
     }
 }

@@ -1,17 +1,28 @@
 //! Extents of a delta: the bytes that change in each chunk (P1.3). Layout: `docs/formats/peer.md`.
 //!
 //! ```text
-//! u32 stripe | flags   u16 offset   u16 length - 1   [u64 base_ver]   length bytes of old XOR new
+//! u8 flags, short length   [stripe number]   [offset]   [length - 8]   [distance of the version]   old XOR new
 //! ```
-//! Flag AGAIN (bit 29): an earlier extent of this delta already names the chunk, so no `base_ver` follows.
-//! Flag FREE (bit 30): the extent carries the chunk's remaining bytes, so that the chunk becomes zeros and its version
-//! 0.
+//! All numbers but the first byte are of variable length. What follows from an earlier extent of the delta is left out.
 
-use paritas_base::{Stripe, Version};
+use paritas_base::{Reader, Stripe, Version, varint};
 
-const AGAIN: u32 = 1 << 29;
-const FREE: u32 = 1 << 30;
-const HEAD_BYTES: usize = 8;
+/// The chunk is an index page.
+const INDEX: u8 = 1;
+/// The extent carries the chunk's remaining bytes: the chunk becomes zeros and its version 0.
+const FREE: u8 = 1 << 1;
+/// An earlier extent of this delta names the chunk: no version follows.
+const AGAIN: u8 = 1 << 2;
+/// The chunk is that of the last extent of its kind, index page or data: no number follows.
+const SAME: u8 = 1 << 3;
+/// The range begins where that extent ended: no offset follows.
+const NEXT: u8 = 1 << 4;
+/// The upper three bits: a length of 1 to 7, or 0: it follows, less eight.
+const SHORT_SHIFT: u32 = 5;
+const SHORT_MAX: usize = 7;
+
+/// Most bytes of an extent beside its old XOR new: flags, number, offset, length, version.
+pub const EXTENT_HEAD_BYTES_MAX: usize = 1 + 4 + 3 + 3 + varint::BYTES_MAX;
 
 /// Most bytes of extents in one delta (P1.3).
 pub const DELTA_BYTES_MAX: usize = 256 << 10;
@@ -41,6 +52,17 @@ pub struct Delta {
     version: Version,
     bytes: Vec<u8>,
     bytes_max: usize,
+    last: Last,
+}
+
+/// Where the last extent of each kind, data and index page, ended.
+#[derive(Clone, Copy, Default, Debug)]
+struct Last([Option<(Stripe, usize)>; 2]);
+
+impl Last {
+    fn of(&mut self, is_index: bool) -> &mut Option<(Stripe, usize)> {
+        &mut self.0[usize::from(is_index)]
+    }
 }
 
 impl Delta {
@@ -51,6 +73,7 @@ impl Delta {
             version,
             bytes,
             bytes_max: DELTA_BYTES_MAX,
+            last: Last::default(),
         }
     }
 
@@ -106,12 +129,28 @@ impl Delta {
         length: usize,
     ) -> &mut [u8] {
         debug_assert!(length > 0 && offset + length <= 1 << 16);
-        let flags = if free { FREE } else { 0 } | if base.is_none() { AGAIN } else { 0 };
-        self.bytes.extend_from_slice(&(stripe.0 | flags).to_le_bytes());
-        self.bytes.extend_from_slice(&(offset as u16).to_le_bytes());
-        self.bytes.extend_from_slice(&((length - 1) as u16).to_le_bytes());
+        let last = self.last.of(stripe.is_index()).replace((stripe, offset + length));
+        let same = last.is_some_and(|(before, _)| before == stripe);
+        let next = last == Some((stripe, offset));
+        let short = if length <= SHORT_MAX { length } else { 0 };
+        let set = |is: bool, flag: u8| if is { flag } else { 0 };
+        let flags = set(stripe.is_index(), INDEX)
+            | set(free, FREE)
+            | set(base.is_none(), AGAIN)
+            | set(same, SAME)
+            | set(next, NEXT);
+        self.bytes.push(flags | (short as u8) << SHORT_SHIFT);
+        if !same {
+            varint::push(&mut self.bytes, u64::from(stripe.number()));
+        }
+        if !next {
+            varint::push(&mut self.bytes, offset as u64);
+        }
+        if short == 0 {
+            varint::push(&mut self.bytes, (length - SHORT_MAX - 1) as u64);
+        }
         if let Some(base) = base {
-            self.bytes.extend_from_slice(&base.0.to_le_bytes());
+            varint::push(&mut self.bytes, distance(self.version, base));
         }
         let start = self.bytes.len();
         self.bytes.resize(start + length, 0);
@@ -123,11 +162,22 @@ impl Delta {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BadExtent;
 
-/// Iterates over the extents of an encoded delta. The bytes may come from the network: each extent is checked against
-/// the chunk size.
-pub fn extents(bytes: &[u8], chunk_bytes: usize) -> Extents<'_> {
+/// A version as its distance below that of the delta. Zero, a chunk of zeros, is 0: no chunk has the version of a delta
+/// that has not named it yet.
+fn distance(version: Version, base: Version) -> u64 {
+    if base == Version::ZERO {
+        return 0;
+    }
+    version.0.wrapping_sub(base.0)
+}
+
+/// Iterates over the extents of an encoded delta, which leaves `version`. The bytes may come from the network: each
+/// extent is checked against the chunk size. Without the delta's version, those before it have no meaning.
+pub fn extents(version: Version, bytes: &[u8], chunk_bytes: usize) -> Extents<'_> {
     Extents {
-        rest: bytes,
+        version,
+        rest: Reader(bytes),
+        last: Last::default(),
         chunk_bytes,
     }
 }
@@ -135,31 +185,50 @@ pub fn extents(bytes: &[u8], chunk_bytes: usize) -> Extents<'_> {
 /// See [`extents`].
 #[derive(Clone, Debug)]
 pub struct Extents<'a> {
-    rest: &'a [u8],
+    version: Version,
+    rest: Reader<'a>,
+    last: Last,
     chunk_bytes: usize,
 }
 
 impl<'a> Extents<'a> {
     fn parse(&mut self) -> Option<Extent<'a>> {
-        let (head, rest) = self.rest.split_first_chunk::<HEAD_BYTES>()?;
-        let word = u32::from_le_bytes([head[0], head[1], head[2], head[3]]);
-        let offset = usize::from(u16::from_le_bytes([head[4], head[5]]));
-        let length = usize::from(u16::from_le_bytes([head[6], head[7]])) + 1;
-        let stripe = Stripe(word & !(AGAIN | FREE));
-        let (base, rest) = if word & AGAIN != 0 {
-            (None, rest)
+        let r = &mut self.rest;
+        let head = r.u8()?;
+        let flag = |flag: u8| head & flag != 0;
+        let last = self.last.of(flag(INDEX));
+        let stripe = if flag(SAME) {
+            (*last)?.0
         } else {
-            let (base, rest) = rest.split_first_chunk::<8>()?;
-            (Some(Version(u64::from_le_bytes(*base))), rest)
+            let number = r.varint_u32().filter(|number| *number <= Stripe::NUMBER_MAX)?;
+            if flag(INDEX) {
+                Stripe::index_page(number)
+            } else {
+                Stripe::data(number)
+            }
         };
-        if !stripe.is_valid() || offset + length > self.chunk_bytes || rest.len() < length {
-            return None;
-        }
-        let (xor, rest) = rest.split_at(length);
-        self.rest = rest;
+        let offset = if flag(NEXT) {
+            (*last).filter(|(before, _)| *before == stripe)?.1
+        } else {
+            r.varint_u32()? as usize
+        };
+        let length = match usize::from(head >> SHORT_SHIFT) {
+            0 => r.varint_u32()? as usize + SHORT_MAX + 1,
+            short => short,
+        };
+        let base = if flag(AGAIN) {
+            None
+        } else {
+            let distance = r.varint()?;
+            let before = self.version.0.wrapping_sub(distance);
+            Some(if distance == 0 { Version::ZERO } else { Version(before) })
+        };
+        let end = offset.checked_add(length).filter(|end| *end <= self.chunk_bytes)?;
+        let xor = r.bytes(length)?;
+        *last = Some((stripe, end));
         Some(Extent {
             stripe,
-            free: word & FREE != 0,
+            free: flag(FREE),
             base,
             offset,
             xor,
@@ -171,12 +240,12 @@ impl<'a> Iterator for Extents<'a> {
     type Item = Result<Extent<'a>, BadExtent>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.rest.is_empty() {
+        if self.rest.0.is_empty() {
             return None;
         }
         let extent = self.parse();
         if extent.is_none() {
-            self.rest = &[];
+            self.rest = Reader(&[]);
         }
         Some(extent.ok_or(BadExtent))
     }

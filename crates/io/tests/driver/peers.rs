@@ -1,5 +1,5 @@
 use crate::machine::{Client, Running, Seen};
-use paritas_base::{ConnId, NodeId, Time};
+use paritas_base::{ConnId, NodeId};
 use paritas_io::{Limits, Mail};
 use paritas_protocol::LinkId;
 use paritas_wire::peer::{Header, Message, dialect, encode};
@@ -13,7 +13,7 @@ pub(crate) fn forward(to: &mut Vec<u8>, n: u64, command: &[u8]) {
         dialect: dialect::RESP2,
         command,
     };
-    encode(to, &Header::bare(Time(5)), &message);
+    encode(to, &Header::bare(), &message);
 }
 
 pub(crate) fn learn(shard: &Running, peers: &[(u16, SocketAddr)]) {

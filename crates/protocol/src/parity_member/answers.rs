@@ -92,7 +92,7 @@ impl ParityMember {
         for version in self.table.versions(stripe) {
             Versions::push(&mut versions, version);
         }
-        let (epoch, sent) = (configuration.epoch, cx.mono());
+        let epoch = configuration.epoch;
         let Some((frames, arena)) = cx.frames_to(to.0, to.1, Channel::Bulk) else {
             return;
         };
@@ -108,7 +108,7 @@ impl ParityMember {
             bytes,
         });
         let reply = Message::ParityValue { id, stripe, parity };
-        peer::encode(frames, &Header { stream, epoch, sent }, &reply);
+        peer::encode(frames, &Header { stream, epoch }, &reply);
     }
 
     /// P6.6, P6.7: an owner's list of its stripes.

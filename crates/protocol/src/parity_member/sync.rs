@@ -92,7 +92,7 @@ impl ParityMember {
     /// Folds a delta into the parity chunks. The part for a stripe that is being fetched is buffered.
     fn fold<O: Out>(&mut self, cx: &mut Context<'_, O>, x: Position, version: Version, bytes: &[u8]) {
         let chunk_bytes = cx.shared.arena.chunk_bytes();
-        for extent in extents(bytes, chunk_bytes).flatten() {
+        for extent in extents(version, bytes, chunk_bytes).flatten() {
             match self.table.state(extent.stripe) {
                 State::Fetching => self.refill.buffer(cx, x, version, &extent),
                 State::Untouched if !self.table.is_complete() => {
@@ -141,7 +141,7 @@ impl ParityMember {
             return;
         }
         let chunk_bytes = cx.shared.arena.chunk_bytes();
-        let all: Vec<_> = extents(bytes, chunk_bytes).flatten().collect();
+        let all: Vec<_> = extents(version, bytes, chunk_bytes).flatten().collect();
         for extent in all.iter().rev() {
             if let State::Valid(_) | State::Lost = self.table.state(extent.stripe) {
                 let to = extent.base.or(Some(version));
@@ -296,5 +296,5 @@ impl ParityMember {
 
 /// Whether every extent lies within a chunk that can exist.
 fn are_sound(bytes: &[u8], shared: &Shared) -> bool {
-    extents(bytes, shared.arena.chunk_bytes()).all(|e| e.is_ok_and(|e| shared.can_exist(e.stripe)))
+    extents(Version::ZERO, bytes, shared.arena.chunk_bytes()).all(|e| e.is_ok_and(|e| shared.can_exist(e.stripe)))
 }

@@ -339,7 +339,7 @@ impl ParityTable {
 
     /// Prefetches the bytes that this delta will change. Its extents are far apart, and so their cache misses overlap.
     pub(crate) fn prefetch(&self, arena: &Arena, delta: &[u8]) {
-        for extent in extents(delta, arena.chunk_bytes()).flatten() {
+        for extent in extents(Version::ZERO, delta, arena.chunk_bytes()).flatten() {
             if let Some(slot) = self.slot(extent.stripe) {
                 arena.prefetch(slot, extent.offset);
                 arena.prefetch(slot, extent.offset + extent.xor.len());

@@ -149,13 +149,13 @@ pub(super) fn on_member<O: Out>(
         Message::Delta {
             term,
             seq,
-            acked: _,
+            sent,
             stable,
             extents,
         } => {
-            member.on_delta(cx, x, &owner, header.sent, term, seq, stable, extents);
+            member.on_delta(cx, x, &owner, sent, term, seq, stable, extents);
         }
-        Message::Stable { term, stable, .. } => {
+        Message::Stable { term, stable } => {
             member.on_stable(cx, x, term, stable);
             member.give_back(x);
         }

@@ -28,7 +28,7 @@ impl Replica {
         };
         if let Message::Hello(hello) = &message {
             let before = self.shared.sessions.incarnation_of(hello.node, Channel::Main);
-            let greeting = self.shared.sessions.on_hello(now.mono, link, hello, out);
+            let greeting = self.shared.sessions.on_hello(link, hello, out);
             if let Greeting::Bound(node, _, channel) = greeting {
                 self.shared.asked.on_session_up(node);
                 let mut cx = Context {
@@ -193,7 +193,9 @@ impl Replica {
                     owner.on_imported(&mut cx, (node, incarnation), version, term, round, n, status);
                 }
             }
-            Message::LeaseRequest { streams } => self.on_lease_request(now, (node, incarnation), header, streams, out),
+            Message::LeaseRequest { sent, streams } => {
+                self.on_lease_request(now, (node, incarnation), header, (sent, streams), out);
+            }
             Message::Lease { sent, streams } => {
                 for entry in streams.iter() {
                     if let Some((configuration, owner)) = self.lists.owner_mut(entry.stream)

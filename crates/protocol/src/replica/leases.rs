@@ -47,6 +47,7 @@ impl Replica {
             }
             let (node, incarnation, first) = group[0];
             let request = Message::LeaseRequest {
+                sent: now.mono,
                 streams: Leases::new(&entries),
             };
             cx.send_to(node, incarnation, Channel::Main, first.stream, first.epoch, &request);
@@ -59,7 +60,7 @@ impl Replica {
         now: Clock,
         from: (NodeId, Incarnation),
         header: &Header,
-        streams: Leases<'_>,
+        (sent, streams): (Time, Leases<'_>),
         out: &mut impl Out,
     ) {
         let mut cx = Context {
@@ -97,7 +98,7 @@ impl Replica {
         }
         if !granted.is_empty() {
             let reply = Message::Lease {
-                sent: header.sent,
+                sent,
                 streams: Leases::new(&granted),
             };
             cx.send_to(from.0, from.1, Channel::Main, header.stream, header.epoch, &reply);

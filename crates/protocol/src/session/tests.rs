@@ -65,8 +65,8 @@ fn fitting() -> Hello {
 
 /// A link comes up, and says this.
 fn greeted(sessions: &mut Sessions, out: &mut Wire, link: u64, hello: &Hello) -> Greeting {
-    sessions.on_link_up(NOW, LinkId(link), None, out);
-    sessions.on_hello(NOW, LinkId(link), hello, out)
+    sessions.on_link_up(LinkId(link), None, out);
+    sessions.on_hello(LinkId(link), hello, out)
 }
 
 #[test]
@@ -134,7 +134,7 @@ fn a_newer_session_replaces_the_older_one_and_never_the_other_way() {
     ));
     assert_eq!(out.closed, [LinkId(2), LinkId(1)]);
     assert_eq!(sessions.peer_of(LinkId(1)), None);
-    let again = sessions.on_hello(NOW, LinkId(3), &at(6), &mut out);
+    let again = sessions.on_hello(LinkId(3), &at(6), &mut out);
     assert_eq!(again, Greeting::Refused("a second greeting"));
 }
 
@@ -172,12 +172,12 @@ fn an_incarnation_that_the_records_have_replaced_is_refused() {
 fn an_answer_of_another_than_was_called_is_refused() {
     let (mut sessions, mut out) = (sessions(), Wire::default());
     let called = NodeId(9);
-    sessions.on_link_up(NOW, LinkId(1), Some((called, Channel::Main)), &mut out);
+    sessions.on_link_up(LinkId(1), Some((called, Channel::Main)), &mut out);
     let answer = Hello {
         node: NodeId(8),
         ..fitting()
     };
-    let greeting = sessions.on_hello(NOW, LinkId(1), &answer, &mut out);
+    let greeting = sessions.on_hello(LinkId(1), &answer, &mut out);
     assert_eq!(greeting, Greeting::Refused("answered by another than was called"));
     assert_eq!(out.closed, [LinkId(1)]);
 }

@@ -278,7 +278,7 @@ impl Members {
             let delta = Message::Delta {
                 term: sender.term,
                 seq: record.seq,
-                acked: log.acked(),
+                sent: now,
                 stable: log.stable(),
                 extents: record.extents,
             };

@@ -156,7 +156,6 @@ impl StreamOwner {
             self.log.note_stable_sent();
             let message = Message::Stable {
                 term: sender.term,
-                acked: self.log.acked(),
                 stable: self.log.stable(),
             };
             self.members.send_all(cx, sender, &message);
@@ -169,7 +168,7 @@ impl StreamOwner {
 fn add_sums<O: Out>(cx: &mut Context<'_, O>, store: &mut ObjectStore, delta: &Delta) {
     let chunk_bytes = cx.shared.arena.chunk_bytes();
     let chunks = store.chunks_mut();
-    for extent in extents(delta.bytes(), chunk_bytes).flatten() {
+    for extent in extents(delta.version(), delta.bytes(), chunk_bytes).flatten() {
         chunks.add_sum(extent.stripe, sum::of_extent(chunk_bytes, extent.offset, extent.xor));
         let left = chunks.sum(extent.stripe);
         if extent.free && left != 0 {

@@ -81,7 +81,7 @@ impl StreamOwner {
         if !cx.rules().source_fits(here, version) {
             return false;
         }
-        let (stream, epoch, sent) = (self.stream, configuration.epoch, cx.mono());
+        let (stream, epoch) = (self.stream, configuration.epoch);
         let Some((frames, arena)) = cx.frames_to(to.0, to.1, Channel::Bulk) else {
             return true;
         };
@@ -96,7 +96,7 @@ impl StreamOwner {
             found: Some(found),
             bytes: slot.map(|slot| arena.bytes(slot)).unwrap_or_default(),
         };
-        peer::encode(frames, &Header { stream, epoch, sent }, &value);
+        peer::encode(frames, &Header { stream, epoch }, &value);
         true
     }
 
@@ -118,7 +118,7 @@ impl StreamOwner {
                 return None;
             }
             let mut touched = false;
-            let all: Vec<_> = extents(record.extents, chunk_bytes)
+            let all: Vec<_> = extents(record.version(), record.extents, chunk_bytes)
                 .flatten()
                 .filter(|e| e.stripe == stripe)
                 .collect();

@@ -211,7 +211,7 @@ impl StreamOwner {
                     .all(|(d, seq)| d.seq == seq && d.term <= term)
                 && deltas
                     .iter()
-                    .all(|d| extents(d.extents, arena.chunk_bytes()).all(|e| e.is_ok())))
+                    .all(|d| extents(Version::ZERO, d.extents, arena.chunk_bytes()).all(|e| e.is_ok())))
     }
 
     /// P5.3: chooses the cut once, when enough Live members have answered.
@@ -289,7 +289,7 @@ impl StreamOwner {
         // A growth step of the index rewrites several pages in one delta.
         let chunk_bytes = cx.shared.arena.chunk_bytes();
         let pages = |bytes: &[u8]| {
-            let stripes = extents(bytes, chunk_bytes).flatten().map(|e| e.stripe);
+            let stripes = extents(Version::ZERO, bytes, chunk_bytes).flatten().map(|e| e.stripe);
             let mut pages: Vec<_> = stripes.filter(|s| s.is_index()).collect();
             pages.dedup();
             pages.len()

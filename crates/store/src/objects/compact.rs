@@ -3,6 +3,7 @@
 use super::place::{INDEX_CHANGE_BYTES, Writer};
 use super::space::{Before, Use};
 use super::{Blocked, ObjectStore, has_room};
+use crate::delta::EXTENT_HEAD_BYTES_MAX;
 use crate::object::{self, Head, Item, PIECE_HEAD_BYTES, Value};
 use crate::{Arena, Delta, Purpose};
 use paritas_base::Stripe;
@@ -372,7 +373,7 @@ impl ObjectStore {
         let Some(number) = self.space.free.first().copied() else {
             return Ok(false);
         };
-        has_room(delta, self.settings.chunk_bytes + 16)?;
+        has_room(delta, self.settings.chunk_bytes + EXTENT_HEAD_BYTES_MAX)?;
         self.chunks.free(arena, delta, Stripe::data(number));
         self.space.freed(number);
         Ok(true)

@@ -1,7 +1,7 @@
 //! Growth of the index: one group is rebuilt with one page more (docs/formats/index.md, "Growth").
 
 use super::{Blocked, ObjectStore, has_room, page_stripe, spill_stripe, usage};
-use crate::delta::DELTA_BYTES_MAX;
+use crate::delta::{DELTA_BYTES_MAX, EXTENT_HEAD_BYTES_MAX};
 use crate::index::page::{self, LINE_BYTES, SLOTS};
 use crate::index::shape::{PageSlot, Step};
 use crate::index::spill::{self, Spilled};
@@ -98,11 +98,11 @@ impl ObjectStore {
         // The page after the new one must be zeros: a successor counts pages until the first that has no version (see
         // `flush`). Freeing it is a step of its own.
         if self.chunks.slot(after)?.is_some() {
-            has_room(delta, chunk + 16)?;
+            has_room(delta, chunk + EXTENT_HEAD_BYTES_MAX)?;
             self.chunks.free(arena, delta, after);
             return Ok(());
         }
-        let bytes = changed * (chunk + 16);
+        let bytes = changed * (chunk + EXTENT_HEAD_BYTES_MAX);
         has_room(delta, bytes)?;
         Self::has_memory(arena, 1, 1)?;
         for member in 0..self.shape.members(step.old) {
@@ -124,7 +124,7 @@ impl ObjectStore {
         }
         room?;
         let spill_bytes = self.spill_bytes(arena, &rebuilt.spilled, spills)?;
-        has_room(delta, bytes + spill_bytes + spills as usize * 16)?;
+        has_room(delta, bytes + spill_bytes + spills as usize * EXTENT_HEAD_BYTES_MAX)?;
 
         for (page, bytes) in rebuilt.pages.iter().zip(rebuilt.bytes.chunks(chunk)) {
             let stripe = page_stripe(*page);
@@ -155,7 +155,7 @@ impl ObjectStore {
             return Err(Blocked::Credit { index: true });
         }
         let chunk = self.settings.chunk_bytes;
-        has_room(delta, chunk + 16)?;
+        has_room(delta, chunk + EXTENT_HEAD_BYTES_MAX)?;
         Self::has_memory(arena, 1, 1)?;
         self.chunks.touch(arena, page_stripe(0));
         self.chunks
@@ -278,7 +278,7 @@ impl ObjectStore {
             let number = self.index.garbage_end - 1;
             let stripe = Stripe::index_page(number);
             if !self.is_current(stripe) && self.chunks.slot(stripe)?.is_some() {
-                has_room(delta, self.settings.chunk_bytes + 16)?;
+                has_room(delta, self.settings.chunk_bytes + EXTENT_HEAD_BYTES_MAX)?;
                 self.chunks.free(arena, delta, stripe);
                 self.index.garbage_end = number;
                 return Ok(true);

@@ -2,6 +2,7 @@
 
 use super::grow::SPILLED_MAX;
 use super::{Blocked, ObjectStore, has_room, page_stripe, spill_stripe};
+use crate::delta::EXTENT_HEAD_BYTES_MAX;
 use crate::index::spill;
 use crate::object::{PIECE_HEAD_BYTES, Value, encode_piece_head};
 use crate::{Arena, Delta, Purpose};
@@ -14,7 +15,7 @@ const PIECE_PAYLOAD_MIN: usize = 16;
 /// Most bytes of extents that one change of the index takes.
 pub(super) const INDEX_CHANGE_BYTES: usize = 3 << 10;
 /// Most bytes of an extent's header, and the zero that ends the used part of a chunk.
-const EXTENT_HEAD_BYTES: usize = 16 + 1;
+const EXTENT_HEAD_BYTES: usize = EXTENT_HEAD_BYTES_MAX + 1;
 
 /// One piece of an object to be written: `length` bytes of the value, at `offset` of chunk `number`.
 #[derive(Clone, Copy, Debug)]

@@ -19,7 +19,7 @@ impl Mirror {
     fn apply(&mut self, delta: &Delta, chunk_bytes: usize) -> BTreeSet<Stripe> {
         assert!(delta.bytes().len() <= DELTA_BYTES_MAX);
         let mut touched = BTreeSet::new();
-        for extent in extents(delta.bytes(), chunk_bytes) {
+        for extent in extents(delta.version(), delta.bytes(), chunk_bytes) {
             let extent = extent.unwrap();
             let (version, bytes) = self
                 .0

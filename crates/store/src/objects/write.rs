@@ -4,6 +4,7 @@ use super::find::{At, Found};
 use super::grow::{CROWD, SPILLED_MAX, TOGETHER_MAX};
 use super::place::{INDEX_CHANGE_BYTES, Writer};
 use super::{Blocked, LivePage, ObjectStore, has_room, page_stripe, spill_stripe};
+use crate::delta::EXTENT_HEAD_BYTES_MAX;
 use crate::index::page::{self, Lines, Room};
 use crate::index::shape::PageSlot;
 use crate::index::spill::{self, Spilled};
@@ -86,7 +87,7 @@ impl ObjectStore {
         for (locator, _) in &further {
             self.data(arena, self.split(*locator).0)?;
         }
-        has_room(delta, value.bytes.len() + 16 * (further.len() + 2) + 16)?;
+        has_room(delta, value.bytes.len() + EXTENT_HEAD_BYTES_MAX * (further.len() + 3))?;
         let mut extra = core::mem::take(&mut arena.scratch);
         extra.clear();
         value.encode_extra(&mut extra);
@@ -141,7 +142,7 @@ impl ObjectStore {
             return Ok(true);
         }
         if let (Some(_), Some(expiry)) = (old, expiry_ms) {
-            has_room(delta, 32)?;
+            has_room(delta, EXTENT_HEAD_BYTES_MAX + 6)?;
             let stripe = Stripe::data(self.split(found.locator).0);
             let bytes = &expiry.to_le_bytes()[..6];
             let at = found.head.extra_offset();
@@ -187,7 +188,10 @@ impl ObjectStore {
         for stripe in &stripes {
             self.chunks.slot(*stripe)?;
         }
-        has_room(delta, stripes.len() * (self.settings.chunk_bytes + 16))?;
+        has_room(
+            delta,
+            stripes.len() * (self.settings.chunk_bytes + EXTENT_HEAD_BYTES_MAX),
+        )?;
         for stripe in stripes {
             self.chunks.free(arena, delta, stripe);
         }
@@ -302,7 +306,7 @@ impl ObjectStore {
 
     /// Most spill pages: FLUSHALL frees all of them and two other pages in one delta.
     fn spills_max(&self) -> u32 {
-        let chunks = crate::delta::DELTA_BYTES_MAX / (self.settings.chunk_bytes + 16);
+        let chunks = crate::delta::DELTA_BYTES_MAX / (self.settings.chunk_bytes + EXTENT_HEAD_BYTES_MAX);
         (chunks as u32 - 2).min(64)
     }
 

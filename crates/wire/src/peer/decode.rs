@@ -4,16 +4,13 @@ use super::message::{ChunkStatus, Hello, ImportStatus, Message, Parity, PartStat
 use super::parts::{
     AliveGroups, DIRECTORY_ENTRY_BYTES, Deltas, Groups, LeaseRecord, Leases, Objects, PartName, Versions,
 };
-use super::read::tenure;
+use super::read::{clock, tenure};
 use super::{BadFrame, dialect, kind};
 use paritas_base::Reader;
-use paritas_base::{ClusterId, ConnId, Incarnation, NodeId, Position, Stripe, Time, Version};
+use paritas_base::{ClusterId, ConnId, Incarnation, NodeId, Position, Stripe, Version};
 
 impl<'a> Message<'a> {
     pub(super) fn decode(kind: u8, body: &'a [u8]) -> Result<Self, BadFrame> {
-        if !kind::is_known(kind) {
-            return Err(BadFrame::Kind(kind));
-        }
         Self::read(kind, Reader(body)).ok_or(BadFrame::Body(kind))
     }
 
@@ -32,32 +29,34 @@ impl<'a> Message<'a> {
                 features: r.u64()?,
                 session: r.u64()?,
             }),
-            kind::DELTA => Self::Delta {
-                term: r.u32()?,
-                seq: r.u64()?,
-                acked: r.u64()?,
-                stable: r.u64()?,
-                extents: r.rest(),
-            },
+            kind::DELTA => {
+                let (term, seq, sent) = (r.varint_u32()?, r.varint()?, clock(r)?);
+                Self::Delta {
+                    term,
+                    seq,
+                    sent,
+                    stable: seq.wrapping_sub(unzigzag(r.varint()?)),
+                    extents: r.rest(),
+                }
+            }
             kind::ACK => Self::Ack {
-                term: r.u32()?,
-                recv: r.u64()?,
-                lease_sent: Time(r.u64()?),
+                term: r.varint_u32()?,
+                recv: r.varint()?,
+                lease_sent: clock(r)?,
             },
             kind::STABLE => Self::Stable {
-                term: r.u32()?,
-                acked: r.u64()?,
-                stable: r.u64()?,
+                term: r.varint_u32()?,
+                stable: r.varint()?,
             },
             kind::SYNC => Self::Sync {
-                term: r.u32()?,
-                base: r.u64()?,
-                top: r.u64()?,
+                term: r.varint_u32()?,
+                base: r.varint()?,
+                top: r.varint()?,
                 deltas: Deltas::check(r.rest())?,
             },
             kind::SYNC_ACK => Self::SyncAck {
-                term: r.u32()?,
-                recv: r.u64()?,
+                term: r.varint_u32()?,
+                recv: r.varint()?,
             },
             kind::ALLOC => Self::Alloc {
                 term: r.u32()?,
@@ -65,15 +64,16 @@ impl<'a> Message<'a> {
                 entries: directory(r.rest())?,
             },
             kind::LEASE_REQUEST => Self::LeaseRequest {
+                sent: clock(r)?,
                 streams: Leases::check(r.rest())?,
             },
             kind::LEASE => Self::Lease {
-                sent: Time(r.u64()?),
+                sent: clock(r)?,
                 streams: Leases::check(r.rest())?,
             },
             kind::SEAL => Self::Seal,
             kind::SEAL_REPLY => {
-                let (known, term, recv) = (flag(r.u8()?)?, r.u32()?, r.u64()?);
+                let (known, term, recv) = (flag(r.u8()?)?, r.varint_u32()?, r.varint()?);
                 let count = usize::from(r.u16()?);
                 let leases = r.bytes(count * LeaseRecord::BYTES)?;
                 Self::SealReply {
@@ -117,12 +117,9 @@ impl<'a> Message<'a> {
                 Self::ParityValue { id, stripe, parity }
             }
             kind::READ_CHUNK => {
-                let (id, stripe, latest, version) = (r.u64()?, stripe(r.u32()?)?, flag(r.u8()?)?, Version(r.u64()?));
-                Self::ReadChunk {
-                    id,
-                    stripe,
-                    want: (!latest).then_some(version),
-                }
+                let (id, stripe, latest) = (r.u64()?, stripe(r.u32()?)?, flag(r.u8()?)?);
+                let want = if latest { None } else { Some(Version(r.u64()?)) };
+                Self::ReadChunk { id, stripe, want }
             }
             kind::CHUNK_VALUE => Self::ChunkValue {
                 id: r.u64()?,
@@ -143,15 +140,15 @@ impl<'a> Message<'a> {
                 stripe: stripe(r.u32()?)?,
             },
             kind::CREDIT_REQUEST => Self::CreditRequest {
-                term: r.u32()?,
-                data_end: end(r.u32()?)?,
-                index_end: end(r.u32()?)?,
+                term: r.varint_u32()?,
+                data_end: end(r.varint_u32()?)?,
+                index_end: end(r.varint_u32()?)?,
             },
             kind::CREDIT => Self::Credit {
-                term: r.u32()?,
-                data_end: end(r.u32()?)?,
-                index_end: end(r.u32()?)?,
-                window_bytes: r.u64()?,
+                term: r.varint_u32()?,
+                data_end: end(r.varint_u32()?)?,
+                index_end: end(r.varint_u32()?)?,
+                window_bytes: r.varint()?,
             },
             kind::GET_CONFIGURATION => Self::GetConfiguration,
             kind::STALE => {
@@ -162,52 +159,52 @@ impl<'a> Message<'a> {
                 }
             }
             kind::FORWARD => Self::Forward {
-                conn: ConnId(r.u64()?),
-                n: r.u64()?,
+                conn: ConnId(r.varint()?),
+                n: r.varint()?,
                 dialect: Some(r.u8()?).filter(|byte| dialect::is_known(*byte))?,
                 command: r.rest(),
             },
             kind::REPLY => Self::Reply {
-                conn: ConnId(r.u64()?),
-                n: r.u64()?,
+                conn: ConnId(r.varint()?),
+                n: r.varint()?,
                 bytes: r.rest(),
             },
             kind::IMPORT => Self::Import {
-                version: r.u64()?,
-                term: r.u32()?,
-                round: r.u32()?,
-                n: r.u32()?,
+                version: r.varint()?,
+                term: r.varint_u32()?,
+                round: r.varint_u32()?,
+                n: r.varint_u32()?,
                 objects: Objects::check(r.rest())?,
             },
             kind::IMPORT_BODY => Self::ImportBody {
-                version: r.u64()?,
-                term: r.u32()?,
-                round: r.u32()?,
-                n: r.u32()?,
+                version: r.varint()?,
+                term: r.varint_u32()?,
+                round: r.varint_u32()?,
+                n: r.varint_u32()?,
                 record: {
                     let length = usize::from(r.u8()?);
                     r.bytes(length)?
                 },
-                offset: r.u64()?,
+                offset: r.varint()?,
                 bytes: r.rest(),
             },
             kind::STAGE => Self::Stage {
-                conn: ConnId(r.u64()?),
-                n: r.u64()?,
-                value_bytes: r.u64()?,
-                taken: r.u64()?,
+                conn: ConnId(r.varint()?),
+                n: r.varint()?,
+                value_bytes: r.varint()?,
+                taken: r.varint()?,
                 key: r.rest(),
             },
             kind::STAGE_BYTES => Self::StageBytes {
-                conn: ConnId(r.u64()?),
-                n: r.u64()?,
-                at: r.u64()?,
+                conn: ConnId(r.varint()?),
+                n: r.varint()?,
+                at: r.varint()?,
                 bytes: r.rest(),
             },
             kind::STAGED => Self::Staged {
-                conn: ConnId(r.u64()?),
-                n: r.u64()?,
-                taken: r.u64()?,
+                conn: ConnId(r.varint()?),
+                n: r.varint()?,
+                taken: r.varint()?,
                 state: match r.u8()? {
                     0 => StageState::Open,
                     1 => StageState::Over,
@@ -218,30 +215,30 @@ impl<'a> Message<'a> {
                 },
             },
             kind::LONG_REPLY => Self::LongReply {
-                conn: ConnId(r.u64()?),
-                n: r.u64()?,
-                bytes: r.u64()?,
+                conn: ConnId(r.varint()?),
+                n: r.varint()?,
+                bytes: r.varint()?,
             },
             kind::READ_REPLY => Self::ReadReply {
-                conn: ConnId(r.u64()?),
-                n: r.u64()?,
-                at: r.u64()?,
+                conn: ConnId(r.varint()?),
+                n: r.varint()?,
+                at: r.varint()?,
             },
             kind::REPLY_BYTES => {
-                let (conn, n, at) = (ConnId(r.u64()?), r.u64()?, r.u64()?);
+                let (conn, n, at) = (ConnId(r.varint()?), r.varint()?, r.varint()?);
                 let is_there = flag(r.u8()?)?;
                 let bytes = is_there.then(|| r.rest());
                 Self::ReplyBytes { conn, n, at, bytes }
             }
             kind::GIVE_UP => Self::GiveUp {
-                conn: ConnId(r.u64()?),
-                n: r.u64()?,
+                conn: ConnId(r.varint()?),
+                n: r.varint()?,
             },
             kind::IMPORTED => Self::Imported {
-                version: r.u64()?,
-                term: r.u32()?,
-                round: r.u32()?,
-                n: r.u32()?,
+                version: r.varint()?,
+                term: r.varint_u32()?,
+                round: r.varint_u32()?,
+                n: r.varint_u32()?,
                 status: match r.u8()? {
                     0 => ImportStatus::Done,
                     1 => ImportStatus::NoRoom,
@@ -310,6 +307,10 @@ impl<'a> Message<'a> {
         };
         r.end(message)
     }
+}
+
+fn unzigzag(n: u64) -> u64 {
+    (n >> 1) ^ (n & 1).wrapping_neg()
 }
 
 fn flag(byte: u8) -> Option<bool> {

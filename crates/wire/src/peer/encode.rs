@@ -4,6 +4,11 @@ use super::message::{ChunkStatus, ImportStatus, Message, PartState, StageState};
 use super::parts::LeaseRecord;
 use super::read::Write;
 
+/// A difference of either sign: small if it is near zero.
+fn zigzag(difference: u64) -> u64 {
+    (difference << 1) ^ ((difference as i64) >> 63) as u64
+}
+
 impl Message<'_> {
     pub(super) fn encode(&self, to: &mut Vec<u8>) {
         match self {
@@ -22,25 +27,25 @@ impl Message<'_> {
             Self::Delta {
                 term,
                 seq,
-                acked,
+                sent,
                 stable,
                 extents,
             } => {
-                to.u32(*term);
-                to.u64(*seq);
-                to.u64(*acked);
-                to.u64(*stable);
+                to.varint(u64::from(*term));
+                to.varint(*seq);
+                to.clock(*sent);
+                // Both ways: a delta that is sent again may be stable already.
+                to.varint(zigzag(seq.wrapping_sub(*stable)));
                 to.extend_from_slice(extents);
             }
             Self::Ack { term, recv, lease_sent } => {
-                to.u32(*term);
-                to.u64(*recv);
-                to.u64(lease_sent.0);
+                to.varint(u64::from(*term));
+                to.varint(*recv);
+                to.clock(*lease_sent);
             }
-            Self::Stable { term, acked, stable } => {
-                to.u32(*term);
-                to.u64(*acked);
-                to.u64(*stable);
+            Self::Stable { term, stable } => {
+                to.varint(u64::from(*term));
+                to.varint(*stable);
             }
             Self::Sync {
                 term,
@@ -48,23 +53,26 @@ impl Message<'_> {
                 top,
                 deltas,
             } => {
-                to.u32(*term);
-                to.u64(*base);
-                to.u64(*top);
+                to.varint(u64::from(*term));
+                to.varint(*base);
+                to.varint(*top);
                 to.extend_from_slice(deltas.0);
             }
             Self::SyncAck { term, recv } => {
-                to.u32(*term);
-                to.u64(*recv);
+                to.varint(u64::from(*term));
+                to.varint(*recv);
             }
             Self::Alloc { term, as_of, entries } => {
                 to.u32(*term);
                 to.u64(*as_of);
                 to.extend_from_slice(entries);
             }
-            Self::LeaseRequest { streams } => to.extend_from_slice(streams.0),
+            Self::LeaseRequest { sent, streams } => {
+                to.clock(*sent);
+                to.extend_from_slice(streams.0);
+            }
             Self::Lease { sent, streams } => {
-                to.u64(sent.0);
+                to.clock(*sent);
                 to.extend_from_slice(streams.0);
             }
             Self::Seal | Self::GetConfiguration => {}
@@ -76,8 +84,8 @@ impl Message<'_> {
                 deltas,
             } => {
                 to.u8(u8::from(*known));
-                to.u32(*term);
-                to.u64(*recv);
+                to.varint(u64::from(*term));
+                to.varint(*recv);
                 to.u16((leases.len() / LeaseRecord::BYTES) as u16);
                 to.extend_from_slice(leases);
                 to.extend_from_slice(deltas.0);
@@ -117,7 +125,7 @@ impl Message<'_> {
                 to.u64(*id);
                 to.u32(stripe.0);
                 to.u8(u8::from(want.is_none()));
-                to.u64(want.unwrap_or_default().0);
+                want.iter().for_each(|version| to.u64(version.0));
             }
             Self::ChunkValue {
                 id,
@@ -145,9 +153,9 @@ impl Message<'_> {
                 data_end,
                 index_end,
             } => {
-                to.u32(*term);
-                to.u32(*data_end);
-                to.u32(*index_end);
+                to.varint(u64::from(*term));
+                to.varint(u64::from(*data_end));
+                to.varint(u64::from(*index_end));
             }
             Self::Credit {
                 term,
@@ -155,10 +163,10 @@ impl Message<'_> {
                 index_end,
                 window_bytes,
             } => {
-                to.u32(*term);
-                to.u32(*data_end);
-                to.u32(*index_end);
-                to.u64(*window_bytes);
+                to.varint(u64::from(*term));
+                to.varint(u64::from(*data_end));
+                to.varint(u64::from(*index_end));
+                to.varint(*window_bytes);
             }
             Self::Stale { configuration } => {
                 // Cannot fail: a Configuration has no part that postcard refuses.
@@ -172,14 +180,14 @@ impl Message<'_> {
                 dialect,
                 command,
             } => {
-                to.u64(conn.0);
-                to.u64(*n);
+                to.varint(conn.0);
+                to.varint(*n);
                 to.u8(*dialect);
                 to.extend_from_slice(command);
             }
             Self::Reply { conn, n, bytes } => {
-                to.u64(conn.0);
-                to.u64(*n);
+                to.varint(conn.0);
+                to.varint(*n);
                 to.extend_from_slice(bytes);
             }
             Self::Import {
@@ -189,10 +197,10 @@ impl Message<'_> {
                 n,
                 objects,
             } => {
-                to.u64(*version);
-                to.u32(*term);
-                to.u32(*round);
-                to.u32(*n);
+                to.varint(*version);
+                to.varint(u64::from(*term));
+                to.varint(u64::from(*round));
+                to.varint(u64::from(*n));
                 to.extend_from_slice(objects.0);
             }
             Self::ImportBody {
@@ -204,13 +212,13 @@ impl Message<'_> {
                 offset,
                 bytes,
             } => {
-                to.u64(*version);
-                to.u32(*term);
-                to.u32(*round);
-                to.u32(*n);
+                to.varint(*version);
+                to.varint(u64::from(*term));
+                to.varint(u64::from(*round));
+                to.varint(u64::from(*n));
                 to.u8(record.len() as u8);
                 to.extend_from_slice(record);
-                to.u64(*offset);
+                to.varint(*offset);
                 to.extend_from_slice(bytes);
             }
             Self::Stage {
@@ -220,22 +228,22 @@ impl Message<'_> {
                 taken,
                 key,
             } => {
-                to.u64(conn.0);
-                to.u64(*n);
-                to.u64(*value_bytes);
-                to.u64(*taken);
+                to.varint(conn.0);
+                to.varint(*n);
+                to.varint(*value_bytes);
+                to.varint(*taken);
                 to.extend_from_slice(key);
             }
             Self::StageBytes { conn, n, at, bytes } => {
-                to.u64(conn.0);
-                to.u64(*n);
-                to.u64(*at);
+                to.varint(conn.0);
+                to.varint(*n);
+                to.varint(*at);
                 to.extend_from_slice(bytes);
             }
             Self::Staged { conn, n, taken, state } => {
-                to.u64(conn.0);
-                to.u64(*n);
-                to.u64(*taken);
+                to.varint(conn.0);
+                to.varint(*n);
+                to.varint(*taken);
                 to.u8(match state {
                     StageState::Open => 0,
                     StageState::Over => 1,
@@ -245,25 +253,25 @@ impl Message<'_> {
                 });
             }
             Self::LongReply { conn, n, bytes } => {
-                to.u64(conn.0);
-                to.u64(*n);
-                to.u64(*bytes);
+                to.varint(conn.0);
+                to.varint(*n);
+                to.varint(*bytes);
             }
             Self::ReadReply { conn, n, at } => {
-                to.u64(conn.0);
-                to.u64(*n);
-                to.u64(*at);
+                to.varint(conn.0);
+                to.varint(*n);
+                to.varint(*at);
             }
             Self::ReplyBytes { conn, n, at, bytes } => {
-                to.u64(conn.0);
-                to.u64(*n);
-                to.u64(*at);
+                to.varint(conn.0);
+                to.varint(*n);
+                to.varint(*at);
                 to.u8(u8::from(bytes.is_some()));
                 to.extend_from_slice(bytes.unwrap_or_default());
             }
             Self::GiveUp { conn, n } => {
-                to.u64(conn.0);
-                to.u64(*n);
+                to.varint(conn.0);
+                to.varint(*n);
             }
             Self::Imported {
                 version,
@@ -272,10 +280,10 @@ impl Message<'_> {
                 n,
                 status,
             } => {
-                to.u64(*version);
-                to.u32(*term);
-                to.u32(*round);
-                to.u32(*n);
+                to.varint(*version);
+                to.varint(u64::from(*term));
+                to.varint(u64::from(*round));
+                to.varint(u64::from(*n));
                 to.u8(match status {
                     ImportStatus::Done => 0,
                     ImportStatus::NoRoom => 1,

@@ -109,25 +109,24 @@ pub struct Parity<'a> {
 #[allow(missing_docs)] // Fields have the names used in docs/protocol.md.
 pub enum Message<'a> {
     Hello(Hello),
-    /// One atomic batch of changes (P1.3).
+    /// One atomic batch of changes (P1.3). `sent` is the sender's monotonic clock; leases are counted from it (P4.3).
     Delta {
         term: Term,
         seq: u64,
-        acked: u64,
+        sent: Time,
         stable: u64,
         extents: &'a [u8],
     },
-    /// Acknowledges all deltas up to a number. `lease_sent` is the `sent` of the newest frame for which a lease was
+    /// Acknowledges all deltas up to a number. `lease_sent` is the `sent` of the newest `Delta` for which a lease was
     /// granted, or 0 (P4.3).
     Ack {
         term: Term,
         recv: u64,
         lease_sent: Time,
     },
-    /// `acked` and `stable` of a stream, sent without a delta (P3.8).
+    /// `stable` of a stream, sent without a delta (P3.8).
     Stable {
         term: Term,
-        acked: u64,
         stable: u64,
     },
     /// The deltas `base+1 ..= top`, and the term that they belong to from now on (P3.9).
@@ -148,6 +147,7 @@ pub enum Message<'a> {
         entries: &'a [u8],
     },
     LeaseRequest {
+        sent: Time,
         streams: Leases<'a>,
     },
     /// Grants leases. `sent` repeats that of the request.

@@ -1,12 +1,11 @@
 //! Frames between nodes. Layout: `docs/formats/peer.md`.
 //!
 //! ```text
-//!  0        4        8    9   10       12       16                24
-//!  | length | crc32c | kind | x | list   | epoch  | sent            | body ...
+//! | length | crc32c u32 | kind u8 | list | x u8 | epoch | body ...
 //! ```
-//! Little endian. `length` counts the whole frame; the CRC covers all bytes after itself. `x`, `list` and `epoch` name
-//! the stream or position, its list, and the configuration that the frame refers to. `sent` is the sender's monotonic
-//! clock in ns; leases are counted from it (P2.2, P2.5, P4.3).
+//! Length, list and epoch are numbers of variable length ([`paritas_base::varint`]); other integers are little endian.
+//! `length` counts the bytes after the CRC, which covers them. `list`, `x` and `epoch` name the stream or position, its
+//! list, and the configuration that the frame refers to (P2.2).
 
 mod crc;
 mod decode;
@@ -23,29 +22,15 @@ pub use parts::{
     Versions,
 };
 
-use paritas_base::{Epoch, ListId, Position, StreamId, Time};
-use zerocopy::little_endian::{U16, U32, U64};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+use paritas_base::{Epoch, ListId, Position, Reader, StreamId, varint};
 
-/// Bytes of a frame's header.
-pub const HEADER_BYTES: usize = size_of::<RawHeader>();
 /// Most bytes of a frame that is accepted.
 pub const FRAME_BYTES_MAX: usize = 32 << 20;
-const COVERED_FROM: usize = 8;
-
-#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Clone, Copy)]
-#[repr(C)]
-struct RawHeader {
-    length: U32,
-    crc: U32,
-    kind: u8,
-    x: u8,
-    list: U16,
-    epoch: U32,
-    sent: U64,
-}
-
-const _: () = assert!(size_of::<RawHeader>() == 24);
+/// Most bytes of a frame before the kind: its length, of variable length, and the CRC.
+const ENVELOPE_BYTES_MAX: usize = LENGTH_BYTES_MAX + CRC_BYTES;
+/// Lengths up to [`FRAME_BYTES_MAX`] need no more.
+const LENGTH_BYTES_MAX: usize = 4;
+const CRC_BYTES: usize = 4;
 
 /// The fields that every frame has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -54,28 +39,43 @@ pub struct Header {
     pub stream: StreamId,
     /// The epoch of the sender's configuration of that list.
     pub epoch: Epoch,
-    /// The sender's monotonic clock when the frame was encoded.
-    pub sent: Time,
 }
 
 impl Header {
     /// A header for frames that refer to no list.
-    pub fn bare(sent: Time) -> Self {
+    pub fn bare() -> Self {
         Self {
             stream: StreamId {
                 list: ListId(0),
                 x: Position(0),
             },
             epoch: Epoch(0),
-            sent,
         }
+    }
+}
+
+impl Header {
+    fn encode(&self, to: &mut Vec<u8>) {
+        varint::push(to, u64::from(self.stream.list.0));
+        to.push(self.stream.x.0);
+        varint::push(to, u64::from(self.epoch.0));
+    }
+
+    fn read(r: &mut Reader<'_>) -> Option<Self> {
+        Some(Self {
+            stream: StreamId {
+                list: ListId(r.varint()?.try_into().ok()?),
+                x: Position(r.u8()?),
+            },
+            epoch: Epoch(r.varint_u32()?),
+        })
     }
 }
 
 /// Why bytes are not a valid frame. The link must be closed, because the following bytes cannot be trusted either.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BadFrame {
-    /// Shorter than a header, or longer than [`FRAME_BYTES_MAX`].
+    /// Nothing after the CRC, or longer than [`FRAME_BYTES_MAX`].
     Length(u32),
     /// The CRC does not match.
     Crc,
@@ -98,75 +98,83 @@ impl core::fmt::Display for BadFrame {
 
 impl core::error::Error for BadFrame {}
 
+/// The length and the CRC of the frame that `input` begins with, and how many bytes both have. `None` while bytes are
+/// missing.
+fn envelope(input: &[u8]) -> Result<Option<(usize, u32, usize)>, BadFrame> {
+    let Some((length, bytes)) = varint::read(input.get(..LENGTH_BYTES_MAX).unwrap_or(input)) else {
+        let ends = input.iter().take(LENGTH_BYTES_MAX).any(|byte| *byte < 0x80);
+        return match ends || input.len() >= LENGTH_BYTES_MAX {
+            // Longer than it must be, or than it may be.
+            true => Err(BadFrame::Length(u32::MAX)),
+            false => Ok(None),
+        };
+    };
+    if length == 0 || length > (FRAME_BYTES_MAX - ENVELOPE_BYTES_MAX) as u64 {
+        return Err(BadFrame::Length(length as u32));
+    }
+    let Some(crc) = input.get(bytes..).and_then(|rest| rest.first_chunk()) else {
+        return Ok(None);
+    };
+    Ok(Some((length as usize, u32::from_le_bytes(*crc), bytes + CRC_BYTES)))
+}
+
 /// The length of the first frame in `input`, once it is complete and its CRC is right. `None` while bytes are missing.
 pub fn split(input: &[u8]) -> Result<Option<usize>, BadFrame> {
-    let Some(length) = input.first_chunk::<4>() else {
+    let Some((length, crc, from)) = envelope(input)? else {
         return Ok(None);
     };
-    let length = u32::from_le_bytes(*length);
-    let bytes = length as usize;
-    if !(HEADER_BYTES..=FRAME_BYTES_MAX).contains(&bytes) {
-        return Err(BadFrame::Length(length));
-    }
-    let Some(frame) = input.get(..bytes) else {
+    let Some(covered) = input.get(from..from + length) else {
         return Ok(None);
     };
-    let Ok((header, _)) = RawHeader::ref_from_prefix(frame) else {
-        return Err(BadFrame::Length(length));
-    };
-    if crc32c::crc32c(frame.get(COVERED_FROM..).unwrap_or_default()) != header.crc.get() {
+    if crc32c::crc32c(covered) != crc {
         return Err(BadFrame::Crc);
     }
-    Ok(Some(bytes))
+    Ok(Some(from + length))
+}
+
+/// The part of a frame that its CRC covers, from the kind on, and the CRC.
+fn covered(frame: &[u8]) -> Result<(&[u8], u32), BadFrame> {
+    match envelope(frame)? {
+        Some((length, crc, from)) if frame.len() == from + length => Ok((frame.get(from..).unwrap_or_default(), crc)),
+        _ => Err(BadFrame::Length(frame.len() as u32)),
+    }
 }
 
 /// Decodes a frame that [`split`] has found to be complete.
 pub fn decode(frame: &[u8]) -> Result<(Header, Message<'_>), BadFrame> {
-    let Ok((raw, body)) = RawHeader::ref_from_prefix(frame) else {
-        return Err(BadFrame::Length(frame.len() as u32));
+    let (covered, whole) = covered(frame)?;
+    let mut r = Reader(covered);
+    let Some(kind) = r.u8() else {
+        return Err(BadFrame::Length(0));
     };
-    let header = Header {
-        stream: StreamId {
-            list: ListId(raw.list.get()),
-            x: Position(raw.x),
-        },
-        epoch: Epoch(raw.epoch.get()),
-        sent: Time(raw.sent.get()),
-    };
-    let mut message = Message::decode(raw.kind, body)?;
+    if !kind::is_known(kind) {
+        return Err(BadFrame::Kind(kind));
+    }
+    let header = Header::read(&mut r).ok_or(BadFrame::Body(kind))?;
+    let mut message = Message::decode(kind, r.0)?;
     if let Message::ChunkValue { bytes, found, .. } = &mut message {
-        let before = frame.len() - bytes.len();
-        let prefix = crc32c::crc32c(frame.get(COVERED_FROM..before).unwrap_or_default());
-        *found = Some(crc::sum_of_chunk(raw.crc.get(), prefix, bytes.len()));
+        let before = covered.len() - bytes.len();
+        let prefix = crc32c::crc32c(covered.get(..before).unwrap_or_default());
+        *found = Some(crc::sum_of_chunk(whole, prefix, bytes.len()));
     }
     Ok((header, message))
 }
 
 /// The number of a frame's kind, without decoding the frame.
 pub fn kind_of(frame: &[u8]) -> Option<u8> {
-    RawHeader::ref_from_prefix(frame).ok().map(|(raw, _)| raw.kind)
+    covered(frame).ok()?.0.first().copied()
 }
 
 /// Appends one frame.
 pub fn encode(to: &mut Vec<u8>, header: &Header, message: &Message<'_>) {
     let start = to.len();
-    to.extend_from_slice(&[0; HEADER_BYTES]);
+    // Most lengths have one byte or two. A longer one moves the frame, which is large and rare.
+    const ROOM: usize = 2 + CRC_BYTES;
+    to.extend_from_slice(&[0; ROOM]);
+    to.push(message.kind());
+    header.encode(to);
     message.encode(to);
-    let raw = RawHeader {
-        length: U32::new((to.len() - start) as u32),
-        crc: U32::ZERO,
-        kind: message.kind(),
-        x: header.stream.x.0,
-        list: U16::new(header.stream.list.0),
-        epoch: U32::new(header.epoch.0),
-        sent: U64::new(header.sent.0),
-    };
-    let frame = to.get_mut(start..).unwrap_or_default();
-    debug_assert!(frame.len() <= FRAME_BYTES_MAX);
-    if let Some(head) = frame.get_mut(..HEADER_BYTES) {
-        head.copy_from_slice(raw.as_bytes());
-    }
-    let covered = frame.get(COVERED_FROM..).unwrap_or_default();
+    let covered = to.get(start + ROOM..).unwrap_or_default();
     let crc = match message {
         Message::ChunkValue {
             bytes,
@@ -180,8 +188,21 @@ pub fn encode(to: &mut Vec<u8>, header: &Header, message: &Message<'_>) {
         _ => crc32c::crc32c(covered),
     };
     debug_assert_eq!(crc, crc32c::crc32c(covered), "`found` is not the chunk's sum");
-    if let Some(place) = frame.get_mut(4..8) {
-        place.copy_from_slice(&crc.to_le_bytes());
+    let length = covered.len();
+    debug_assert!(length <= FRAME_BYTES_MAX - ENVELOPE_BYTES_MAX);
+    let mut before = [0; ENVELOPE_BYTES_MAX];
+    let bytes = varint::bytes(length as u64).min(LENGTH_BYTES_MAX);
+    for (at, byte) in before.iter_mut().enumerate().take(bytes) {
+        let more = if at + 1 < bytes { 0x80 } else { 0 };
+        *byte = (length >> (7 * at)) as u8 & 0x7f | more;
+    }
+    for (place, byte) in before.iter_mut().skip(bytes).zip(crc.to_le_bytes()) {
+        *place = byte;
+    }
+    let before = before.get(..bytes + CRC_BYTES).unwrap_or_default();
+    match to.get_mut(start..start + ROOM) {
+        Some(room) if before.len() == ROOM => room.copy_from_slice(before),
+        _ => drop(to.splice(start..start + ROOM, before.iter().copied())),
     }
 }
 

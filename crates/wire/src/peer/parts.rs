@@ -17,8 +17,8 @@ pub struct DeltaRecord<'a> {
     pub extents: &'a [u8],
 }
 
-/// A sequence of deltas, each `u32 length, u32 term, u64 seq, extents`. The framing has been checked, the extents have
-/// not.
+/// A sequence of deltas, each length, term and seq, as numbers of variable length, and extents. The framing has been
+/// checked, the extents have not.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Deltas<'a>(pub(super) &'a [u8]);
 
@@ -33,9 +33,9 @@ impl<'a> Deltas<'a> {
 
     /// Appends one delta to bytes being built.
     pub fn push(to: &mut Vec<u8>, term: Term, seq: u64, extents: &[u8]) {
-        to.u32(extents.len() as u32);
-        to.u32(term);
-        to.u64(seq);
+        to.varint(extents.len() as u64);
+        to.varint(u64::from(term));
+        to.varint(seq);
         to.extend_from_slice(extents);
     }
 
@@ -46,7 +46,7 @@ impl<'a> Deltas<'a> {
     }
 
     fn next(r: &mut Reader<'a>) -> Option<DeltaRecord<'a>> {
-        let (length, term, seq) = (r.u32()? as usize, r.u32()?, r.u64()?);
+        let (length, term, seq) = (r.varint_u32()? as usize, r.varint_u32()?, r.varint()?);
         Some(DeltaRecord {
             term,
             seq,
@@ -103,45 +103,48 @@ pub struct LeaseEntry {
     pub stable: u64,
 }
 
-/// A sequence of [`LeaseEntry`], each `u16 list, u8 x, u8 0, u32 epoch, u32 term, u64 stable`.
+/// A sequence of [`LeaseEntry`], each list, x (one byte), epoch, term and stable. All but x are of variable length.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Leases<'a>(pub(super) &'a [u8]);
 
 impl<'a> Leases<'a> {
-    const BYTES: usize = 20;
-
     /// Reads bytes written by [`Self::push`].
     pub fn new(bytes: &'a [u8]) -> Self {
         Self(bytes)
     }
     /// Appends one entry to bytes being built.
     pub fn push(to: &mut Vec<u8>, entry: &LeaseEntry) {
-        to.u16(entry.stream.list.0);
+        to.varint(u64::from(entry.stream.list.0));
         to.u8(entry.stream.x.0);
-        to.u8(0);
-        to.u32(entry.epoch.0);
-        to.u32(entry.term);
-        to.u64(entry.stable);
+        to.varint(u64::from(entry.epoch.0));
+        to.varint(u64::from(entry.term));
+        to.varint(entry.stable);
     }
     /// The entries in order.
     pub fn iter(&self) -> impl Iterator<Item = LeaseEntry> + use<'a> {
         let mut r = Reader(self.0);
-        core::iter::from_fn(move || {
-            let (list, x, _) = (r.u16()?, r.u8()?, r.u8()?);
-            let stream = StreamId {
-                list: ListId(list),
-                x: Position(x),
-            };
-            Some(LeaseEntry {
-                stream,
-                epoch: Epoch(r.u32()?),
-                term: r.u32()?,
-                stable: r.u64()?,
-            })
+        core::iter::from_fn(move || Self::next(&mut r))
+    }
+
+    fn next(r: &mut Reader<'a>) -> Option<LeaseEntry> {
+        let stream = StreamId {
+            list: ListId(r.varint()?.try_into().ok()?),
+            x: Position(r.u8()?),
+        };
+        Some(LeaseEntry {
+            stream,
+            epoch: Epoch(r.varint_u32()?),
+            term: r.varint_u32()?,
+            stable: r.varint()?,
         })
     }
+
     pub(super) fn check(bytes: &'a [u8]) -> Option<Self> {
-        bytes.len().is_multiple_of(Self::BYTES).then_some(Self(bytes))
+        let mut r = Reader(bytes);
+        while !r.0.is_empty() {
+            Self::next(&mut r)?;
+        }
+        Some(Self(bytes))
     }
 }
 
@@ -192,7 +195,7 @@ pub struct ObjectRecord<'a> {
     pub hash_kind: bool,
 }
 
-/// A sequence of whole objects, each `u16 key length, u32 value length, u8 form, [u64 expiry], [u32 flags],
+/// A sequence of whole objects, each key length, value length, `u8 form, [u64 expiry], [u32 flags],
 /// [u8 record length, record], key, value`. In `form`, bit 0 means that there is an expiry, bit 1 that there are flags,
 /// bit 2 that the value is a hash, bit 3 that there is a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -214,8 +217,8 @@ impl<'a> Objects<'a> {
 
     /// Appends one object to bytes being built.
     pub fn push(to: &mut Vec<u8>, object: &ObjectRecord<'_>) {
-        to.u16(object.key.len() as u16);
-        to.u32(object.value.len() as u32);
+        to.varint(object.key.len() as u64);
+        to.varint(object.value.len() as u64);
         let (expires, flagged) = (object.expiry_ms.is_some(), object.flags.is_some());
         let (hash, large) = (
             u8::from(object.hash_kind) << 2,
@@ -235,7 +238,11 @@ impl<'a> Objects<'a> {
     /// The first object, and the rest of the sequence.
     pub fn split_first(&self) -> Option<(ObjectRecord<'a>, Self)> {
         let mut r = Reader(self.0);
-        let (key, value, form) = (usize::from(r.u16()?), r.u32()? as usize, r.u8()?);
+        let (key, value, form) = (
+            usize::from(u16::try_from(r.varint()?).ok()?),
+            r.varint_u32()? as usize,
+            r.u8()?,
+        );
         if form > 0b1111 {
             return None;
         }

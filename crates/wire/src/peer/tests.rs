@@ -11,7 +11,34 @@ fn header() -> Header {
             x: Position(2),
         },
         epoch: Epoch(9),
-        sent: Time(77),
+    }
+}
+
+/// A frame from its kind on, with length and CRC before it.
+fn sealed(covered: &[u8]) -> Vec<u8> {
+    let mut frame = Vec::new();
+    varint::push(&mut frame, covered.len() as u64);
+    frame.extend_from_slice(&crc32c::crc32c(covered).to_le_bytes());
+    frame.extend_from_slice(covered);
+    frame
+}
+
+#[test]
+fn a_length_of_each_size_comes_back() {
+    for bytes in [0, 1, 116, 117, 118, 119, 16_000, 16_400, 2_097_100, 2_097_200] {
+        let long = vec![7; bytes];
+        let message = Message::Reply {
+            conn: paritas_base::ConnId(1),
+            n: 2,
+            bytes: &long,
+        };
+        let mut frames = b"before".to_vec();
+        encode(&mut frames, &header(), &message);
+        encode(&mut frames, &header(), &Message::Seal);
+        let frames = &frames[6..];
+        let length = split(frames).unwrap().unwrap();
+        assert_eq!(decode(&frames[..length]), Ok((header(), message)));
+        assert_eq!(decode(&frames[length..]), Ok((header(), Message::Seal)));
     }
 }
 
@@ -33,7 +60,8 @@ fn a_frame_cut_short_is_waited_for_and_a_changed_one_refused() {
         for cut in 0..bytes.len() {
             assert_eq!(split(&bytes[..cut]), Ok(None));
         }
-        for at in COVERED_FROM..bytes.len() {
+        let from = bytes.len() - covered(&bytes).unwrap().0.len();
+        for at in from..bytes.len() {
             bytes[at] ^= 0x10;
             assert_eq!(split(&bytes), Err(BadFrame::Crc), "byte {at} of {message:?}");
             bytes[at] ^= 0x10;
@@ -46,14 +74,19 @@ fn a_body_that_does_not_fit_its_kind_is_refused_and_never_panics() {
     with_each(|message| {
         let mut bytes = Vec::new();
         encode(&mut bytes, &header(), message);
-        for cut in HEADER_BYTES..bytes.len() {
-            let _ = decode(&bytes[..cut]);
+        for cut in 0..bytes.len() {
+            assert!(decode(&bytes[..cut]).is_err());
         }
-        for at in HEADER_BYTES..bytes.len() {
+        // The CRC is right again: the body alone must be refused, or mean something else.
+        let mut body = covered(&bytes).unwrap().0.to_vec();
+        for cut in 0..body.len() {
+            let _ = decode(&sealed(&body[..cut]));
+        }
+        for at in 0..body.len() {
             for bit in 0..8 {
-                bytes[at] ^= 1 << bit;
-                let _ = decode(&bytes);
-                bytes[at] ^= 1 << bit;
+                body[at] ^= 1 << bit;
+                let _ = decode(&sealed(&body));
+                body[at] ^= 1 << bit;
             }
         }
     });
@@ -61,12 +94,21 @@ fn a_body_that_does_not_fit_its_kind_is_refused_and_never_panics() {
 
 #[test]
 fn lengths_out_of_bounds_and_unknown_kinds_are_refused() {
-    assert_eq!(split(&[0, 0, 0, 0]), Err(BadFrame::Length(0)));
+    assert_eq!(split(&[0]), Err(BadFrame::Length(0)), "nothing after the CRC");
+    assert_eq!(
+        split(&[0x80, 0]),
+        Err(BadFrame::Length(u32::MAX)),
+        "longer than it must be"
+    );
+    assert_eq!(split(&[0xff; 3]), Ok(None));
     assert_eq!(split(&[0xff; 4]), Err(BadFrame::Length(u32::MAX)));
+    assert_eq!(split(&[0xff, 0xff, 0xff, 0x7f]), Err(BadFrame::Length((1 << 28) - 1)));
     let mut bytes = Vec::new();
     encode(&mut bytes, &header(), &Message::Seal);
-    bytes[8] = 200;
-    assert_eq!(decode(&bytes), Err(BadFrame::Kind(200)));
+    assert_eq!(split(&bytes), Ok(Some(bytes.len())));
+    let mut body = covered(&bytes).unwrap().0.to_vec();
+    body[0] = 200;
+    assert_eq!(decode(&sealed(&body)), Err(BadFrame::Kind(200)));
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use super::*;
 use paritas_base::configuration::{Assignment, Configuration, PositionState, Tenure};
 use paritas_base::hash_slots::{HandOff, ListSlots, SlotRange};
-use paritas_base::{ClusterId, ConnId, Incarnation, NodeId, Stripe, Version};
+use paritas_base::{ClusterId, ConnId, Incarnation, NodeId, Stripe, Time, Version};
 
 /// The `i`-th number of a message. All numbers of a message differ, and so do the bytes of one number.
 pub(super) fn n(i: u64) -> u64 {
@@ -17,6 +17,11 @@ fn n32(i: u64) -> u32 {
 
 fn n16(i: u64) -> u16 {
     n(i) as u16
+}
+
+/// A time that the wire can tell.
+pub(super) fn at(i: u64) -> Time {
+    Time(n(i) << 16)
 }
 
 fn tenure(first: u64) -> Tenure {
@@ -51,9 +56,10 @@ fn leases(first: u64) -> Vec<u8> {
 
 /// Encoded as `paritas_store::delta` does.
 const EXTENTS: &[u8] = &[
-    5, 0, 0, 0, 0x23, 1, 2, 0, 2, 0, 0, 0, 0, 0x10, 0, 0, 0xa1, 0xa2, 0xa3, // with a base version
-    5, 0, 0, 0x20, 0, 2, 0, 0, 0xb1, // again
-    6, 0, 0, 0xc0, 0, 0, 1, 0, 1, 0, 0, 0, 0, 0x10, 0, 0, 0xc1, 0xc2, // free
+    0x60, 5, 0xa3, 2, 1, 0xa1, 0xa2, 0xa3, // with a version before
+    0x2c, 0x80, 4, 0xb1, // again
+    0x43, 6, 0, 2, 0xc1, 0xc2, // free
+    0x1c, 1, 0xd1, 0xd2, 0xd3, 0xd4, 0xd5, 0xd6, 0xd7, 0xd8, 0xd9, // next, long
 ];
 
 #[allow(clippy::too_many_lines)] // A table.
@@ -162,19 +168,18 @@ pub(super) fn with_each(mut check: impl FnMut(&Message<'_>)) {
         Message::Delta {
             term: n32(1),
             seq: n(2),
-            acked: n(3),
+            sent: at(3),
             stable: n(4),
             extents: EXTENTS,
         },
         Message::Ack {
             term: n32(1),
             recv: n(2),
-            lease_sent: Time(n(3)),
+            lease_sent: at(3),
         },
         Message::Stable {
             term: n32(1),
-            acked: n(2),
-            stable: n(3),
+            stable: n(2),
         },
         Message::Sync {
             term: n32(1),
@@ -192,10 +197,11 @@ pub(super) fn with_each(mut check: impl FnMut(&Message<'_>)) {
             entries: &allocated,
         },
         Message::LeaseRequest {
+            sent: at(6),
             streams: Leases::new(&asked),
         },
         Message::Lease {
-            sent: Time(n(1)),
+            sent: at(1),
             streams: Leases::new(&granted),
         },
         Message::Seal,
