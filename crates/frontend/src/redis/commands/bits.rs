@@ -230,8 +230,21 @@ impl<O: Out> Operation<'_, '_, O> {
 
     pub(crate) fn getbit(&mut self) -> Result<(), Stop> {
         let at = self.bit_number(2, None)?;
-        let text = self.old_string(1)?;
-        let byte = self.byte(&text, at / 8)?;
+        let before = self.lookups;
+        let here = self.look_string(1, |object, _| {
+            let Some(object) = object else { return Ok(Some(0)) };
+            let value = object.whole().filter(|_| object.record().is_none());
+            Ok(value.map(|value| value.get(at / 8).copied().unwrap_or(0)))
+        })?;
+        let byte = match here {
+            Some(byte) => byte,
+            // It is large, or in two pieces.
+            None => {
+                self.lookups = before;
+                let text = self.old_string(1)?;
+                self.byte(&text, at / 8)?
+            }
+        };
         encode::integer(self.reply, i64::from(bit_of(&[byte], at % 8)));
         Ok(())
     }
