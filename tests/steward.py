@@ -15,7 +15,7 @@ class Steward:
         self.directory, self.host, self.port, self.prefix = directory, host, port, list(prefix)
         self.address = f"{host}:{port}"
         self.config = directory / "files.toml"
-        text = f'listen = "{self.address}"\n'
+        text = f'listen = "{self.address}"\nopen = true\n'
         for name, settings in (mounts or {NAMESPACE: {"blocks": blocks}}).items():
             settings = {"cache": cache, "block": "8mb", **settings}
             text += f"[mount.{name}]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in settings.items())

@@ -22,10 +22,11 @@ def nodes(make_hosts, run, tmp_path):
         return ["ip", "netns", "exec", name]
 
     coordinator = f"{hosts.address(None)}:6300"
-    settings = f'listen = "{coordinator}"\nstore = "{tmp_path}/store"\nscheme = "2+1"\nmemory = "64mb"\n'
+    secret = f'secret_file = "{tmp_path}/secret"\n'
+    settings = f'{secret}listen = "{coordinator}"\nstore = "{tmp_path}/store"\nscheme = "2+1"\nmemory = "64mb"\n'
     run("coordinator", settings, inside(hosts.name(None)))
     for host in range(3):
-        settings = f'id = {host}\nbind = "{hosts.address(host)}"\nport = 6379\nmemory = "64mb"\n'
+        settings = f'{secret}open = true\nid = {host}\nbind = "{hosts.address(host)}"\nport = 6379\nmemory = "64mb"\n'
         run("node", settings + f'coordinator = ["{coordinator}"]\n', inside(hosts.name(host)))
     return hosts
 

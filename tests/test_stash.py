@@ -21,15 +21,16 @@ HOSTS, VICTIM = 4, 3
 def nodes(make_hosts, run, tmp_path):
     hosts = make_hosts(HOSTS)
     coordinator = f"{hosts.address(None)}:6300"
+    secret = f'secret_file = "{tmp_path}/secret"\n'
 
     def inside(host):
         return ["ip", "netns", "exec", hosts.name(host)]
 
     def start(host):
-        settings = f'id = {host}\nbind = "{hosts.address(host)}"\nport = 6379\nmemory = "128mb"\n'
+        settings = f'{secret}open = true\nid = {host}\nbind = "{hosts.address(host)}"\nport = 6379\nmemory = "128mb"\n'
         return run("node", settings + f'coordinator = ["{coordinator}"]\n', inside(host))
 
-    settings = f'listen = "{coordinator}"\nstore = "{tmp_path}/store"\nscheme = "2+2"\nmemory = "128mb"\n'
+    settings = f'{secret}listen = "{coordinator}"\nstore = "{tmp_path}/store"\nscheme = "2+2"\nmemory = "128mb"\n'
     run("coordinator", settings, inside(None))
     return hosts, start, {host: start(host) for host in range(HOSTS)}
 

@@ -12,6 +12,7 @@ use paritas_control::message::{
     Refusal, Registered, Registration, TO_AGENT_BYTES_MAX, TO_COORDINATOR_BYTES_MAX, ToAgent, ToCoordinator, decode,
     encode,
 };
+use paritas_control::rights::Speaker;
 use paritas_control::status::{HaltedRole, ShardProgress, Status};
 use paritas_control::store::{Change, Expected, MemoryStore, Store, StoreError};
 use paritas_control::{
@@ -120,6 +121,17 @@ impl CoordinatorOut for Sent {
     fn note(&mut self, _note: Note) {}
 }
 
+/// Somebody who may say this.
+fn speaker(message: &ToCoordinator) -> Speaker {
+    match message {
+        ToCoordinator::Register(registration) => Speaker::Node(registration.node, registration.incarnation),
+        ToCoordinator::Supervise { .. } | ToCoordinator::Exited { .. } => Speaker::Supervisor,
+        ToCoordinator::SetDuty { .. } | ToCoordinator::MoveSlots { .. } => Speaker::Operator,
+        ToCoordinator::Order { .. } | ToCoordinator::Status { .. } => Speaker::Operator,
+        _ => Speaker::Node(NodeId(0), Incarnation(1)),
+    }
+}
+
 /// A coordinator, and the other ends of its links.
 struct Talk {
     coordinator: Coordinator<MemoryStore>,
@@ -142,7 +154,12 @@ impl Talk {
 
     fn say(&mut self, link: LinkId, message: &ToCoordinator) {
         if let Ok(bytes) = encode(message, TO_COORDINATOR_BYTES_MAX) {
-            self.on(CoordinatorEvent::Message { link, bytes: &bytes });
+            let by = speaker(message);
+            self.on(CoordinatorEvent::Message {
+                link,
+                by,
+                bytes: &bytes,
+            });
         }
     }
 
@@ -206,15 +223,26 @@ impl Talk {
             }
             8 => {
                 let bytes = script.piece();
-                self.on(CoordinatorEvent::Message { link, bytes });
+                let by = Speaker::Guest;
+                self.on(CoordinatorEvent::Message { link, by, bytes });
             }
             9 => {
                 let bytes = frame(script.byte(), script.piece());
-                self.on(CoordinatorEvent::Message { link, bytes: &bytes });
+                let by = Speaker::Operator;
+                self.on(CoordinatorEvent::Message {
+                    link,
+                    by,
+                    bytes: &bytes,
+                });
             }
             _ => {
                 let bytes = frame(1, script.piece());
-                self.on(CoordinatorEvent::Message { link, bytes: &bytes });
+                let by = Speaker::Operator;
+                self.on(CoordinatorEvent::Message {
+                    link,
+                    by,
+                    bytes: &bytes,
+                });
             }
         }
     }

@@ -9,6 +9,7 @@ mod client;
 mod control;
 mod corpus;
 mod frames;
+mod greetings;
 mod memory;
 mod peers;
 mod resp;
@@ -81,6 +82,14 @@ pub const TARGETS: &[Target] = &[
         limit_bytes: |input_bytes| 32 * input_bytes.max(1 << 10),
         run: resp::replies,
         seeds: resp::reply_seeds,
+    },
+    Target {
+        name: "greetings",
+        about: "what a stranger says at the port of peers or the coordinator's, before it has proven who it is",
+        input_bytes_max: 4 << 10,
+        limit_bytes: |_| 64 << 10,
+        run: greetings::strangers,
+        seeds: greetings::seeds,
     },
     Target {
         name: "frames",

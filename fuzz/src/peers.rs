@@ -260,8 +260,6 @@ impl Play<'_> {
     /// A stranger connects and poses as a node that may be expected.
     fn greet(&mut self) {
         let at = self.script.below(self.nodes());
-        let link = self.cluster.stranger(at);
-        self.strangers.push((at, link));
         let node = self.script.below(self.nodes() + 1);
         let hello = Hello {
             cluster: ClusterId(self.script.number(7)),
@@ -275,6 +273,9 @@ impl Play<'_> {
             features: self.script.u64(),
             session: self.script.number(1 << 20),
         };
+        // Who has the cluster's secret is believed to be any node; the machine is told the same.
+        let link = self.cluster.stranger(at, (hello.node, hello.incarnation));
+        self.strangers.push((at, link));
         // It replaces a link that is believed.
         self.believed = true;
         let mut frame = Vec::new();

@@ -43,14 +43,16 @@ class HostCluster:
 
     def start(self, name):
         coordinator = f"{self.hosts.address(None)}:6300"
+        # Clients need no password.
+        secret = f'secret_file = "{self.directory}/secret"\nopen = true\n'
         if name is None:
             task = "coordinator"
-            settings = f'listen = "{coordinator}"\nstore = "{self.directory}/store"\nscheme = "{self.shape.scheme}"\n'
+            settings = f'{secret}listen = "{coordinator}"\nstore = "{self.directory}/store"\nscheme = "{self.shape.scheme}"\n'
             settings += f'nodes = {self.shape.members}\nmemory = "{self.memory}"\nack_quorum = {self.shape.quorum}\n'
             settings += f"log_nodes = {self.shape.log_nodes}\n" if self.shape.log_nodes else ""
         else:
             task = "node"
-            settings = f'id = {name}\nbind = "{self.hosts.address(name)}"\nport = 6379\nmemory = "{self.memory}"\n'
+            settings = f'{secret}id = {name}\nbind = "{self.hosts.address(name)}"\nport = 6379\nmemory = "{self.memory}"\n'
             settings += f'coordinator = ["{coordinator}"]\n'
             if name >= self.shape.members:
                 settings += f'log_dir = "{self.directory}/parity-{name}"\nlog_size = "{self.shape.log_size}"\n'

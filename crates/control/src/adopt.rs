@@ -11,7 +11,7 @@ mod gather;
 mod losses;
 mod waits;
 
-use crate::coordinator::admit::static_refusal;
+use crate::coordinator::admit::{admits, static_refusal};
 use crate::coordinator::{CoordinatorEvent, CoordinatorOut, Note, send};
 use crate::fence;
 use crate::message::{
@@ -20,6 +20,7 @@ use crate::message::{
 use crate::mutant::Broken;
 use crate::plan::{ClusterPlan, NODES_MAX, POSITIONS_MAX, check_record};
 use crate::record::{OpenError, Records};
+use crate::rights::Speaker;
 use crate::status::Status;
 use crate::store::Store;
 use paritas_base::configuration::{ClusterRecord, Configuration};
@@ -156,7 +157,7 @@ impl<S: Store> Adoption<S> {
                 self.links.remove(&link);
                 false
             }
-            CoordinatorEvent::Message { link, bytes } => self.on_message(link, bytes, out),
+            CoordinatorEvent::Message { link, by, bytes } => self.on_message(link, by, bytes, out),
             CoordinatorEvent::Timer => false,
         };
         if is_news || now >= self.look_at {
@@ -165,7 +166,7 @@ impl<S: Store> Adoption<S> {
         }
     }
 
-    fn on_message(&mut self, link: LinkId, bytes: &[u8], out: &mut impl CoordinatorOut) -> bool {
+    fn on_message(&mut self, link: LinkId, by: Speaker, bytes: &[u8], out: &mut impl CoordinatorOut) -> bool {
         let message = match decode::<ToCoordinator>(bytes, TO_COORDINATOR_BYTES_MAX) {
             Ok(message) => message,
             Err(error) => {
@@ -175,6 +176,9 @@ impl<S: Store> Adoption<S> {
                 return false;
             }
         };
+        if !admits(link, by, &message, out) {
+            return false;
+        }
         let refused =
             || "the coordinator's store was lost or old and is being rebuilt: orders are not accepted yet".to_owned();
         match message {

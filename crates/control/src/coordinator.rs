@@ -44,6 +44,7 @@ use crate::message::{Registration, TO_AGENT_BYTES_MAX, ToAgent, encode};
 use crate::mutant::Broken;
 use crate::plan::ClusterPlan;
 use crate::record::{End, OpenError, Records, Standing, StoredNode};
+use crate::rights::Speaker;
 use crate::store::Store;
 use core::fmt;
 use leases::Leases;
@@ -83,6 +84,8 @@ pub enum CoordinatorEvent<'a> {
     Message {
         /// The link on which it arrived.
         link: LinkId,
+        /// Who is at its other end.
+        by: Speaker,
         /// The frame.
         bytes: &'a [u8],
     },
@@ -193,11 +196,6 @@ impl<S: Store> Coordinator<S> {
         self.records.broken.mutant = mutant;
     }
 
-    /// Marks a link as one from the coordinator's own machine. Orders that can lose data are accepted only there.
-    pub fn set_local(&mut self, link: LinkId) {
-        self.registry.set_local(link);
-    }
-
     /// Handles one event.
     pub fn on(&mut self, now: Clock, event: CoordinatorEvent<'_>, out: &mut impl CoordinatorOut) {
         let now = now.mono;
@@ -214,7 +212,7 @@ impl<S: Store> Coordinator<S> {
                 self.notice_links(now);
                 false
             }
-            CoordinatorEvent::Message { link, bytes } => self.on_message(now, link, bytes, out),
+            CoordinatorEvent::Message { link, by, bytes } => self.on_message(now, link, by, bytes, out),
             CoordinatorEvent::Timer => false,
         };
         self.notice_witnesses();

@@ -11,6 +11,7 @@ pub mod message;
 mod mutant;
 mod plan;
 mod record;
+pub mod rights;
 mod rules;
 pub mod status;
 pub mod store;

@@ -3,6 +3,7 @@
 use crate::client::Clients;
 use crate::clock;
 use crate::disk::Disk;
+use crate::door::Door;
 use crate::link::Links;
 use crate::mailbox::AgentPort;
 use mio::net::TcpStream;
@@ -60,6 +61,8 @@ pub(crate) struct Driver {
     pub(crate) clients: Clients,
     pub(crate) links: Links,
     pub(crate) agent_port: AgentPort,
+    /// What this process says of itself to peers.
+    pub(crate) door: Door,
     pub(crate) ended: VecDeque<Ended>,
     /// The disk of a log node; `None` on other nodes.
     pub(crate) disk: Option<Disk>,
@@ -68,9 +71,11 @@ pub(crate) struct Driver {
 impl Driver {
     pub(crate) fn end_link(&mut self, id: u64) {
         if let Some(link) = self.links.remove(id) {
-            self.ended.push_back(match link.dialed {
-                Some((node, channel)) if !link.up => Ended::Dial(node, channel),
-                _ => Ended::Link(LinkId(id)),
+            // The machine knows nothing of a connection that was accepted and did not prove who it is.
+            self.ended.extend(match link.dialed {
+                _ if link.up => Some(Ended::Link(LinkId(id))),
+                Some((node, channel)) => Some(Ended::Dial(node, channel)),
+                None => None,
             });
         }
     }
@@ -88,11 +93,13 @@ impl Driver {
     }
 
     fn try_dial(&mut self, node: NodeId, channel: Channel, now: Time) -> Option<u64> {
-        let stream = TcpStream::connect(self.links.address(node)?).ok()?;
+        let address = self.links.address(node)?;
+        let stream = TcpStream::connect(address).ok()?;
         let registry = &self.registry;
-        self.links.add(stream, Some((node, channel)), now, |stream, id| {
-            watch(registry, stream, link_token(id))
-        })
+        self.links
+            .add(stream, Some(address), Some((node, channel)), now, |stream, id| {
+                watch(registry, stream, link_token(id))
+            })
     }
 }
 
@@ -125,6 +132,12 @@ impl Out for Driver {
     }
 
     fn close(&mut self, link: LinkId) {
+        self.end_link(link.0);
+    }
+
+    fn refuse(&mut self, link: LinkId, why: &'static str) {
+        let address = self.links.find(link.0).and_then(|link| link.address);
+        self.door.refusals.note(address, &why);
         self.end_link(link.0);
     }
 

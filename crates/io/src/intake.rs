@@ -2,10 +2,10 @@
 
 use crate::client::{Step, refuse};
 use crate::clock;
-use crate::driver::{client_token, link_token, watch};
+use crate::driver::{client_token, watch};
 use crate::listeners::{Accepted, accept};
 use crate::shard::{Machine, READ_MAX, Shard};
-use crate::silence::{end_when_gone, end_when_silent};
+use crate::silence::end_when_gone;
 use mio::net::TcpStream;
 use paritas_base::{Clock, ConnId};
 use paritas_protocol::{Channel, Ends, Event, LinkId, Port};
@@ -42,7 +42,7 @@ impl<M: Machine> Shard<M> {
     pub(crate) fn accept_all(&mut self) {
         for at in 0..self.arrivals.len() {
             for _ in 0..ACCEPT_MAX {
-                if !self.arrivals[at] {
+                if !self.arrivals[at] || (at == 2 && !self.has_room()) {
                     break;
                 }
                 let listener = match at {
@@ -92,67 +92,14 @@ impl<M: Machine> Shard<M> {
         }
     }
 
-    fn admit_link(&mut self, stream: TcpStream) {
-        let sockets = self.driver.links.len() + self.driver.clients.len();
-        if self.driver.links.unbound_count() >= self.limits.unbound_links_max || sockets >= self.limits.sockets_max {
-            self.refused_count += 1;
-            return;
-        }
-        note_failure(end_when_silent(&stream, self.limits.link_silence));
-        let registry = &self.driver.registry;
-        let id = self.driver.links.add(stream, None, clock::mono(), |stream, id| {
-            watch(registry, stream, link_token(id))
-        });
-        if let Some(id) = id {
-            self.driver.links.enqueue(id);
-            self.tell(Event::LinkUp {
-                link: LinkId(id),
-                dialed: None,
-            });
-        }
-    }
-
     /// Links are served before clients: an ack that has arrived allows replies to leave in this turn.
     pub(crate) fn serve_links(&mut self) {
         for _ in 0..self.driver.links.ready_len() {
             let Some(id) = self.driver.links.next_ready() else {
                 return;
             };
-            if self.finish_dial(id) {
+            if self.is_connected(id) {
                 self.serve_link(id);
-            }
-        }
-    }
-
-    /// Reports that a dial has succeeded. Returns false while it has not.
-    fn finish_dial(&mut self, id: u64) -> bool {
-        let Some(link) = self.driver.links.find(id) else {
-            return false;
-        };
-        if link.up {
-            return true;
-        }
-        if let Ok(Some(_)) | Err(_) = link.stream.take_error() {
-            self.driver.end_link(id);
-            return false;
-        }
-        match link.stream.peer_addr() {
-            Ok(_) => {
-                let _ = link.stream.set_nodelay(true);
-                note_failure(end_when_silent(&link.stream, self.limits.link_silence));
-                link.up = true;
-                link.readable = true;
-                let dialed = link.dialed;
-                self.tell(Event::LinkUp {
-                    link: LinkId(id),
-                    dialed,
-                });
-                true
-            }
-            Err(error) if error.kind() == ErrorKind::NotConnected => false,
-            Err(_) => {
-                self.driver.end_link(id);
-                false
             }
         }
     }
@@ -223,7 +170,10 @@ impl<M: Machine> Shard<M> {
 
     /// Gives complete frames to the machine. Returns their number of bytes.
     fn deliver(&mut self, id: u64, now: Clock, input: &[u8]) -> Result<usize, peer::BadFrame> {
-        let mut at = 0;
+        let (mut at, knows) = self.greet(id, input);
+        if !knows {
+            return Ok(at);
+        }
         loop {
             // Frames come in small groups: the machine sees a whole group before it handles its first frame.
             let mut frames = [&input[..0]; FRAMES_AHEAD];
@@ -410,7 +360,7 @@ fn long_enough(scratch: &mut Vec<u8>, room: usize) -> &mut [u8] {
 }
 
 /// A link without the option works, but a vanished peer is noticed later.
-fn note_failure(set: std::io::Result<()>) {
+pub(crate) fn note_failure(set: std::io::Result<()>) {
     if let Err(error) = set {
         tracing::warn!(%error, "a peer link uses the system's timeouts: setting its own failed");
     }

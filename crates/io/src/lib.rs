@@ -11,6 +11,7 @@
 
 pub mod clock;
 pub mod descriptors;
+pub mod door;
 pub mod entropy;
 pub mod metrics;
 pub mod signals;
@@ -21,6 +22,7 @@ mod byte_queue;
 mod client;
 mod disk;
 mod driver;
+mod greet;
 mod id_table;
 mod intake;
 mod link;

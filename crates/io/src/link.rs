@@ -1,24 +1,44 @@
 //! Links between nodes: dialing, binding, incoming and outgoing frames.
 
 use crate::backlog::Backlog;
+use crate::door::{UNPROVEN_MAX, Unproven};
 use crate::id_table::IdTable;
 use mio::net::TcpStream;
-use paritas_base::{Map, NodeId, Time, map};
+use paritas_base::configuration::NodeRecord;
+use paritas_base::{Incarnation, Map, NodeId, Time, map};
 use paritas_protocol::{Channel, FrameBuf};
+use paritas_wire::greeting::{Called, Caller};
 use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 
 const KEEP_BYTES: usize = 16 << 10;
-/// Number of connections reserved for peers that have not yet identified themselves.
-const STRANGERS: usize = 16;
+
+/// How far the greeting of a link is.
+#[derive(Debug)]
+pub(crate) enum GreetingState {
+    /// There is no connection yet.
+    Dialing,
+    /// This end has called.
+    Calling(Box<Caller>),
+    /// This end waits for a call.
+    Listening,
+    /// This end has answered, and waits for the caller's proof.
+    Answered(Box<Called>),
+    /// Both ends have proven who they are.
+    Done,
+}
 
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) stream: TcpStream,
     /// The node that this side dialed; `None` if the other side dialed.
     pub(crate) dialed: Option<(NodeId, Channel)>,
-    /// Whether the machine was told that the link is up.
+    /// The other end's address. `None` while it is being dialed.
+    pub(crate) address: Option<SocketAddr>,
+    /// How far the greeting is.
+    pub(crate) greeting: GreetingState,
+    /// Whether both ends have proven who they are, and the machine was told that the link is up.
     pub(crate) up: bool,
     pub(crate) bound: Option<(NodeId, Channel)>,
     /// When the link was made. A link that stays unbound too long is closed.
@@ -58,6 +78,11 @@ impl Link {
         !late
     }
 
+    /// Whether something can be written.
+    pub(crate) fn is_connected(&self) -> bool {
+        !matches!(self.greeting, GreetingState::Dialing)
+    }
+
     pub(crate) fn unwritten_bytes(&self) -> usize {
         self.out.bytes.len() + self.backlog.len()
     }
@@ -88,6 +113,8 @@ pub(crate) struct Links {
     /// For each node number, the links bound to its two channels.
     bound: Vec<[Option<u64>; 2]>,
     addresses: Map<NodeId, SocketAddr>,
+    /// The present incarnation of each peer, by the coordinator's records.
+    incarnations: Map<NodeId, Incarnation>,
     ready: VecDeque<u64>,
     touched: Vec<u64>,
 }
@@ -98,13 +125,15 @@ impl Links {
             slots: IdTable::new(),
             bound: Vec::new(),
             addresses: map(),
+            incarnations: map(),
             ready: VecDeque::new(),
             touched: Vec::new(),
         }
     }
 
-    pub(crate) fn learn(&mut self, peers: Vec<(NodeId, SocketAddr)>) {
+    pub(crate) fn learn(&mut self, peers: Vec<(NodeId, SocketAddr)>, records: &[NodeRecord]) {
         self.addresses = peers.into_iter().collect();
+        self.incarnations = records.iter().map(|record| (record.id, record.incarnation)).collect();
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -112,9 +141,9 @@ impl Links {
     }
 
     /// Number of connections that must be possible whatever clients do: each channel dialed from both ends, and
-    /// connections of peers that have not identified themselves.
+    /// connections that have not proven who they are.
     pub(crate) fn reserved(&self) -> usize {
-        2 * 2 * self.addresses.len() + STRANGERS
+        2 * 2 * self.addresses.len() + UNPROVEN_MAX
     }
 
     pub(crate) fn knows_peers(&self) -> bool {
@@ -125,9 +154,16 @@ impl Links {
         self.addresses.get(&node).copied()
     }
 
+    /// The present incarnation of a peer, if the records tell.
+    pub(crate) fn incarnation(&self, node: NodeId) -> Option<Incarnation> {
+        self.incarnations.get(&node).copied()
+    }
+
+    /// A connection that was accepted from an address, or that is being dialed.
     pub(crate) fn add(
         &mut self,
         mut stream: TcpStream,
+        address: Option<SocketAddr>,
         dialed: Option<(NodeId, Channel)>,
         since: Time,
         register: impl FnOnce(&mut TcpStream, u64) -> io::Result<()>,
@@ -138,7 +174,13 @@ impl Links {
                 Ok::<_, io::Error>(Link {
                     stream,
                     dialed,
-                    up: dialed.is_none(),
+                    address,
+                    greeting: if dialed.is_none() {
+                        GreetingState::Listening
+                    } else {
+                        GreetingState::Dialing
+                    },
+                    up: false,
                     bound: None,
                     since,
                     out: FrameBuf::default(),
@@ -159,13 +201,20 @@ impl Links {
     }
 
     pub(crate) fn is_up(&self, id: u64) -> bool {
-        self.slots.find(id).is_some()
+        self.slots.find(id).is_some_and(|link| link.up)
     }
 
-    /// Number of links that are not bound.
-    pub(crate) fn unbound_count(&self) -> usize {
-        let bound = self.bound.iter().flatten().flatten().count();
-        self.slots.len() - bound
+    /// The accepted connections whose other ends have not proven who they are.
+    pub(crate) fn unproven(&self) -> Vec<Unproven<u64>> {
+        let of = |id: u64| {
+            let link = self.slots.find(id).filter(|link| !link.up && link.dialed.is_none())?;
+            Some(Unproven {
+                key: id,
+                address: link.address.map(|address| address.ip())?,
+                since: link.since,
+            })
+        };
+        self.slots.ids().filter_map(of).collect()
     }
 
     pub(crate) fn is_dialing(&self, node: NodeId, channel: Channel) -> bool {

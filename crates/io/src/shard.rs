@@ -3,6 +3,7 @@
 
 use crate::client::{Clients, Flushed};
 use crate::disk::{Disk, LogDirectory};
+use crate::door::{Door, Late, PROVE_WITHIN};
 use crate::driver::{ANY, CLUSTER, Driver, Ended, Named, PEER, WAKER, named};
 use crate::link::Links;
 use crate::listeners::Listeners;
@@ -124,15 +125,13 @@ pub struct Limits {
     pub link_bytes_max: usize,
     /// Time without an acknowledgement of the peer's system after which a link is closed.
     pub link_silence: Span,
-    /// Most links whose handshake is not complete.
-    pub unbound_links_max: usize,
     /// Most bytes read from one connection in a turn. A single long command may exceed it.
     pub read_bytes: usize,
     /// Most bytes read in a turn from one bulk link. Many chunks arrive on it at once while a node rebuilds.
     pub bulk_read_bytes: usize,
     /// Most bytes read from all clients in a turn. It bounds the delay of acks.
     pub turn_bytes: usize,
-    /// Longest time of a dial or a handshake.
+    /// Longest time of a dial, a greeting and a handshake together.
     pub handshake: Span,
     /// Longest time that a client which has stopped sending may wait for replies, or take none of them, and that a
     /// closed client may take to close too.
@@ -149,11 +148,10 @@ impl Default for Limits {
             reply_soft_max: 1 << 20,
             link_bytes_max: 256 << 20,
             link_silence: Span::from_secs(3),
-            unbound_links_max: 256,
             read_bytes: 64 << 10,
             bulk_read_bytes: 256 << 10,
             turn_bytes: 1 << 20,
-            handshake: Span::from_secs(3),
+            handshake: PROVE_WITHIN,
             linger: Span::from_secs(10),
             unread_max: Span::from_secs(60),
         }
@@ -218,6 +216,7 @@ impl<M: Machine> Shard<M> {
         machine: M,
         mut listeners: Listeners,
         mut limits: Limits,
+        door: Door,
     ) -> io::Result<(Self, Mailbox, Proposals, Progress)> {
         let poll = Poll::new()?;
         let registry = poll.registry();
@@ -236,6 +235,7 @@ impl<M: Machine> Shard<M> {
             clients: Clients::new(limits.clients, limits.reply_soft_max),
             links: Links::new(),
             agent_port,
+            door,
             ended: VecDeque::new(),
             disk: None,
         };
@@ -398,7 +398,7 @@ impl<M: Machine> Shard<M> {
                     self.tell(Event::Drain { list, position, tenure });
                 }
                 Mail::Nodes { records, peers } => {
-                    self.driver.links.learn(peers);
+                    self.driver.links.learn(peers, &records);
                     self.tell(Event::Nodes(&records));
                 }
                 Mail::Suspicion(ms) => self.tell(Event::Suspicion { ms }),
@@ -444,7 +444,7 @@ impl<M: Machine> Shard<M> {
             let Some(link) = self.driver.links.find(*id) else {
                 continue;
             };
-            if link.up && (!link.flush(Some(now)) || link.unwritten_bytes() > self.limits.link_bytes_max) {
+            if link.is_connected() && (!link.flush(Some(now)) || link.unwritten_bytes() > self.limits.link_bytes_max) {
                 self.driver.end_link(*id);
             }
         }
@@ -533,6 +533,10 @@ impl<M: Machine> Shard<M> {
             link.shrink(busy);
             buffers += link.held_bytes();
             if link.bound.is_none() && now - link.since > self.limits.handshake {
+                let stranger = link.address.filter(|_| !link.up && link.dialed.is_none());
+                if let Some(address) = stranger {
+                    self.driver.door.refusals.note(Some(address), &Late::Overdue);
+                }
                 self.driver.end_link(id);
             }
         }

@@ -2,34 +2,35 @@
 //! its connection, clock and queues. The thread never waits for the shard, so that a busy shard is not mistaken for a
 //! dead one (P10.2b).
 
-use crate::line::{Arrived, Line};
+use crate::line::{self, Arrived, Line, Unknown};
 use crate::resolver::Resolver;
 use crate::rewrite;
 use crate::status::TooMuch;
 use crate::{ByteCount, Failure};
 use paritas_base::configuration::{ClusterRecord, Configuration, NodeRecord, NodeRole, Tenure};
 use paritas_base::{ConnId, Incarnation, ListId, NodeId, Position, Span, Time};
-use paritas_control::message::{
-    MESSAGE_VERSION, MessageError, Refusal, Registration, TO_AGENT_BYTES_MAX, ToAgent, decode,
-};
+use paritas_control::message::{MessageError, Refusal, Registration, TO_AGENT_BYTES_MAX};
 use paritas_control::status::{FillStatus, HALTED_MAX, HaltedRole, LogStatus, ScrubStatus, ShardProgress, Status};
 use paritas_control::{Agent as Machine, AgentEvent, AgentOut, HEARTBEAT};
+use paritas_io::door::Door;
 use paritas_io::{Mail, Mailbox, MailboxFull, Progress, Proposals, clock};
 use paritas_protocol::{Answer, LinkId, Proposal};
+use paritas_wire::greeting::Reason;
 use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
 use std::thread;
 use std::time::Duration;
 
 const DIAL_TIMEOUT: Duration = Duration::from_secs(1);
+/// Time in which a coordinator must prove who it is. The agent gives up earlier.
+const CALL_TIMEOUT: Duration = Duration::from_secs(3);
 /// Time after which messages that a busy shard did not accept are posted again.
 const REPOST: Duration = Duration::from_millis(5);
-
-/// Offset of the version in a frame: after length and CRC.
-const VERSION_AT: usize = 8;
 
 /// The process's end of its agent.
 #[derive(Debug)]
@@ -49,6 +50,8 @@ pub(crate) enum Outcome {
 
 #[derive(Debug)]
 enum Event {
+    /// A coordinator has proven who it is, or has not.
+    Called(LinkId, Result<TcpStream, Unknown>),
     Line(LinkId, Arrived),
     Proposal(Proposal),
     Message(Mail),
@@ -57,7 +60,12 @@ enum Event {
 
 impl Agent {
     /// Starts the thread.
-    pub(crate) fn start(registration: Registration, coordinators: Vec<String>, seed: u64) -> Result<Self, Failure> {
+    pub(crate) fn start(
+        registration: Registration,
+        coordinators: Vec<String>,
+        door: Door,
+        seed: u64,
+    ) -> Result<Self, Failure> {
         let (events, inbox) = channel();
         let (outcomes_in, outcomes) = sync_channel(4);
         let me = (registration.node, registration.incarnation);
@@ -70,11 +78,12 @@ impl Agent {
                 dialed: 0,
                 line: None,
                 link: LinkId(0),
+                is_calling: false,
                 nodes: None,
                 messages: VecDeque::new(),
                 refused: None,
                 known: false,
-                foreign: None,
+                unknown: None,
                 heard: false,
                 said_silent: false,
                 me,
@@ -84,6 +93,7 @@ impl Agent {
             },
             shard: None,
             events: events.clone(),
+            door: Arc::new(door),
             alone: false,
         };
         spawn("agent", move || runner.run(&inbox))?;
@@ -145,6 +155,8 @@ struct Runner {
     shell: Shell,
     shard: Option<Shard>,
     events: Sender<Event>,
+    /// What this process says of itself to a coordinator.
+    door: Arc<Door>,
     /// Whether the last attempt reached no coordinator, and this was logged.
     alone: bool,
 }
@@ -194,12 +206,19 @@ impl Runner {
             // The clock is read after the wait, so that an event does not seem earlier than it was.
             let now = clock::now();
             match event {
+                Ok(Event::Called(link, called)) => {
+                    // One that was given up is dropped, and so is its connection.
+                    if link == self.shell.link && core::mem::take(&mut self.shell.is_calling) {
+                        self.on_called(called);
+                    }
+                }
                 Ok(Event::Line(link, arrived)) => {
                     // Frames of an older line are ignored.
                     if self.shell.line.is_some() && link == self.shell.link {
                         let event = match &arrived {
                             Arrived::Frame(frame) => {
-                                self.shell.note_frame(frame);
+                                self.shell.heard = true;
+                                self.shell.said_silent = false;
                                 AgentEvent::Message(frame)
                             }
                             Arrived::Down => {
@@ -231,36 +250,66 @@ impl Runner {
     }
 
     fn dial(&mut self, coordinator: usize) {
-        let event = match self.connect(coordinator) {
+        if let Err(failure) = self.connect(coordinator) {
+            self.not_up(&failure);
+        }
+    }
+
+    fn not_up(&mut self, why: &dyn fmt::Display) {
+        if !core::mem::replace(&mut self.alone, true) {
+            tracing::warn!(%why, "no coordinator answers: the node keeps trying");
+        }
+        self.machine.on(clock::now(), AgentEvent::Disconnected, &mut self.shell);
+    }
+
+    /// Connects, and calls on a thread of its own: the coordinator may be stopped.
+    fn connect(&mut self, coordinator: usize) -> Result<(), Failure> {
+        let name = self.shell.coordinators.get(coordinator).cloned().unwrap_or_default();
+        let failed = |error: io::Error| Failure(format!("coordinator {name}: {error}"));
+        let addresses: Vec<_> = name.to_socket_addrs().map_err(failed)?.collect();
+        let mut stream = first_that_answers(&addresses).map_err(failed)?;
+        let link = LinkId(self.shell.link.0 + 1);
+        self.shell.link = link;
+        self.shell.dialed = coordinator;
+        self.shell.is_calling = true;
+        let (events, door) = (self.events.clone(), Arc::clone(&self.door));
+        spawn("call", move || {
+            let called = line::call(&mut stream, &door, link.0, CALL_TIMEOUT);
+            // The agent's thread ends only with the process.
+            let _ = events.send(Event::Called(link, called.map(|_| stream)));
+        })
+    }
+
+    fn on_called(&mut self, called: Result<TcpStream, Unknown>) {
+        let link = self.shell.link;
+        let events = self.events.clone();
+        let tell = move |arrived| events.send(Event::Line(link, arrived)).is_ok();
+        let line = called.and_then(|stream| Ok(Line::start(stream, TO_AGENT_BYTES_MAX, tell)?));
+        let name = self
+            .shell
+            .coordinators
+            .get(self.shell.dialed)
+            .cloned()
+            .unwrap_or_default();
+        match line {
             Ok(line) => {
-                self.shell.dialed = coordinator;
+                self.shell.unknown = None;
                 if core::mem::take(&mut self.alone) {
                     tracing::info!("a coordinator answers again");
                 }
                 self.shell.line = Some(line);
                 self.shell.heard = false;
-                AgentEvent::Connected
+                self.machine.on(clock::now(), AgentEvent::Connected, &mut self.shell);
             }
-            Err(failure) => {
-                if !core::mem::replace(&mut self.alone, true) {
-                    tracing::warn!(%failure, "no coordinator answers: the node keeps trying");
-                }
-                AgentEvent::Disconnected
+            Err(Unknown::Refused(reason)) => {
+                self.shell.note_unknown(&name, reason);
+                self.machine.on(clock::now(), AgentEvent::Disconnected, &mut self.shell);
             }
-        };
-        self.machine.on(clock::now(), event, &mut self.shell);
-    }
-
-    fn connect(&mut self, coordinator: usize) -> Result<Line, Failure> {
-        let name = self.shell.coordinators.get(coordinator).cloned().unwrap_or_default();
-        let failed = |error: io::Error| Failure(format!("coordinator {name}: {error}"));
-        let addresses: Vec<_> = name.to_socket_addrs().map_err(failed)?.collect();
-        let stream = first_that_answers(&addresses).map_err(failed)?;
-        let link = LinkId(self.shell.link.0 + 1);
-        self.shell.link = link;
-        let events = self.events.clone();
-        let tell = move |arrived| events.send(Event::Line(link, arrived)).is_ok();
-        Line::start_dialed(stream, TO_AGENT_BYTES_MAX, tell).map_err(failed)
+            Err(Unknown::Io(error)) => {
+                self.shell.note_silent();
+                self.not_up(&Failure(format!("coordinator {name}: {}", Unknown::Io(error))));
+            }
+        }
     }
 
     fn post_all(&mut self) {
@@ -344,6 +393,8 @@ struct Shell {
     line: Option<Line>,
     /// The link of the latest line.
     link: LinkId,
+    /// Whether a call on that link is under way.
+    is_calling: bool,
     /// The latest node records, until they are passed on.
     nodes: Option<Vec<NodeRecord>>,
     /// Messages for a shard that has not started yet or is behind.
@@ -352,8 +403,8 @@ struct Shell {
     refused: Option<Refusal>,
     /// Whether a coordinator has ever accepted this process.
     known: bool,
-    /// The foreign protocol version of the last coordinator, once logged.
-    foreign: Option<u8>,
+    /// Why the last coordinator and this process do not know each other, once logged.
+    unknown: Option<Reason>,
     /// Whether a frame has arrived on this line.
     heard: bool,
     /// Whether the log says that a coordinator is silent.
@@ -372,26 +423,25 @@ impl Shell {
         if self.is_log { 0 } else { self.held.values().sum() }
     }
 
-    /// Reports a foreign version. The machine closes a line that it cannot read, so the log must give the reason.
-    fn note_frame(&mut self, frame: &[u8]) {
-        self.heard = true;
-        self.said_silent = false;
-        // Frames of the same version are almost always valid and may be long, so they are not decoded here.
-        if frame.get(VERSION_AT) == Some(&MESSAGE_VERSION) {
-            self.foreign = None;
-            return;
-        }
-        if let Err(MessageError::Version(version)) = decode::<ToAgent>(frame, TO_AGENT_BYTES_MAX)
-            && self.foreign.replace(version) != Some(version)
-        {
-            let why = format!(
-                "the coordinator speaks version {version} of control messages, this node version {MESSAGE_VERSION}: \
-                 run the same version of Paritas on both"
-            );
+    /// A coordinator and this process do not know each other. A process that has not served need not try again.
+    fn note_unknown(&mut self, name: &str, reason: Reason) {
+        let why = format!("coordinator {name}: {reason}");
+        let is_final = matches!(reason, Reason::NoSecret | Reason::OtherSecret | Reason::Version(..));
+        if self.unknown.replace(reason.clone()) != Some(reason) {
             tracing::error!("{why}");
-            if !self.known {
-                self.end(Failure(why));
-            }
+        }
+        if is_final && !self.known {
+            self.end(Failure(why));
+        }
+    }
+
+    fn note_silent(&mut self) {
+        if !core::mem::replace(&mut self.said_silent, true) {
+            tracing::warn!(
+                coordinators = ?self.coordinators,
+                "a coordinator accepts connections but says nothing: the node keeps trying. Check whether it is \
+                 stopped or busy, and whether the address is a coordinator's"
+            );
         }
     }
 
@@ -406,13 +456,10 @@ impl AgentOut for Shell {
     }
 
     fn hang_up(&mut self) {
-        if self.line.is_some() && !self.heard && !core::mem::replace(&mut self.said_silent, true) {
-            tracing::warn!(
-                coordinators = ?self.coordinators,
-                "a coordinator accepts connections but says nothing: the node keeps trying. Check whether it is \
-                 stopped or busy, and whether the address is a coordinator's"
-            );
+        if self.is_calling || (self.line.is_some() && !self.heard) {
+            self.note_silent();
         }
+        self.is_calling = false;
         self.dial = None;
         self.line = None;
     }
@@ -531,14 +578,18 @@ fn progress(progress: &Progress) -> ShardProgress {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::Write;
+    use crate::line::answer;
+    use paritas_control::message::MESSAGE_VERSION;
+    use paritas_io::door::SharedSecrets;
+    use paritas_wire::greeting::{Process, Role};
     use std::net::TcpListener;
 
-    /// A complete frame of another version.
-    fn foreign(version: u8) -> Vec<u8> {
-        let body = [version, 1, 2, 3];
-        let crc = crc::Crc::<u32>::new(&crc::CRC_32_ISCSI).checksum(&body);
-        [&4_u32.to_le_bytes()[..], &crc.to_le_bytes(), &body].concat()
+    fn door(role: Role, version: u8) -> Door {
+        let from = Process {
+            node: NodeId(0),
+            incarnation: Incarnation(1),
+        };
+        Door::new(role, from, version.into(), SharedSecrets::default())
     }
 
     #[test]
@@ -561,15 +612,19 @@ mod tests {
             incarnations: Vec::new(),
             coordinators: 1,
         };
-        let agent = Agent::start(registration, vec![coordinator], 1).unwrap();
+        let agent = Agent::start(registration, vec![coordinator], door(Role::Node, MESSAGE_VERSION), 1).unwrap();
         let mut line = listener.accept().unwrap().0;
-        line.write_all(&foreign(MESSAGE_VERSION + 1)).unwrap();
+        let other = door(Role::Coordinator, MESSAGE_VERSION + 1);
+        let heard = answer(&mut line, &other, true).unwrap_err();
+        assert!(
+            heard.to_string().contains(&format!("version {MESSAGE_VERSION} ")),
+            "{heard}"
+        );
         let Some(Outcome::Ended(Failure(why))) = agent.outcome(Duration::from_secs(20)) else {
             panic!("the node does not end");
         };
-        for version in [MESSAGE_VERSION, MESSAGE_VERSION + 1] {
-            assert!(why.contains(&format!("version {version}")), "{why}");
-        }
+        let version = MESSAGE_VERSION + 1;
+        assert!(why.contains(&format!("version {version} ")), "{why}");
     }
 
     #[test]

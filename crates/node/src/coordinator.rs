@@ -1,34 +1,36 @@
 //! `paritas coordinator`: the rules of `control` over TCP, with a store in a file.
 
+use crate::admission::{self, Admitted};
 use crate::line::{Arrived, Line};
 use crate::settings::CoordinatorSettings;
-use crate::{Failure, lifeline, logging};
+use crate::{Failure, lifeline, logging, secret};
 use paritas_base::configuration::NodeState;
 use paritas_base::{ClusterId, NodeId, Span, Time};
 use paritas_code::Scheme;
-use paritas_control::message::TO_COORDINATOR_BYTES_MAX;
+use paritas_control::message::{MESSAGE_VERSION, TO_COORDINATOR_BYTES_MAX};
+use paritas_control::rights::Speaker;
 use paritas_control::{
     Adoption, ClusterPlan, Coordinator, CoordinatorEvent, CoordinatorOut, Note, OpenError, Progress,
 };
 use paritas_embedded::EmbeddedStore;
+use paritas_io::door::Door;
 use paritas_io::{clock, entropy, signals};
 use paritas_protocol::LinkId;
+use paritas_wire::greeting::{Process, Role};
 use std::collections::BTreeMap;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::thread;
 use std::time::Duration;
 
-/// The default port of a coordinator.
-const DEFAULT_PORT: u16 = 6_300;
 /// Most connections: two from every node and every supervisor, and those of operators.
 const LINES_MAX: usize = 4_096;
 /// Longest time until a request to stop is noticed.
 const TICK: Duration = Duration::from_millis(100);
 
 enum Event {
-    Accepted(TcpStream),
+    Admitted(Admitted),
     Line(LinkId, Arrived),
 }
 
@@ -55,9 +57,9 @@ pub fn run(settings: CoordinatorSettings, supervised: bool, start: &Start) -> Re
     signals::watch_stop();
     let plan = plan(&settings)?;
     let path = store_path(&settings)?;
-    let listen = settings
-        .listen
-        .unwrap_or_else(|| SocketAddr::from((Ipv4Addr::LOCALHOST, DEFAULT_PORT)));
+    let listen = settings.listen();
+    settings.check()?;
+    let secrets = secret::watch(settings.secret_file.as_deref())?;
     let listener = TcpListener::bind(listen).map_err(|error| Failure(format!("listen = {listen}: {error}")))?;
     let listen = listener.local_addr().unwrap_or(listen);
     if *start == Start::Stored && !path.try_exists().map_err(|error| in_store(path, &error))? {
@@ -71,7 +73,8 @@ pub fn run(settings: CoordinatorSettings, supervised: bool, start: &Start) -> Re
             ))
         })?,
     };
-    let mut server = Server::start(listener)?;
+    let door = Door::new(Role::Coordinator, Process::NONE, MESSAGE_VERSION.into(), secrets);
+    let mut server = Server::start(listener, Arc::new(door))?;
     if let Start::Adopt { without, confirmed } = start {
         let mut adoption =
             Adoption::begin(store, &plan, without.iter().copied()).map_err(|error| in_store(path, &error))?;
@@ -118,12 +121,14 @@ fn warn_of_changed(settings: &CoordinatorSettings, plan: &ClusterPlan) {
     }
 }
 
-/// Writes a new cluster into the store, which must be empty or missing.
-pub fn create(settings: &CoordinatorSettings) -> Result<(), Failure> {
+/// Writes a new cluster into the store, which must be empty or missing, and a new secret if its file is missing.
+/// Returns whether there is a new secret.
+pub fn create(settings: &CoordinatorSettings) -> Result<bool, Failure> {
     let plan = plan(settings)?;
     let path = store_path(settings)?;
     let mut store = open_or_make(path)?;
-    Coordinator::create(&mut store, &plan).map_err(|error| in_store(path, &error))
+    Coordinator::create(&mut store, &plan).map_err(|error| in_store(path, &error))?;
+    settings.secret_file.as_deref().map_or(Ok(false), secret::create)
 }
 
 fn store_path(settings: &CoordinatorSettings) -> Result<&Path, Failure> {
@@ -189,9 +194,8 @@ fn random() -> Result<u64, Failure> {
 
 /// An event on a coordinator's port.
 enum News {
-    /// A connection was made. The flag says whether it comes from this machine.
-    Up(LinkId, bool),
-    Frame(LinkId, Vec<u8>),
+    Up(LinkId),
+    Frame(LinkId, Speaker, Vec<u8>),
     Down(LinkId),
     Nothing,
 }
@@ -201,22 +205,19 @@ struct Server {
     events: Sender<Event>,
     inbox: Receiver<Event>,
     out: Lines,
-    last_link: u64,
 }
 
 impl Server {
-    fn start(listener: TcpListener) -> Result<Self, Failure> {
+    fn start(listener: TcpListener, door: Arc<Door>) -> Result<Self, Failure> {
         let (events, inbox) = channel();
-        let accepted = events.clone();
-        thread::Builder::new()
-            .name("accept".into())
-            .spawn(move || accept(&listener, &accepted))
-            .map_err(|error| Failure(format!("no thread: {error}")))?;
+        let admitted = events.clone();
+        let tell = move |who| admitted.send(Event::Admitted(who)).is_ok();
+        admission::start(listener, Arc::clone(&door), tell)?;
+        let lines = BTreeMap::new();
         Ok(Self {
             events,
             inbox,
-            out: Lines { lines: BTreeMap::new() },
-            last_link: 0,
+            out: Lines { lines, door },
         })
     }
 
@@ -224,33 +225,38 @@ impl Server {
     fn next(&mut self, until: Option<Time>) -> News {
         let wait = until.map_or(TICK, |at| Duration::from_nanos((at - clock::mono()).0).min(TICK));
         match self.inbox.recv_timeout(wait) {
-            Ok(Event::Accepted(stream)) if self.out.lines.len() < LINES_MAX => {
-                self.last_link += 1;
-                let link = LinkId(self.last_link);
+            Ok(Event::Admitted(who)) if self.out.lines.len() < LINES_MAX => {
+                let Admitted {
+                    link,
+                    stream,
+                    address,
+                    by,
+                } = who;
                 let events = self.events.clone();
-                let is_local = is_local(&stream);
                 let tell = move |arrived| events.send(Event::Line(link, arrived)).is_ok();
                 match Line::start(stream, TO_COORDINATOR_BYTES_MAX, tell) {
                     Ok(line) => {
-                        self.out.lines.insert(link, line);
-                        return News::Up(link, is_local);
+                        self.out.lines.insert(link, Known { line, address, by });
+                        return News::Up(link);
                     }
                     Err(error) => tracing::warn!(%error, "connection refused"),
                 }
                 News::Nothing
             }
-            Ok(Event::Accepted(_)) => {
-                tracing::warn!("connection refused: too many");
+            Ok(Event::Admitted(who)) => {
+                let why = format!("there are {LINES_MAX} connections already");
+                self.out.door.refusals.note(Some(who.address), &why);
                 News::Nothing
             }
-            Ok(Event::Line(link, Arrived::Frame(frame))) if self.out.lines.contains_key(&link) => {
-                News::Frame(link, frame)
-            }
+            Ok(Event::Line(link, Arrived::Frame(frame))) => match self.out.lines.get(&link) {
+                Some(known) => News::Frame(link, known.by, frame),
+                None => News::Nothing,
+            },
             Ok(Event::Line(link, Arrived::Down)) => {
                 self.out.lines.remove(&link);
                 News::Down(link)
             }
-            Ok(Event::Line(..)) | Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => News::Nothing,
+            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => News::Nothing,
         }
     }
 
@@ -261,8 +267,12 @@ impl Server {
             let news = self.next(adoption.next_deadline());
             let now = clock::now();
             let event = match &news {
-                News::Up(link, _) => CoordinatorEvent::Connected { link: *link },
-                News::Frame(link, bytes) => CoordinatorEvent::Message { link: *link, bytes },
+                News::Up(link) => CoordinatorEvent::Connected { link: *link },
+                News::Frame(link, by, bytes) => CoordinatorEvent::Message {
+                    link: *link,
+                    by: *by,
+                    bytes,
+                },
                 News::Down(link) => CoordinatorEvent::Disconnected { link: *link },
                 News::Nothing => CoordinatorEvent::Timer,
             };
@@ -295,14 +305,17 @@ impl Server {
             let now = clock::now();
             let out = &mut self.out;
             match news {
-                News::Up(link, is_local) => {
-                    coordinator.on(now, CoordinatorEvent::Connected { link }, out);
-                    if is_local {
-                        coordinator.set_local(link);
-                    }
-                }
-                News::Frame(link, bytes) => {
-                    coordinator.on(now, CoordinatorEvent::Message { link, bytes: &bytes }, out);
+                News::Up(link) => coordinator.on(now, CoordinatorEvent::Connected { link }, out),
+                News::Frame(link, by, bytes) => {
+                    coordinator.on(
+                        now,
+                        CoordinatorEvent::Message {
+                            link,
+                            by,
+                            bytes: &bytes,
+                        },
+                        out,
+                    );
                 }
                 News::Down(link) => coordinator.on(now, CoordinatorEvent::Disconnected { link }, out),
                 News::Nothing => {}
@@ -322,49 +335,37 @@ fn without_digits(line: &str) -> String {
     line.chars().filter(|c| !c.is_ascii_digit()).collect()
 }
 
-/// Whether the other end is on this machine. A process there could as well stop this one, so it may give any order. A
-/// machine that connects to one of its own addresses uses that address as its source.
-fn is_local(stream: &TcpStream) -> bool {
-    let Ok(peer) = stream.peer_addr() else { return false };
-    let peer = peer.ip().to_canonical();
-    peer.is_loopback() || stream.local_addr().is_ok_and(|here| here.ip().to_canonical() == peer)
-}
-
-fn accept(listener: &TcpListener, to: &Sender<Event>) {
-    loop {
-        match listener.accept() {
-            Ok((stream, _)) => {
-                if to.send(Event::Accepted(stream)).is_err() {
-                    return;
-                }
-            }
-            Err(error) => {
-                tracing::warn!(%error, "cannot accept");
-                thread::sleep(TICK);
-            }
-        }
-    }
+/// A line whose other end has proven who it is.
+struct Known {
+    line: Line,
+    address: SocketAddr,
+    by: Speaker,
 }
 
 struct Lines {
-    lines: BTreeMap<LinkId, Line>,
+    lines: BTreeMap<LinkId, Known>,
+    door: Arc<Door>,
 }
 
 impl CoordinatorOut for Lines {
     fn send(&mut self, link: LinkId, bytes: &[u8]) {
-        if let Some(line) = self.lines.get(&link) {
+        if let Some(Known { line, .. }) = self.lines.get(&link) {
             line.send(bytes.to_vec());
         }
     }
 
     fn close(&mut self, link: LinkId) {
-        if let Some(line) = self.lines.remove(&link) {
+        if let Some(Known { line, .. }) = self.lines.remove(&link) {
             line.finish();
         }
     }
 
     fn note(&mut self, note: Note) {
         match note {
+            Note::Forbidden { link, .. } => {
+                let address = self.lines.get(&link).map(|known| known.address);
+                self.door.refusals.note(address, &note);
+            }
             Note::State {
                 state: NodeState::Up, ..
             }

@@ -18,10 +18,12 @@ pub mod move_slots;
 pub mod order;
 pub mod password;
 pub mod process;
+pub mod secret;
 pub mod settings;
 pub mod snapshot;
 pub mod status;
 
+mod admission;
 mod agent;
 mod connection;
 mod lifeline;

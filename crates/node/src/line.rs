@@ -1,11 +1,16 @@
 //! Frames between a process and its coordinator. They are rare and small, so they use blocking TCP on their own
-//! threads. Neither a busy shard nor a stuck peer delays a heartbeat (P10.2b).
+//! threads. Neither a busy shard nor a stuck peer delays a heartbeat (P10.2b). A connection becomes a line when both ends
+//! have proven who they are.
 
 use paritas_base::Span;
 use paritas_control::message::split;
+use paritas_io::door::{Door, Late, PROVE_WITHIN};
 use paritas_io::silence::end_when_silent;
+use paritas_wire::greeting::{self, Called, Caller, Greeting, Process, Reason, Role, SecretId, Secrets};
+use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -14,10 +19,104 @@ use std::time::{Duration, Instant};
 const WAITING_MAX: usize = 1_024;
 const WRITE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Time that a dialer has for its first frame. An unknown dialer that sends nothing must not keep a line.
-const FIRST_FRAME: Duration = Duration::from_secs(10);
 /// Time without an acknowledgement by the other end's system after which the line ends.
 const SILENCE: Span = Span::from_secs(5);
+
+/// Why two ends do not know each other.
+#[derive(Debug)]
+pub(crate) enum Unknown {
+    /// The connection failed, or ended.
+    Io(io::Error),
+    /// One of them has refused the other.
+    Refused(Reason),
+}
+
+impl fmt::Display for Unknown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io(error) if error.kind() == ErrorKind::UnexpectedEof => {
+                f.write_str("it closed the connection: is it a coordinator, of this version?")
+            }
+            Self::Io(error) => error.fmt(f),
+            Self::Refused(reason) => reason.fmt(f),
+        }
+    }
+}
+
+impl From<io::Error> for Unknown {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+impl From<Reason> for Unknown {
+    fn from(reason: Reason) -> Self {
+        Self::Refused(reason)
+    }
+}
+
+/// Calls the coordinator at the other end of a fresh connection: each proves to the other who it is.
+pub(crate) fn call(stream: &mut TcpStream, door: &Door, session: u64, within: Duration) -> Result<Greeting, Unknown> {
+    let until = Instant::now() + within;
+    stream.set_write_timeout(Some(within))?;
+    let (caller, call) = Caller::new(door.greeting(Process::NONE, 0, session)?, &door.secrets.now());
+    stream.write_all(&call)?;
+    let answer = read_packet(&mut ReadUntil { stream, until })?;
+    let (greeting, proof) = caller.on_answer(&answer)?;
+    if greeting.role != Role::Coordinator {
+        return Err(Reason::Role.into());
+    }
+    stream.write_all(&proof)?;
+    stream.set_read_timeout(None)?;
+    Ok(greeting)
+}
+
+/// Answers whoever has called the coordinator. An operator without a secret is taken on the own machine.
+pub(crate) fn answer(stream: &mut TcpStream, door: &Door, is_own_machine: bool) -> Result<Greeting, Unknown> {
+    let until = Instant::now() + Duration::from_nanos(PROVE_WITHIN.0);
+    stream.set_write_timeout(Some(WRITE_TIMEOUT))?;
+    let call = read_packet(&mut ReadUntil { stream, until })?;
+    let greeting = Greeting::of_call(&call).map_err(Reason::from)?;
+    let is_trusted = is_own_machine && greeting.role == Role::Operator && greeting.secret == SecretId::NONE;
+    let secrets = if is_trusted {
+        Arc::new(Secrets::default())
+    } else {
+        door.secrets.now()
+    };
+    let own = door.greeting(Process::NONE, 0, 0)?;
+    let (called, answer) = match Called::on_call(&call, &secrets, own, may_call) {
+        Ok(answered) => answered,
+        Err((reason, refusal)) => {
+            // It is told why, if it still listens.
+            let _ = refusal.map(|refusal| stream.write_all(&refusal));
+            return Err(reason.into());
+        }
+    };
+    stream.write_all(&answer)?;
+    let proof = read_packet(&mut ReadUntil { stream, until })?;
+    let greeting = called.on_proof(&proof)?;
+    stream.set_read_timeout(None)?;
+    Ok(greeting)
+}
+
+fn may_call(greeting: &Greeting) -> Result<(), Reason> {
+    match greeting.role {
+        Role::Node if greeting.from.incarnation.0 == 0 => Err(Reason::Process),
+        Role::Node | Role::Supervisor | Role::Operator => Ok(()),
+        Role::Coordinator => Err(Reason::Role),
+    }
+}
+
+/// Why a connection that was answered is refused, for the log. `None`: it has only gone, or never said anything.
+pub(crate) fn why_refused(unknown: &Unknown) -> Option<String> {
+    match unknown {
+        Unknown::Refused(reason) => Some(reason.to_string()),
+        Unknown::Io(error) if matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::WouldBlock) => {
+            Some(Late::Overdue.to_string())
+        }
+        Unknown::Io(_) => None,
+    }
+}
 
 /// An event of a line's reader.
 #[derive(Debug)]
@@ -36,30 +135,11 @@ pub(crate) struct Line {
 }
 
 impl Line {
-    /// Starts the two threads of an accepted connection. `tell` runs on the reader's thread, and returns false to end
-    /// the line.
+    /// Starts the two threads of a connection whose ends know each other. `tell` runs on the reader's thread, and
+    /// returns false to end the line.
     pub(crate) fn start(
         stream: TcpStream,
         frame_max: usize,
-        tell: impl FnMut(Arrived) -> bool + Send + 'static,
-    ) -> io::Result<Self> {
-        Self::start_within(stream, frame_max, Some(FIRST_FRAME), tell)
-    }
-
-    /// The same for a dialed connection. It has no limit for the first frame, because a coordinator may have nothing to
-    /// send for a long time.
-    pub(crate) fn start_dialed(
-        stream: TcpStream,
-        frame_max: usize,
-        tell: impl FnMut(Arrived) -> bool + Send + 'static,
-    ) -> io::Result<Self> {
-        Self::start_within(stream, frame_max, None, tell)
-    }
-
-    fn start_within(
-        stream: TcpStream,
-        frame_max: usize,
-        first: Option<Duration>,
         mut tell: impl FnMut(Arrived) -> bool + Send + 'static,
     ) -> io::Result<Self> {
         if let Err(error) = end_when_silent(&stream, SILENCE) {
@@ -74,13 +154,8 @@ impl Line {
             .name("line-write".into())
             .spawn(move || write_all(output, &frames))?;
         thread::Builder::new().name("line-read".into()).spawn(move || {
-            let mut first = first.map(|timeout| Instant::now() + timeout);
             loop {
-                let read = match first.take() {
-                    Some(until) => read_first_frame(&mut input, frame_max, until),
-                    None => read_frame(&mut input, frame_max),
-                };
-                match read {
+                match read_frame(&mut input, frame_max) {
                     Ok(frame) => {
                         if !tell(Arrived::Frame(frame)) {
                             break;
@@ -141,10 +216,15 @@ fn write_all(mut stream: TcpStream, frames: &Receiver<Vec<u8>>) {
     let _ = stream.shutdown(Shutdown::Both);
 }
 
-fn read_first_frame(stream: &mut TcpStream, bytes_max: usize, until: Instant) -> io::Result<Vec<u8>> {
-    let frame = read_frame(&mut ReadUntil { stream, until }, bytes_max)?;
-    stream.set_read_timeout(None)?;
-    Ok(frame)
+fn read_packet(stream: &mut impl Read) -> Result<Vec<u8>, Unknown> {
+    // Magic and length.
+    let mut packet = vec![0; 6];
+    stream.read_exact(&mut packet)?;
+    greeting::split(&packet).map_err(Reason::from)?;
+    // `split` has checked the length: a packet has at most 2 KiB.
+    packet.resize(usize::from(u16::from_le_bytes([packet[4], packet[5]])), 0);
+    stream.read_exact(&mut packet[6..])?;
+    Ok(packet)
 }
 
 /// A reader with one deadline for all bytes, however slowly they arrive.
@@ -195,7 +275,7 @@ mod tests {
         let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let far = listener.accept().unwrap().0;
         let far = Line::start(far, MAX, move |arrived| seen.send(arrived).is_ok()).unwrap();
-        let near = Line::start_dialed(near, MAX, |_| true).unwrap();
+        let near = Line::start(near, MAX, |_| true).unwrap();
         let frame = |n: u32| encode(&vec![n; n as usize * 100], MAX).unwrap();
         for n in 0..100 {
             near.send(frame(n));
@@ -211,31 +291,6 @@ mod tests {
         drop(far);
     }
 
-    #[test]
-    fn a_line_is_ended_without_a_first_frame_in_time_and_not_for_a_later_one() {
-        const LIMIT: Duration = Duration::from_millis(100);
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let accept = |says: &[u8]| {
-            let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-            near.write_all(says).unwrap();
-            let (seen, arrived) = channel();
-            let tell = move |arrived| seen.send(arrived).is_ok();
-            let far = listener.accept().unwrap().0;
-            (near, Line::start_within(far, MAX, Some(LIMIT), tell).unwrap(), arrived)
-        };
-        let frame = encode(&7_u8, MAX).unwrap();
-        for says in [&[][..], &frame[..frame.len() - 1]] {
-            let (_near, _far, arrived) = accept(says);
-            assert!(matches!(arrived.recv_timeout(TIMEOUT).unwrap(), Arrived::Down));
-        }
-        let (_near, _far, arrived) = accept(&frame);
-        assert!(matches!(arrived.recv_timeout(TIMEOUT).unwrap(), Arrived::Frame(_)));
-        assert!(
-            arrived.recv_timeout(LIMIT * 5).is_err(),
-            "the line ended although it had sent a frame"
-        );
-    }
-
     /// On Linux, the table of connections shows a timer for a connection that probes its other end.
     #[cfg(target_os = "linux")]
     #[test]
@@ -245,7 +300,7 @@ mod tests {
         let ends =
             [listener.local_addr().unwrap(), near.local_addr().unwrap()].map(|end| format!(":{:04X}", end.port()));
         let _far = Line::start(listener.accept().unwrap().0, MAX, |_| true).unwrap();
-        let _near = Line::start_dialed(near, MAX, |_| true).unwrap();
+        let _near = Line::start(near, MAX, |_| true).unwrap();
         let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
         let rows = table.lines().map(|row| row.split_whitespace().collect::<Vec<_>>());
         let asked = rows

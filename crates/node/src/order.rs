@@ -2,12 +2,15 @@
 
 use crate::agent::first_that_answers;
 use crate::connection::Login;
-use crate::{Failure, status};
+use crate::{Failure, line, status};
 use paritas_base::{ListId, NodeId};
 use paritas_control::message::{
-    Order, Settings, TO_AGENT_BYTES_MAX, TO_COORDINATOR_BYTES_MAX, ToAgent, ToCoordinator, decode, encode, split,
+    MESSAGE_VERSION, Order, Settings, TO_AGENT_BYTES_MAX, TO_COORDINATOR_BYTES_MAX, ToAgent, ToCoordinator, decode,
+    encode, split,
 };
 use paritas_control::status::Status;
+use paritas_io::door::{Door, SharedSecrets};
+use paritas_wire::greeting::{Process, Role, Secrets};
 use std::fmt;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
@@ -20,6 +23,15 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// Longest time to wait for the store.
 const ORDER_TIMEOUT: Duration = Duration::from_secs(20);
 
+/// A coordinator, and the secret of its cluster. Without one it takes an operator on its own machine only.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Whom {
+    /// Its address.
+    pub coordinator: SocketAddr,
+    /// The cluster's secrets, if there are some.
+    pub secrets: Secrets,
+}
+
 /// A connection to a coordinator.
 #[derive(Debug)]
 struct Connection {
@@ -29,9 +41,15 @@ struct Connection {
 }
 
 impl Connection {
-    fn open(coordinator: SocketAddr, timeout: Duration) -> Result<Self, Failure> {
+    fn open(whom: &Whom, timeout: Duration) -> Result<Self, Failure> {
+        let coordinator = whom.coordinator;
         let failed = |error| Failure(format!("coordinator {coordinator}: {error}"));
-        let stream = TcpStream::connect_timeout(&coordinator, timeout).map_err(failed)?;
+        let secrets = SharedSecrets::default();
+        secrets.replace(whom.secrets.clone());
+        let door = Door::new(Role::Operator, Process::NONE, MESSAGE_VERSION.into(), secrets);
+        let mut stream = TcpStream::connect_timeout(&coordinator, timeout).map_err(failed)?;
+        let called = line::call(&mut stream, &door, 0, timeout);
+        called.map_err(|why| Failure(format!("coordinator {coordinator}: {why}")))?;
         stream.set_read_timeout(Some(timeout)).map_err(failed)?;
         stream.set_write_timeout(Some(timeout)).map_err(failed)?;
         let input = Vec::new();
@@ -95,11 +113,11 @@ pub fn find_coordinator(node: &Login, timeout: Duration) -> Result<SocketAddr, F
 }
 
 /// Asks the coordinator itself for the status of the cluster.
-pub fn ask_status(coordinator: SocketAddr, timeout: Duration) -> Result<Status, Failure> {
-    let mut connection = Connection::open(coordinator, timeout)?;
+pub fn ask_status(whom: &Whom, timeout: Duration) -> Result<Status, Failure> {
+    let mut connection = Connection::open(whom, timeout)?;
     match connection.ask(&ToCoordinator::Status { n: 0 })? {
         ToAgent::StatusReport { status, .. } => Ok(Status {
-            coordinator_address: coordinator.to_string(),
+            coordinator_address: whom.coordinator.to_string(),
             ..*status
         }),
         other => Err(connection.unexpected(&other)),
@@ -110,8 +128,8 @@ pub fn ask_status(coordinator: SocketAddr, timeout: Duration) -> Result<Status, 
 ///
 /// # Errors
 /// If the order is refused, or the coordinator does not answer.
-pub fn give(coordinator: SocketAddr, order: Order, confirmed: bool) -> Result<bool, Failure> {
-    let mut connection = Connection::open(coordinator, ORDER_TIMEOUT)?;
+pub fn give(whom: &Whom, order: Order, confirmed: bool) -> Result<bool, Failure> {
+    let mut connection = Connection::open(whom, ORDER_TIMEOUT)?;
     match connection.ask(&ToCoordinator::Order { n: 0, order, confirmed })? {
         ToAgent::Said {
             answer: Ok((done, lines)),
@@ -132,10 +150,10 @@ pub fn give(coordinator: SocketAddr, order: Order, confirmed: bool) -> Result<bo
 ///
 /// # Errors
 /// If a list is still lost after `timeout`; the text says what the coordinator waits for.
-pub fn await_reset(coordinator: SocketAddr, lists: &[ListId], timeout: Duration) -> Result<(), Failure> {
+pub fn await_reset(whom: &Whom, lists: &[ListId], timeout: Duration) -> Result<(), Failure> {
     let until = Instant::now() + timeout;
     loop {
-        let status = ask_status(coordinator, ORDER_TIMEOUT)?;
+        let status = ask_status(whom, ORDER_TIMEOUT)?;
         let lost = &status.trouble.lost;
         if !lost.iter().any(|list| lists.is_empty() || lists.contains(list)) {
             return crate::print("done: the lists have begun again empty");

@@ -4,16 +4,20 @@ use crate::agent::{Agent, Outcome};
 use crate::log_settings::check_alone;
 use crate::parity_disk::ParityDisk;
 use crate::settings::NodeSettings;
-use crate::{ByteCount, Failure, lifeline, logging, password};
+use crate::{ByteCount, Failure, lifeline, logging, password, secret};
 use clap::Args;
 use paritas_base::configuration::{ClusterRecord, NodeRole};
 use paritas_base::{Incarnation, NodeId, Span};
 use paritas_code::Scheme;
 use paritas_control::LEASE_PARTS;
-use paritas_control::message::Registration;
+use paritas_control::message::{MESSAGE_VERSION, Registration};
 use paritas_frontend::Node;
+use paritas_io::door::Door;
 use paritas_io::{Limits, Listeners, ReservedPort, Shard, Stop, descriptors, entropy, signals};
-use paritas_protocol::{ClassRules, ClientLimits, Hotness, Identity, Parameters, check_class_rules, check_hotness};
+use paritas_protocol::{
+    ClassRules, ClientLimits, Hotness, Identity, PROTOCOL_VERSION, Parameters, check_class_rules, check_hotness,
+};
+use paritas_wire::greeting::{Process, Role};
 use paritas_wire::resp;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -79,7 +83,13 @@ pub fn run(settings: NodeSettings, file: Option<PathBuf>, supervision: Supervisi
     }
     // The log is read before registration: it takes a while, and a registered node gets positions at once.
     let log = ParityDisk::open_found(&settings, registration.node)?;
-    let agent = Agent::start(registration.clone(), coordinators, random()?)?;
+    let own = Process {
+        node: registration.node,
+        incarnation: registration.incarnation,
+    };
+    let secrets = secret::watch(settings.secret_file.as_deref())?;
+    let desk = Door::new(Role::Node, own, MESSAGE_VERSION.into(), secrets.clone());
+    let agent = Agent::start(registration.clone(), coordinators, desk, random()?)?;
     let Some(cluster) = wait_for_cluster(&agent)? else {
         return Ok(());
     };
@@ -89,6 +99,7 @@ pub fn run(settings: NodeSettings, file: Option<PathBuf>, supervision: Supervisi
         Some(found) => Some(found.of_cluster(&settings, &cluster)?),
         None => ParityDisk::open_new(&settings, registration.node, &cluster)?,
     };
+    let cluster_id = cluster.id;
     let maxmemory_bytes = settings.memory.map_or(DEFAULT_MEMORY_BYTES, |memory| memory.0);
     // With as many lists as nodes, a node owns a stream in `k` lists and logs `k` streams in each of `m` other lists.
     let streams = u64::from(cluster.data) * (1 + u64::from(cluster.parity));
@@ -134,7 +145,9 @@ pub fn run(settings: NodeSettings, file: Option<PathBuf>, supervision: Supervisi
         sockets_max: sockets_max(),
         ..Limits::default()
     };
-    let (mut shard, mailbox, proposals, progress) = Shard::new(node, listeners, limits).map_err(failed)?;
+    let mut door = Door::new(Role::Node, own, PROTOCOL_VERSION, secrets);
+    door.cluster = Some(cluster_id);
+    let (mut shard, mailbox, proposals, progress) = Shard::new(node, listeners, limits, door).map_err(failed)?;
     if let Some(directory) = directory {
         shard.start_disk(directory, &mailbox).map_err(failed)?;
     }

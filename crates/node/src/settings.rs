@@ -9,6 +9,7 @@ use paritas_control::LostPolicy;
 use paritas_protocol::{ClassRules, HotnessSetting, LogAssist, Policy, Reads};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
@@ -64,6 +65,12 @@ settings! {
         pub spare: bool,
         /// File with the password that clients must give: one line. It should be the same at all nodes [default: none]
         pub password_file: PathBuf,
+        /// File with the secret of the cluster, by which its processes know each other: one line, the same for all of them
+        /// and for the coordinator. Needed if other machines can reach this node [default: none]
+        pub secret_file: PathBuf,
+        /// Listen where other machines can connect, although a port has no password or no secret [default: false]
+        #[arg(num_args = 0..=1, default_missing_value = "true")]
+        pub open: bool,
         /// Most client connections [default: 10000]
         pub clients_max: usize,
         /// Most bytes of one command, and of commands that a client sends before it reads its replies [default: 64mb]
@@ -118,6 +125,12 @@ settings! {
         pub listen: SocketAddr,
         /// File that holds the configurations
         pub store: PathBuf,
+        /// File with the secret of the cluster, by which its processes know each other: one line. `--create` makes it if it
+        /// is missing. Needed if other machines can reach the coordinator [default: none]
+        pub secret_file: PathBuf,
+        /// Listen where other machines can connect, although there is no secret [default: false]
+        #[arg(num_args = 0..=1, default_missing_value = "true")]
+        pub open: bool,
         /// Data and parity positions, as in 4+2, or 4+2/1 with the last parity on log nodes [default: 4+2]
         pub scheme: Text<Scheme>,
         /// Parity members that must hold a write before it is acknowledged [default: all]
@@ -215,7 +228,16 @@ impl NodeSettings {
                 "clients_max = 0: no client could connect; set it to at least 1, or leave it out".into(),
             ));
         }
-        Ok(())
+        let bind = self.bind.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
+        if is_closed(bind) || self.open == Some(true) {
+            return Ok(());
+        }
+        let lacks = match (&self.password_file, &self.secret_file) {
+            (None, _) => ("read and write every key by the ports for clients", "password_file"),
+            (_, None) => ("pass for a node of the cluster", "secret_file"),
+            _ => return Ok(()),
+        };
+        Err(unprotected("bind", &bind, lacks))
     }
 
     /// The host that the node announces in its record.
@@ -233,7 +255,35 @@ impl NodeSettings {
     }
 }
 
+/// Whether nobody on another machine can connect to the address.
+fn is_closed(address: IpAddr) -> bool {
+    address.to_canonical().is_loopback()
+}
+
+fn unprotected(key: &str, address: &dyn fmt::Display, (danger, setting): (&str, &str)) -> Failure {
+    Failure(format!(
+        "{key} = {address}: whoever reaches it could {danger}. Set {setting}, or open = true if only machines that you \
+         trust reach it"
+    ))
+}
+
 impl CoordinatorSettings {
+    /// The address to listen on.
+    pub fn listen(&self) -> SocketAddr {
+        let default = SocketAddr::from((Ipv4Addr::LOCALHOST, COORDINATOR_PORT));
+        self.listen.unwrap_or(default)
+    }
+
+    /// Checks settings against each other.
+    pub fn check(&self) -> Result<(), Failure> {
+        let listen = self.listen();
+        if is_closed(listen.ip()) || self.open == Some(true) || self.secret_file.is_some() {
+            return Ok(());
+        }
+        let lacks = ("pass for a node of the cluster and end it", "secret_file");
+        Err(unprotected("listen", &listen, lacks))
+    }
+
     /// Parses the text of a file. An error has the number of the line, and what is wrong in it.
     pub fn parse(text: &str) -> Result<Self, (usize, String)> {
         parse(text)
@@ -250,6 +300,8 @@ impl CoordinatorSettings {
 
 /// Smallest memory of a node: below it no memory is left for chunks beside rings and buffers.
 pub(crate) const MEMORY_MIN: ByteCount = ByteCount(32 << 20);
+/// The default port of a coordinator.
+const COORDINATOR_PORT: u16 = 6_300;
 /// The default port of Redis.
 pub const DEFAULT_PORT: u16 = 6379;
 /// Distance from a node's port to its port for cluster-aware clients (docs/commands.md).
@@ -363,6 +415,45 @@ mod tests {
         assert!(check("clients_max = 0").unwrap_err().0.starts_with("clients_max = 0: "));
         assert_eq!(check("memory = \"32mb\"\nclients_max = 1\n"), Ok(()));
         assert_eq!(check(""), Ok(()));
+    }
+
+    #[test]
+    fn no_port_is_open_to_other_machines_without_a_word_about_it() {
+        let node = |text: &str| parse::<NodeSettings>(text).unwrap().check().map_err(|why| why.0);
+        let beyond = "bind = \"10.0.0.1\"\n";
+        let why = node(beyond).unwrap_err();
+        assert!(
+            why.contains("bind = 10.0.0.1") && why.contains("password_file") && why.contains("open = true"),
+            "{why}"
+        );
+        let password = format!("{beyond}password_file = \"p\"\n");
+        assert!(node(&password).unwrap_err().contains("Set secret_file"));
+        assert!(
+            node(&format!("{beyond}secret_file = \"s\"\n"))
+                .unwrap_err()
+                .contains("Set password_file")
+        );
+        for closed in [
+            format!("{password}secret_file = \"s\"\n"),
+            format!("{beyond}open = true\n"),
+            "bind = \"127.0.0.9\"\n".into(),
+            "bind = \"::1\"\n".into(),
+        ] {
+            assert_eq!(node(&closed), Ok(()), "{closed}");
+        }
+        for all in ["bind = \"0.0.0.0\"\n", "bind = \"::\"\n"] {
+            assert!(node(all).is_err(), "{all}");
+        }
+        let coordinator = |text: &str| CoordinatorSettings::parse(text).unwrap().check().map_err(|why| why.0);
+        let beyond = "listen = \"[::]:6300\"\n";
+        let why = coordinator(beyond).unwrap_err();
+        assert!(
+            why.contains("listen = [::]:6300") && why.contains("Set secret_file, or open = true"),
+            "{why}"
+        );
+        assert_eq!(coordinator(&format!("{beyond}secret_file = \"s\"\n")), Ok(()));
+        assert_eq!(coordinator(&format!("{beyond}open = true\n")), Ok(()));
+        assert_eq!(coordinator(""), Ok(()));
     }
 
     #[test]

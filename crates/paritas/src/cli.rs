@@ -8,7 +8,8 @@ use paritas_node::duty::{Duty, NodeNumber, Order};
 use paritas_node::move_slots::{Slots, Target};
 use paritas_node::settings::{CoordinatorSettings, DEFAULT_PORT, NodeSettings};
 use paritas_node::{
-    Failure, Login, Supervision, coordinator, dev, move_slots, order, password, print, process, snapshot, status,
+    Failure, Login, Supervision, coordinator, dev, move_slots, order, password, print, process, secret, snapshot,
+    status,
 };
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -96,7 +97,14 @@ impl CoordinatorTask {
     fn run(self) -> Result<(), Failure> {
         let settings = self.settings.with_file(self.config.as_deref())?;
         if self.create {
-            coordinator::create(&settings)?;
+            if coordinator::create(&settings)?
+                && let Some(file) = &settings.secret_file
+            {
+                let file = file.display();
+                print(format_args!(
+                    "{file} has a new secret: copy it to every machine of the cluster, for its secret_file"
+                ))?;
+            }
             return print("the new cluster is created; now start the coordinator without --create");
         }
         let start = match self.adopt {
@@ -120,12 +128,14 @@ struct StatusTask {
     /// Ask the coordinator at this address instead of a node
     #[arg(long, conflicts_with_all = ["port", "host"])]
     coordinator: Option<SocketAddr>,
+    #[command(flatten)]
+    secret: SecretArgument,
 }
 
 impl StatusTask {
     fn run(&self) -> Result<(), Failure> {
         if let Some(coordinator) = self.coordinator {
-            let status = order::ask_status(coordinator, STATUS_TIMEOUT)?;
+            let status = order::ask_status(&self.secret.whom(coordinator)?, STATUS_TIMEOUT)?;
             return order::print_status(&status, self.json);
         }
         let node = &self.whom.login()?;
@@ -136,25 +146,48 @@ impl StatusTask {
     }
 }
 
+/// What a coordinator on another machine asks for.
+#[derive(Args, Debug)]
+struct SecretArgument {
+    /// File with the cluster's secret. Not needed on the coordinator's own machine
+    #[arg(long)]
+    secret_file: Option<PathBuf>,
+}
+
+impl SecretArgument {
+    fn whom(&self, coordinator: SocketAddr) -> Result<order::Whom, Failure> {
+        let secrets = self.secret_file.as_deref().map(secret::read).transpose();
+        let secrets = secrets.map_err(|why| Failure(format!("--secret-file: {why}")))?;
+        Ok(order::Whom {
+            coordinator,
+            secrets: secrets.unwrap_or_default(),
+        })
+    }
+}
+
 /// The receiver of an order that can lose data.
 #[derive(Args, Debug)]
 struct ToWhom {
     #[command(flatten)]
     node: Whom,
-    /// Address of the coordinator, to be used if no node answers. It accepts such orders only from its own machine
+    /// Address of the coordinator, to be used if no node answers. It accepts such orders with the cluster's secret, or
+    /// from its own machine
     #[arg(long, conflicts_with_all = ["port", "host"])]
     coordinator: Option<SocketAddr>,
+    #[command(flatten)]
+    secret: SecretArgument,
     /// Do it. If not given, only show what would be lost
     #[arg(long)]
     yes: bool,
 }
 
 impl ToWhom {
-    fn coordinator(&self) -> Result<SocketAddr, Failure> {
-        match self.coordinator {
-            Some(coordinator) => Ok(coordinator),
-            None => order::find_coordinator(&self.node.login()?, STATUS_TIMEOUT),
-        }
+    fn coordinator(&self) -> Result<order::Whom, Failure> {
+        let coordinator = match self.coordinator {
+            Some(coordinator) => coordinator,
+            None => order::find_coordinator(&self.node.login()?, STATUS_TIMEOUT)?,
+        };
+        self.secret.whom(coordinator)
     }
 }
 
@@ -177,11 +210,11 @@ impl ResetTask {
     fn run(&self) -> Result<(), Failure> {
         let (order, lists) = order::reset_lists(&self.lists);
         let coordinator = self.whom.coordinator()?;
-        let done = order::give(coordinator, order, self.whom.yes)?;
+        let done = order::give(&coordinator, order, self.whom.yes)?;
         if !done || self.no_wait {
             return Ok(());
         }
-        order::await_reset(coordinator, &lists, SNAPSHOT_TIMEOUT)
+        order::await_reset(&coordinator, &lists, SNAPSHOT_TIMEOUT)
     }
 }
 
@@ -197,7 +230,7 @@ struct FenceTask {
 impl FenceTask {
     fn run(&self) -> Result<(), Failure> {
         let order = order::fence(self.nodes.iter().map(|node| node.0));
-        order::give(self.whom.coordinator()?, order, self.whom.yes).map(drop)
+        order::give(&self.whom.coordinator()?, order, self.whom.yes).map(drop)
     }
 }
 
@@ -212,7 +245,7 @@ struct SetTask {
 impl SetTask {
     fn run(&self) -> Result<(), Failure> {
         let settings = order::settings(&self.settings)?;
-        order::give(self.whom.coordinator()?, order::set(settings), self.whom.yes).map(drop)
+        order::give(&self.whom.coordinator()?, order::set(settings), self.whom.yes).map(drop)
     }
 }
 

@@ -52,10 +52,13 @@ pub enum Event<'a> {
     /// The driver has no more events for this turn and writes next. Acks and deltas of the turn leave now, one of
     /// each per stream, and replies whose conditions hold are released.
     TurnEnd,
-    /// A link is up. `dialed`: the peer, if this node dialed; `None` if the peer did.
+    /// A link is up, and both ends have proven who they are (P2.6). `dialed`: the peer, if this node dialed; `None` if
+    /// the peer did.
     LinkUp {
         /// The new link.
         link: LinkId,
+        /// The process at the other end.
+        from: (NodeId, Incarnation),
         /// The peer that this node dialed, and the channel.
         dialed: Option<(NodeId, Channel)>,
     },
@@ -319,6 +322,11 @@ pub trait Out {
     fn bind(&mut self, link: LinkId, node: NodeId, channel: Channel);
     /// End a link at once, dropping what it has not read or written.
     fn close(&mut self, link: LinkId);
+    /// The same, of a link whose handshake is refused. The driver knows whom the log is to name.
+    fn refuse(&mut self, link: LinkId, why: &'static str) {
+        let _ = why;
+        self.close(link);
+    }
     /// A client's replies; `None` if it has gone.
     fn client(&mut self, conn: ConnId) -> Option<&mut ReplyBuf>;
     /// Send a proposal. It may be lost; the node repeats proposals that must arrive.

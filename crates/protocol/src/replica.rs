@@ -322,7 +322,7 @@ impl Replica {
     pub fn on<'e>(&mut self, now: Clock, event: Event<'e>, out: &mut impl Out) -> Option<FrontMessage<'e>> {
         let shared = &mut self.shared;
         match event {
-            Event::LinkUp { link, dialed } => shared.sessions.on_link_up(link, dialed, out),
+            Event::LinkUp { link, from, dialed } => shared.sessions.on_link_up(link, from, dialed, out),
             Event::DialFailed { node, channel } => shared.sessions.on_dial_failed(now.mono, node, channel),
             Event::LinkDown { link } => {
                 if let Some((node, incarnation, Channel::Main)) = shared.sessions.on_link_down(now.mono, link) {

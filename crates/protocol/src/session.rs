@@ -1,7 +1,8 @@
 //! Links between nodes, and the incarnation at the other end of each (P2.1).
 //!
-//! The node with the smaller id dials. The dialer's `Hello` names the incarnation that it dials. The other side checks
-//! that it is that incarnation, and answers with its own. From then on both know the sender of every frame of the link.
+//! The node with the smaller id dials. The driver brings links of processes that have proven who they are, and the
+//! `Hello` must name the same. The dialer's names the incarnation that it dials. The other side checks that it is that
+//! incarnation, and answers with its own. From then on both know the sender of every frame of the link.
 //! A later link replaces an earlier one, so that bytes of an old connection cannot follow those of a new one (H25).
 
 use crate::interface::{Channel, LinkId, Out};
@@ -30,6 +31,8 @@ pub(crate) struct Sessions {
 
 #[derive(Debug)]
 struct Link {
+    /// Who the other end has proven to be.
+    proven: (NodeId, Incarnation),
     /// If this node dialed: the node, its incarnation, the channel, and the number of the session.
     dialed: Option<(NodeId, Incarnation, Channel, u64)>,
     /// The peer, once the handshake is done.
@@ -219,8 +222,15 @@ impl Sessions {
         state.redial_at = now + state.redial_wait;
     }
 
-    pub(crate) fn on_link_up(&mut self, link: LinkId, dialed: Option<(NodeId, Channel)>, out: &mut impl Out) {
+    pub(crate) fn on_link_up(
+        &mut self,
+        link: LinkId,
+        proven: (NodeId, Incarnation),
+        dialed: Option<(NodeId, Channel)>,
+        out: &mut impl Out,
+    ) {
         let mut entry = Link {
+            proven,
             dialed: None,
             bound: None,
         };
@@ -280,7 +290,7 @@ impl Sessions {
     pub(crate) fn on_hello(&mut self, link: LinkId, hello: &Hello, out: &mut impl Out) -> Greeting {
         let greeting = self.judge(link, hello);
         match greeting {
-            Greeting::Refused(_) => out.close(link),
+            Greeting::Refused(why) => out.refuse(link, why),
             Greeting::Bound(node, incarnation, channel) => {
                 let dialed = self.links.get(&link).is_some_and(|l| l.dialed.is_some());
                 if !dialed {
@@ -315,6 +325,9 @@ impl Sessions {
         let Some(entry) = self.links.get(&link) else {
             return Greeting::Refused("unknown link");
         };
+        if (hello.node, hello.incarnation) != entry.proven {
+            return Greeting::Refused("the greeting names another process than the one that has proven itself");
+        }
         if hello.cluster != self.cluster {
             return Greeting::Refused("another cluster");
         }

@@ -182,10 +182,12 @@ impl World {
                 };
                 if let Some(process) = self.fleet.alive(at, incarnation) {
                     process.out.open(link);
-                    self.turn(at, incarnation, Event::LinkUp { link, dialed }, || SimEvent::LinkUp {
-                        link,
-                        at,
-                        dialed,
+                    let Some((other, run)) = self.network.other_end(link, at) else {
+                        return;
+                    };
+                    let from = (NodeId(other as u16), run);
+                    self.turn(at, incarnation, Event::LinkUp { link, from, dialed }, || {
+                        SimEvent::LinkUp { link, at, dialed }
                     });
                 }
             }

@@ -18,6 +18,7 @@ use crate::world::World;
 use lines::Lines;
 use paritas_base::configuration::{Configuration, NodeRecord, Tenure};
 use paritas_base::{Clock, ClusterId, Incarnation, ListId, Position, Prng, Span, Time};
+use paritas_control::rights::Speaker;
 use paritas_control::{Adoption, ClusterPlan, Coordinator, CoordinatorEvent, CoordinatorOut, Note, Progress};
 use paritas_protocol::{LinkId, Proposal};
 use seats::Seat;
@@ -72,6 +73,7 @@ pub(crate) enum Control {
         host: usize,
         reign: u64,
         link: LinkId,
+        by: Speaker,
         bytes: Vec<u8>,
     },
     CoordinatorDown {
@@ -335,9 +337,16 @@ impl World {
         }
         match what {
             Control::Accepted { link, .. } => self.coordinator_has(host, CoordinatorEvent::Connected { link }),
-            Control::ToCoordinator { link, bytes, .. } => {
+            Control::ToCoordinator { link, by, bytes, .. } => {
                 self.note_beat(link, host);
-                self.coordinator_has(host, CoordinatorEvent::Message { link, bytes: &bytes });
+                self.coordinator_has(
+                    host,
+                    CoordinatorEvent::Message {
+                        link,
+                        by,
+                        bytes: &bytes,
+                    },
+                );
             }
             Control::CoordinatorDown { link, .. } => {
                 self.coordinator_has(host, CoordinatorEvent::Disconnected { link });

@@ -33,6 +33,8 @@ pub struct StewardSettings {
     pub clients_max: Option<usize>,
     /// File with the password that clients must give; none: everybody is served.
     pub password_file: Option<PathBuf>,
+    /// Listen where other machines can connect, although clients need no password, or metrics are served.
+    pub open: Option<bool>,
     /// Address to serve metrics on; none: they are not served.
     pub metrics_listen: Option<SocketAddr>,
     /// What to log.
@@ -100,6 +102,20 @@ impl StewardSettings {
             let listen = self.listen();
             return Err(format!(
                 "listen is {listen}: set advertise to the host:port by which clients reach this steward"
+            ));
+        }
+        let is_open = |address: SocketAddr| !address.ip().to_canonical().is_loopback() && self.open != Some(true);
+        let listen = self.listen();
+        if self.password_file.is_none() && is_open(listen) {
+            return Err(format!(
+                "listen is {listen}: whoever reaches it could read every file name and change what is cached. Set \
+                 password_file, or open = true if only machines that you trust reach it"
+            ));
+        }
+        if let Some(metrics) = self.metrics_listen.filter(|metrics| is_open(*metrics)) {
+            return Err(format!(
+                "metrics_listen is {metrics}: whoever reaches it could read the figures, which have no password. Set \
+                 open = true if only machines that you trust reach it"
             ));
         }
         for (name, mount) in &self.mount {

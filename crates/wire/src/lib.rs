@@ -2,5 +2,6 @@
 //! no input can cause a panic, and every length has a limit.
 
 pub mod command;
+pub mod greeting;
 pub mod peer;
 pub mod resp;

@@ -95,7 +95,16 @@ fn register_at(coordinator: &mut Coordinator<MemoryStore>, now: Clock, node: u16
     let mut say = |message: &ToCoordinator| {
         let bytes = encode(message, TO_COORDINATOR_BYTES_MAX).unwrap();
         let mut sent = Sent::default();
-        coordinator.on(now, CoordinatorEvent::Message { link, bytes: &bytes }, &mut sent);
+        let by = crate::rights::fitting(message);
+        coordinator.on(
+            now,
+            CoordinatorEvent::Message {
+                link,
+                by,
+                bytes: &bytes,
+            },
+            &mut sent,
+        );
         sent.0
     };
     let registration = Registration {

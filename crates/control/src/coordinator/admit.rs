@@ -1,9 +1,41 @@
-//! Checks of a registration that need only the plan.
+//! What is refused whatever the records say: messages of who may not say them, and registrations that contradict the
+//! plan.
 
-use super::ADDRESS_BYTES_MAX;
-use crate::message::{Refusal, Registration};
+use super::{ADDRESS_BYTES_MAX, CoordinatorOut, Note, send};
+use crate::message::{Refusal, Registration, ToAgent, ToCoordinator};
 use crate::plan::{ClusterPlan, domain_is_valid};
+use crate::rights::{Speaker, forbids};
 use paritas_base::configuration::NodeRole;
+use paritas_protocol::LinkId;
+
+/// P10.19: whether the speaker may say this. If not, an order is answered, and another message ends the link.
+pub(crate) fn admits(link: LinkId, by: Speaker, message: &ToCoordinator, out: &mut impl CoordinatorOut) -> bool {
+    let Some(what) = forbids(by, message) else {
+        return true;
+    };
+    out.note(Note::Forbidden { link, by, what });
+    let why = || {
+        "orders are accepted from an operator who has the cluster's secret, or on the coordinator's own machine: give \
+         the secret by --secret-file, or give the order there"
+            .to_owned()
+    };
+    match message {
+        ToCoordinator::Order { n, .. } => send(
+            out,
+            link,
+            &ToAgent::Said {
+                n: *n,
+                answer: Err(why()),
+            },
+        ),
+        ToCoordinator::SetDuty { n, .. } | ToCoordinator::MoveSlots { n, .. } => {
+            let refused = Some(why());
+            send(out, link, &ToAgent::Ordered { n: *n, refused });
+        }
+        _ => out.close(link),
+    }
+    false
+}
 
 /// Why a registration is refused: it exceeds a limit or contradicts the plan.
 pub(crate) fn static_refusal(plan: &ClusterPlan, registration: &Registration) -> Option<Refusal> {

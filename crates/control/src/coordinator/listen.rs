@@ -1,6 +1,6 @@
 //! Handlers of messages: how each one changes the coordinator's view of the cluster.
 
-use super::admit::static_refusal;
+use super::admit::{admits, static_refusal};
 use super::slot_moves::Offer;
 use super::{Coordinator, CoordinatorOut, Note, SILENT_MAX, send};
 use crate::message::{
@@ -9,6 +9,7 @@ use crate::message::{
 };
 use crate::mutant::Mutant;
 use crate::plan::NODES_MAX;
+use crate::rights::Speaker;
 use crate::status::{HaltedRole, ShardProgress};
 use crate::store::Store;
 use paritas_base::configuration::{Configuration, NodeState, PositionState};
@@ -17,7 +18,14 @@ use paritas_protocol::LinkId;
 
 impl<S: Store> Coordinator<S> {
     /// True if a decision is needed.
-    pub(super) fn on_message(&mut self, now: Time, link: LinkId, bytes: &[u8], out: &mut impl CoordinatorOut) -> bool {
+    pub(super) fn on_message(
+        &mut self,
+        now: Time,
+        link: LinkId,
+        by: Speaker,
+        bytes: &[u8],
+        out: &mut impl CoordinatorOut,
+    ) -> bool {
         if !self.registry.is_connected(link) {
             return false;
         }
@@ -33,6 +41,9 @@ impl<S: Store> Coordinator<S> {
                 return false;
             }
         };
+        if !admits(link, by, &message, out) {
+            return false;
+        }
         if self.ending.is_some() {
             send(out, link, &ToAgent::Refused(Refusal::Deposed));
             return false;

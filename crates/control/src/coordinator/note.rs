@@ -1,10 +1,12 @@
 //! Events that the coordinator reports to the operator.
 
 use crate::message::{MessageError, Settings};
+use crate::rights::Speaker;
 use crate::status::HaltedRole;
 use core::fmt;
 use paritas_base::configuration::{Duty, NodeState};
 use paritas_base::{Incarnation, ListId, NodeId, Position};
+use paritas_protocol::LinkId;
 
 /// An event for the operator.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -87,6 +89,15 @@ pub enum Note {
         node: NodeId,
         /// The incarnation.
         incarnation: Incarnation,
+    },
+    /// Who is at the other end of a link may not say this. It had no effect.
+    Forbidden {
+        /// The link.
+        link: LinkId,
+        /// Who said it.
+        by: Speaker,
+        /// The name of the message.
+        what: &'static str,
     },
     /// A message could not be decoded. Its link is closed.
     BadMessage(MessageError),
@@ -173,6 +184,7 @@ impl fmt::Display for Note {
                 "list {} has almost no epochs left: make a new cluster, and restore a snapshot",
                 list.0
             ),
+            Self::Forbidden { by, what, .. } => write!(f, "`{what}` from {by}, who may not say it; it had no effect"),
             Self::Unvouched { node, incarnation } => write!(
                 f,
                 "ignored that the process of {node} has ended, incarnation {incarnation}: the sender has not announced \

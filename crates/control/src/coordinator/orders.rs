@@ -170,12 +170,7 @@ impl<S: Store> Coordinator<S> {
         confirmed: bool,
         out: &mut impl CoordinatorOut,
     ) -> bool {
-        let said = if !self.registry.is_local(link) {
-            Err(
-                "orders that can lose data are accepted on the coordinator's own machine only: give the order there"
-                    .into(),
-            )
-        } else if self.orders.waiting.len() >= WAITING_MAX {
+        let said = if self.orders.waiting.len() >= WAITING_MAX {
             Err("too many orders wait for the store".into())
         } else {
             match order {

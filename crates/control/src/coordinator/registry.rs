@@ -24,8 +24,6 @@ struct Link {
     witnessed: u64,
     /// Incarnations whose end the peer may certify.
     supervises: BTreeSet<(NodeId, Incarnation)>,
-    /// The peer runs on the coordinator's own machine.
-    is_local: bool,
 }
 
 /// The registered processes and their links.
@@ -77,17 +75,6 @@ impl Registry {
 
     pub(super) fn is_connected(&self, link: LinkId) -> bool {
         self.links.contains_key(&link)
-    }
-
-    pub(super) fn set_local(&mut self, link: LinkId) {
-        if let Some(link) = self.links.get_mut(&link) {
-            link.is_local = true;
-        }
-    }
-
-    /// Whether the peer runs on the coordinator's own machine.
-    pub(super) fn is_local(&self, link: LinkId) -> bool {
-        self.links.get(&link).is_some_and(|l| l.is_local)
     }
 
     /// Links that are sent every change of the records.

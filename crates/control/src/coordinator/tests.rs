@@ -172,6 +172,7 @@ fn invalid_bytes_close_the_link_and_change_nothing() {
     let link = world.connect();
     world.event(CoordinatorEvent::Message {
         link,
+        by: Speaker::Operator,
         bytes: &[1, 2, 3],
     });
     assert_eq!(world.closed, [link]);
@@ -180,7 +181,11 @@ fn invalid_bytes_close_the_link_and_change_nothing() {
     frame[8] = 9;
     let crc = crc32c::crc32c(&frame[8..]);
     frame[4..8].copy_from_slice(&crc.to_le_bytes());
-    world.event(CoordinatorEvent::Message { link, bytes: &frame });
+    world.event(CoordinatorEvent::Message {
+        link,
+        by: Speaker::Operator,
+        bytes: &frame,
+    });
     assert_eq!(
         world.received(link),
         [ToAgent::Refused(Refusal::Version { here: MESSAGE_VERSION })]

@@ -1,8 +1,10 @@
 //! A machine with one-line commands. Each command exercises one rule of the interface.
 
-use paritas_base::{Clock, ConnId, NodeId, Span, Time};
+use paritas_base::{Clock, ConnId, Incarnation, NodeId, Span, Time};
+use paritas_io::door::{Door, SharedSecrets};
 use paritas_io::{Limits, Listeners, Machine, Mailbox, Progress, Proposals, Shard, Stop, clock};
 use paritas_protocol::{Answer, Channel, Event, HaltReason, LinkId, Out, Proposal};
+use paritas_wire::greeting::{Caller, Greeting, Process, Reason, Role, Secrets, split};
 use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -197,7 +199,7 @@ impl Machine for Lines {
             }
             Event::ClientUp { conn, .. } => Seen::ClientUp(conn),
             Event::ClientDown { conn } => Seen::ClientDown(conn),
-            Event::LinkUp { link, dialed } => {
+            Event::LinkUp { link, dialed, .. } => {
                 if let Some((node, channel)) = dialed {
                     out.bind(link, node, channel);
                 }
@@ -217,6 +219,17 @@ impl Machine for Lines {
 }
 
 pub(crate) const SOFT_MAX: usize = 1 << 20;
+
+/// What every process of these tests says of itself: it is node 2.
+pub(crate) fn door() -> Door {
+    let from = Process {
+        node: NodeId(2),
+        incarnation: Incarnation(20),
+    };
+    let secrets = SharedSecrets::default();
+    secrets.replace(Secrets::of_file(&[b's'; 64]).unwrap());
+    Door::new(Role::Node, from, 1, secrets)
+}
 
 /// A shard on its own thread, stopped when dropped.
 pub(crate) struct Running {
@@ -245,7 +258,7 @@ impl Running {
             timer: None,
             looked_at: 0,
         };
-        let (mut shard, mailbox, proposals, progress) = Shard::new(machine, listeners, limits).unwrap();
+        let (mut shard, mailbox, proposals, progress) = Shard::new(machine, listeners, limits, door()).unwrap();
         let thread = std::thread::spawn(move || shard.run());
         Self {
             any,
@@ -299,6 +312,31 @@ impl Drop for Running {
 pub(crate) struct Client(pub(crate) TcpStream);
 
 impl Client {
+    /// A peer that has proven who it is.
+    pub(crate) fn peer(address: SocketAddr) -> Self {
+        let mut client = Self::to(address);
+        let answer = client.call(&door().greeting(door().from, 0, 1).unwrap(), &door());
+        client.0.write_all(&answer.unwrap()).unwrap();
+        client
+    }
+
+    /// Calls with a greeting. Returns the proof that is to follow, or why there is none.
+    pub(crate) fn call(&mut self, greeting: &Greeting, door: &Door) -> Result<Vec<u8>, Reason> {
+        let (caller, call) = Caller::new(greeting.clone(), &door.secrets.now());
+        self.0.write_all(&call).unwrap();
+        let answer = self.packet();
+        caller.on_answer(&answer).map(|(_, proof)| proof)
+    }
+
+    fn packet(&mut self) -> Vec<u8> {
+        let mut packet = vec![0; 6];
+        self.0.read_exact(&mut packet).unwrap();
+        assert_eq!(split(&packet), Ok(None));
+        packet.resize(usize::from(u16::from_le_bytes([packet[4], packet[5]])), 0);
+        self.0.read_exact(&mut packet[6..]).unwrap();
+        packet
+    }
+
     pub(crate) fn to(address: SocketAddr) -> Self {
         let stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(TIMEOUT)).unwrap();

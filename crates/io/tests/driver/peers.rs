@@ -1,7 +1,8 @@
-use crate::machine::{Client, Running, Seen};
-use paritas_base::{ConnId, NodeId};
+use crate::machine::{Client, Running, Seen, door};
+use paritas_base::{ConnId, Incarnation, NodeId, Span};
 use paritas_io::{Limits, Mail};
 use paritas_protocol::LinkId;
+use paritas_wire::greeting::{Process, Reason, Role, Secrets};
 use paritas_wire::peer::{Header, Message, dialect, encode};
 use std::io::Write;
 use std::net::SocketAddr;
@@ -65,7 +66,7 @@ fn frames_arrive_whole_and_in_order() {
 #[test]
 fn a_bad_frame_ends_the_link_but_not_the_frames_before_it() {
     let shard = Running::start(Limits::default());
-    let mut peer = Client::to(shard.peer);
+    let mut peer = Client::peer(shard.peer);
     let link = link_up(&shard);
     let mut bytes = Vec::new();
     forward(&mut bytes, 1, b"good");
@@ -91,7 +92,7 @@ fn a_bad_frame_ends_the_link_but_not_the_frames_before_it() {
 fn a_frame_of_impossible_length_ends_the_link() {
     let shard = Running::start(Limits::default());
     for length in [0_u32, 23, u32::MAX] {
-        let mut peer = Client::to(shard.peer);
+        let mut peer = Client::peer(shard.peer);
         let link = link_up(&shard);
         peer.0.write_all(&length.to_le_bytes()).unwrap();
         shard.seen(|seen| (seen == Seen::LinkDown(link)).then_some(()));
@@ -162,12 +163,108 @@ fn frames_past_their_deadline_end_the_link_instead() {
 #[test]
 fn a_link_that_nobody_binds_is_ended() {
     let limits = Limits {
-        handshake: paritas_base::Span::from_ms(1),
+        handshake: Span::from_ms(1),
         ..Limits::default()
     };
     let shard = Running::start(limits);
-    let mut peer = Client::to(shard.peer);
+    let mut peer = Client::peer(shard.peer);
     let link = link_up(&shard);
     assert_eq!(peer.rest(), b"");
     shard.seen(|seen| (seen == Seen::LinkDown(link)).then_some(()));
+}
+
+/// What follows a greeting that was not taken must be nothing, and the machine must not hear of the link.
+fn nothing_happened(shard: &Running, mut stranger: Client) {
+    let mut frame = Vec::new();
+    forward(&mut frame, 1, b"GET secret");
+    // The other end may have closed already.
+    let _ = stranger.0.write_all(&frame);
+    assert_eq!(stranger.rest(), b"");
+    let up = shard.seen_within(std::time::Duration::from_millis(20), |seen| {
+        matches!(seen, Seen::LinkUp(..) | Seen::Frame(..)).then_some(seen)
+    });
+    assert_eq!(up, None);
+}
+
+#[test]
+fn a_stranger_is_not_heard_whatever_it_knows() {
+    let shard = Running::start(Limits::default());
+    let fitting = || door().greeting(door().from, 0, 1).unwrap();
+    let mut other = door();
+    other.secrets = paritas_io::door::SharedSecrets::default();
+    let nobody = other.clone();
+    other.secrets.replace(Secrets::of_file(&[b'g'; 64]).unwrap());
+
+    let mut stranger = Client::to(shard.peer);
+    assert_eq!(stranger.call(&fitting(), &other), Err(Reason::OtherSecret), "a guess");
+    nothing_happened(&shard, stranger);
+    nobody.secrets.replace(Secrets::default());
+    let mut stranger = Client::to(shard.peer);
+    assert_eq!(stranger.call(&fitting(), &nobody), Err(Reason::NoSecret));
+    nothing_happened(&shard, stranger);
+
+    // It has the id of the secret, or a whole greeting of somebody else, but not the secret.
+    let mut first = Client::to(shard.peer);
+    let proof = first.call(&fitting(), &door()).unwrap();
+    let mut stranger = Client::to(shard.peer);
+    let _ = stranger.call(&fitting(), &door()).unwrap();
+    stranger.0.write_all(&proof).unwrap();
+    nothing_happened(&shard, stranger);
+
+    // A frame without a greeting, and between greeting and proof.
+    nothing_happened(&shard, Client::to(shard.peer));
+    let mut stranger = Client::to(shard.peer);
+    let _ = stranger.call(&fitting(), &door()).unwrap();
+    nothing_happened(&shard, stranger);
+
+    first.0.write_all(&proof).unwrap();
+    shard.seen(|seen| matches!(seen, Seen::LinkUp(_, false)).then_some(()));
+}
+
+#[test]
+fn a_call_for_another_process_or_of_a_later_version_is_refused_with_the_reason() {
+    let shard = Running::start(Limits::default());
+    let fitting = || door().greeting(door().from, 0, 1).unwrap();
+    let call = |change: &dyn Fn(&mut paritas_wire::greeting::Greeting)| {
+        let mut greeting = fitting();
+        change(&mut greeting);
+        Client::to(shard.peer).call(&greeting, &door()).map(drop)
+    };
+    let process = |node, incarnation| Process {
+        node: NodeId(node),
+        incarnation: Incarnation(incarnation),
+    };
+    assert_eq!(call(&|greeting| greeting.to = process(3, 20)), Err(Reason::Process));
+    assert_eq!(call(&|greeting| greeting.to = process(2, 19)), Err(Reason::Process));
+    assert_eq!(call(&|greeting| greeting.role = Role::Operator), Err(Reason::Role));
+    assert_eq!(call(&|greeting| greeting.channel = 2), Err(Reason::Role));
+    let later = |greeting: &mut paritas_wire::greeting::Greeting| (greeting.low, greeting.high) = (2, 3);
+    assert_eq!(call(&later), Err(Reason::Version(1, 1)));
+    assert_eq!(call(&|greeting| greeting.to = process(2, 0)), Ok(()));
+}
+
+#[test]
+fn connections_that_say_nothing_leave_room_for_those_that_prove_who_they_are() {
+    let shard = Running::start(Limits::default());
+    let mut held: Vec<Client> = (0..80).map(|_| Client::to(shard.peer)).collect();
+    for _ in 0..3 {
+        let _peer = Client::peer(shard.peer);
+        shard.seen(|seen| matches!(seen, Seen::LinkUp(_, false)).then_some(()));
+    }
+    // The oldest has given way.
+    assert_eq!(held.remove(0).rest(), b"");
+}
+
+#[test]
+fn a_connection_that_does_not_prove_who_it_is_ends() {
+    let limits = Limits {
+        handshake: Span::from_ms(1),
+        ..Limits::default()
+    };
+    let shard = Running::start(limits);
+    let silent = Client::to(shard.peer);
+    let mut slow = Client::to(shard.peer);
+    slow.send("\u{0}");
+    nothing_happened(&shard, silent);
+    assert_eq!(slow.rest(), b"");
 }

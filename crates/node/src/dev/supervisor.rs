@@ -4,13 +4,17 @@ use super::children::{self, Child, Exit, Who};
 use super::view::View;
 use super::{DevSettings, Plan, Ports};
 use crate::connection::Login;
-use crate::line::{Arrived, Line};
-use crate::{Failure, status};
+use crate::line::{self, Arrived, Line, Unknown};
+use crate::{Failure, secret, status};
 use paritas_base::{Incarnation, NodeId, SLOT_COUNT};
-use paritas_control::message::{TO_AGENT_BYTES_MAX, TO_COORDINATOR_BYTES_MAX, ToAgent, ToCoordinator, decode, encode};
+use paritas_control::message::{
+    MESSAGE_VERSION, TO_AGENT_BYTES_MAX, TO_COORDINATOR_BYTES_MAX, ToAgent, ToCoordinator, decode, encode,
+};
 use paritas_control::status::Status;
+use paritas_io::door::{Door, SharedSecrets};
 use paritas_io::{entropy, signals};
 use paritas_wire::command::slot;
+use paritas_wire::greeting::{Process, Role};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -24,6 +28,8 @@ const WELL: Duration = Duration::from_secs(2);
 /// The first and the longest of these waits. Each early end in a row doubles the wait.
 const WAIT_MIN: Duration = Duration::from_millis(100);
 const WAIT_MAX: Duration = Duration::from_secs(5);
+/// Time in which the coordinator must prove who it is.
+const CALL_TIMEOUT: Duration = Duration::from_secs(1);
 /// Time that the start of the cluster may take.
 const START: Duration = Duration::from_secs(60);
 /// Time that processes have to end by themselves before they are killed.
@@ -56,13 +62,16 @@ pub fn run(settings: &DevSettings) -> Result<(), Failure> {
         ready: false,
         ends: Vec::new(),
         link: None,
+        calls: 0,
+        is_calling: false,
+        secrets: SharedSecrets::default(),
         plan,
         ports,
         dir: dir.path.clone(),
         view,
         events,
     };
-    let outcome = supervisor.start().and_then(|()| supervisor.watch(&inbox));
+    let outcome = supervisor.start(&inbox).and_then(|()| supervisor.watch(&inbox));
     supervisor.end(&inbox);
     outcome
 }
@@ -105,9 +114,15 @@ fn store_path(dir: &Path) -> PathBuf {
     dir.join("coordinator.redb")
 }
 
+fn secret_path(dir: &Path) -> PathBuf {
+    dir.join("secret")
+}
+
 enum Event {
     Exit(Exit),
-    Link(Arrived),
+    /// The coordinator has proven who it is, or does not answer.
+    Called(u64, Result<TcpStream, Unknown>),
+    Link(u64, Arrived),
     /// A status from the watcher, and whether every owner serves.
     Seen(Box<Status>, bool),
 }
@@ -136,24 +151,36 @@ struct Supervisor {
     /// Incarnations that have certainly ended, until the coordinator confirms that it has noted the end.
     ends: Vec<(NodeId, Incarnation)>,
     link: Option<Line>,
+    /// Number of calls of the coordinator; the last one's is the link's.
+    calls: u64,
+    is_calling: bool,
+    secrets: SharedSecrets,
     events: Sender<Event>,
 }
 
 impl Supervisor {
-    fn start(&mut self) -> Result<(), Failure> {
+    fn start(&mut self, inbox: &Receiver<Event>) -> Result<(), Failure> {
         let create = [self.coordinator_arguments(), vec!["--create".into()]].concat();
         children::complete(Who::Coordinator, &create, &self.dir)?;
+        let secrets = secret::read(&secret_path(&self.dir)).map_err(Failure)?;
+        self.secrets.replace(secrets);
         self.start_process(Who::Coordinator)?;
         let until = Instant::now() + START;
         while self.link.is_none() {
             self.connect();
+            if let Ok(event) = inbox.recv_timeout(TICK) {
+                match event {
+                    Event::Called(call, called) => self.on_called(call, called),
+                    Event::Exit(exit) => self.on_exit(&exit)?,
+                    Event::Link(..) | Event::Seen(..) => {}
+                }
+            }
             if signals::stop_requested() {
                 return Ok(());
             }
             if Instant::now() > until {
                 return Err(self.not_up(Who::Coordinator));
             }
-            thread::sleep(TICK);
         }
         for node in 0..self.plan.count() {
             self.start_process(Who::Node(node))?;
@@ -169,8 +196,10 @@ impl Supervisor {
         while !signals::stop_requested() {
             match inbox.recv_timeout(TICK) {
                 Ok(Event::Exit(exit)) => self.on_exit(&exit)?,
-                Ok(Event::Link(Arrived::Down)) => self.link = None,
-                Ok(Event::Link(Arrived::Frame(frame))) => {
+                Ok(Event::Called(call, called)) => self.on_called(call, called),
+                Ok(Event::Link(call, Arrived::Down)) if call == self.calls => self.link = None,
+                Ok(Event::Link(_, Arrived::Down)) => {}
+                Ok(Event::Link(_, Arrived::Frame(frame))) => {
                     if let Ok(ToAgent::ExitNoted { node, incarnation }) = decode(&frame, TO_AGENT_BYTES_MAX) {
                         self.ends.retain(|end| *end != (node, incarnation));
                     }
@@ -300,6 +329,7 @@ impl Supervisor {
         let mut set = |key: &str, value: String| arguments.extend([format!("--{key}"), value]);
         set("listen", self.ports.coordinator().to_string());
         set("store", store_path(&self.dir).display().to_string());
+        set("secret-file", secret_path(&self.dir).display().to_string());
         set("scheme", plan.scheme.to_string());
         set("ack-quorum", plan.ack_quorum.to_string());
         set("lost-policy", plan.lost_policy.to_string());
@@ -330,6 +360,7 @@ impl Supervisor {
         set("redundancy-rules", plan.class_rules.to_string());
         set("redundancy-hotness", plan.hotness.to_string());
         set("coordinator", self.ports.coordinator().to_string());
+        set("secret-file", secret_path(&self.dir).display().to_string());
         if plan.is_log_node(node) {
             set("log-dir", self.log_dir(node).display().to_string());
             set("log-size", plan.log_size.0.to_string());
@@ -355,16 +386,36 @@ impl Supervisor {
         given.join(format!("parity-{node}"))
     }
 
-    /// Connects to the coordinator and reports everything again: the coordinator may be a new process, and may have
-    /// missed messages.
+    /// Calls the coordinator on a thread of its own: it may be stopped, and the ends of processes must be seen meanwhile.
     fn connect(&mut self) {
-        let Ok(stream) = TcpStream::connect_timeout(&self.ports.coordinator(), TICK * 5) else {
+        if self.is_calling {
+            return;
+        }
+        let Ok(mut stream) = TcpStream::connect_timeout(&self.ports.coordinator(), TICK * 5) else {
             return;
         };
+        self.calls += 1;
+        let (call, events) = (self.calls, self.events.clone());
+        let version = MESSAGE_VERSION.into();
+        let door = Door::new(Role::Supervisor, Process::NONE, version, self.secrets.clone());
+        let run = move || {
+            let called = line::call(&mut stream, &door, call, CALL_TIMEOUT);
+            let _ = events.send(Event::Called(call, called.map(|_| stream)));
+        };
+        self.is_calling = thread::Builder::new().name("call".into()).spawn(run).is_ok();
+    }
+
+    /// Reports everything again: the coordinator may be a new process, and may have missed messages.
+    fn on_called(&mut self, call: u64, called: Result<TcpStream, Unknown>) {
+        self.is_calling = false;
         let events = self.events.clone();
-        let tell = move |arrived| events.send(Event::Link(arrived)).is_ok();
-        let Ok(line) = Line::start_dialed(stream, TO_AGENT_BYTES_MAX, tell) else {
-            return;
+        let tell = move |arrived| events.send(Event::Link(call, arrived)).is_ok();
+        let line = called.and_then(|stream| Ok(Line::start(stream, TO_AGENT_BYTES_MAX, tell)?));
+        let line = match line {
+            Ok(line) => line,
+            Err(Unknown::Refused(reason)) => return self.view.line(&format!("the coordinator: {reason}")),
+            // The next tick tries again.
+            Err(Unknown::Io(_)) => return,
         };
         self.link = Some(line);
         for (node, incarnation) in self.ends.clone() {

@@ -65,7 +65,7 @@ fn fitting() -> Hello {
 
 /// A link comes up, and says this.
 fn greeted(sessions: &mut Sessions, out: &mut Wire, link: u64, hello: &Hello) -> Greeting {
-    sessions.on_link_up(LinkId(link), None, out);
+    sessions.on_link_up(LinkId(link), (hello.node, hello.incarnation), None, out);
     sessions.on_hello(LinkId(link), hello, out)
 }
 
@@ -115,6 +115,21 @@ fn a_greeting_that_does_not_fit_is_refused_without_an_answer() {
         assert_eq!((out.bound, out.closed), (vec![], vec![LinkId(1)]), "{reason}");
         assert!(out.frames.bytes.is_empty(), "{reason}");
         assert_eq!(sessions.incarnation_of(PEER, Channel::Main), None, "{reason}");
+    }
+}
+
+#[test]
+fn a_node_that_poses_as_another_is_refused() {
+    for proven in [(NodeId(3), Incarnation(20)), (PEER, Incarnation(21))] {
+        let (mut sessions, mut out) = (sessions(), Wire::default());
+        sessions.on_link_up(LinkId(1), proven, None, &mut out);
+        let greeting = sessions.on_hello(LinkId(1), &fitting(), &mut out);
+        assert!(
+            matches!(greeting, Greeting::Refused(why) if why.contains("another process")),
+            "{greeting:?}"
+        );
+        assert_eq!((out.bound, out.closed), (vec![], vec![LinkId(1)]));
+        assert!(out.frames.bytes.is_empty());
     }
 }
 
@@ -172,7 +187,8 @@ fn an_incarnation_that_the_records_have_replaced_is_refused() {
 fn an_answer_of_another_than_was_called_is_refused() {
     let (mut sessions, mut out) = (sessions(), Wire::default());
     let called = NodeId(9);
-    sessions.on_link_up(LinkId(1), Some((called, Channel::Main)), &mut out);
+    let proven = (NodeId(8), Incarnation(20));
+    sessions.on_link_up(LinkId(1), proven, Some((called, Channel::Main)), &mut out);
     let answer = Hello {
         node: NodeId(8),
         ..fitting()

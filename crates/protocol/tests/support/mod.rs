@@ -556,8 +556,24 @@ impl Cluster {
             self.processes[end].out.links.insert(link, FrameBuf::default());
         }
         let dialed = Some((NodeId(to as u16), channel));
-        self.event(from, Event::LinkUp { link, dialed });
-        self.event(to, Event::LinkUp { link, dialed: None });
+        let [from_caller, from_called] =
+            [from, to].map(|end| (NodeId(end as u16), self.processes[end].node.replica().incarnation()));
+        self.event(
+            from,
+            Event::LinkUp {
+                link,
+                from: from_called,
+                dialed,
+            },
+        );
+        self.event(
+            to,
+            Event::LinkUp {
+                link,
+                from: from_caller,
+                dialed: None,
+            },
+        );
     }
 
     /// A log node's disk.
@@ -571,11 +587,18 @@ impl Cluster {
     }
 
     /// A link from an unknown peer. Frames that the node sends on it are lost.
-    pub(crate) fn stranger(&mut self, at: usize) -> LinkId {
+    pub(crate) fn stranger(&mut self, at: usize, from: (NodeId, Incarnation)) -> LinkId {
         self.next_link += 1;
         let link = LinkId(self.next_link);
         self.processes[at].out.links.insert(link, FrameBuf::default());
-        self.event(at, Event::LinkUp { link, dialed: None });
+        self.event(
+            at,
+            Event::LinkUp {
+                link,
+                from,
+                dialed: None,
+            },
+        );
         link
     }
 

@@ -5,6 +5,7 @@ use super::Control;
 use crate::events::SimEvent;
 use crate::world::World;
 use paritas_base::{Incarnation, Span, Time};
+use paritas_control::rights::Speaker;
 use paritas_protocol::LinkId;
 use std::collections::BTreeMap;
 
@@ -89,12 +90,20 @@ impl World {
     pub(super) fn send_to_coordinator(&mut self, link: LinkId, bytes: Vec<u8>) {
         let Some(arrives) = self.arrival(link, 0) else { return };
         self.network.sent.add([self.schedule.now.0, link.0, 0], &bytes);
-        if let Some(Line { host, reign, .. }) = self.governed.as_ref().and_then(|g| g.lines.open.get(&link)) {
-            let (host, reign) = (*host, *reign);
+        let line = self.governed.as_ref().and_then(|g| g.lines.open.get(&link));
+        if let Some(&Line {
+            at, host, reign, agent, ..
+        }) = line
+        {
+            let by = match agent {
+                Some(incarnation) => Speaker::Node(self.node_at(at), incarnation),
+                None => Speaker::Supervisor,
+            };
             let what = Control::ToCoordinator {
                 host,
                 reign,
                 link,
+                by,
                 bytes,
             };
             self.push_control_at(arrives, what);

@@ -68,6 +68,13 @@ impl World {
         self.stray_has(at, AgentEvent::Timer);
     }
 
+    /// The node whose process has this place, be it a second one.
+    pub(super) fn node_at(&self, at: usize) -> NodeId {
+        let second = at.checked_sub(self.fleet.processes.len());
+        let stray = second.and_then(|n| self.governed.as_ref()?.strays.get(n));
+        NodeId(stray.map_or(at, |stray| stray.node) as u16)
+    }
+
     /// Whether a second process of this node runs.
     pub(super) fn runs_twice(&self, node: usize) -> bool {
         let mut strays = self.governed.iter().flat_map(|g| &g.strays);

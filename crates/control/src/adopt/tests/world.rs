@@ -121,7 +121,12 @@ impl World {
 
     pub(super) fn say(&mut self, link: LinkId, message: &ToCoordinator) -> Vec<ToAgent> {
         let bytes = encode(message, TO_COORDINATOR_BYTES_MAX).unwrap();
-        self.event(CoordinatorEvent::Message { link, bytes: &bytes })
+        let by = crate::rights::fitting(message);
+        self.event(CoordinatorEvent::Message {
+            link,
+            by,
+            bytes: &bytes,
+        })
     }
 
     pub(super) fn tick(&mut self, ms: u64) {

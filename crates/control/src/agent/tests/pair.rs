@@ -1,6 +1,7 @@
 //! A coordinator and processes whose agents are connected to it, and a clock.
 
 use super::*;
+use crate::rights::Speaker;
 
 #[derive(Default)]
 pub(super) struct Driver {
@@ -158,7 +159,13 @@ impl Pair {
             }
             for frame in sent {
                 if let Some(link) = self.processes[i].link.filter(|_| self.reachable) {
-                    self.coordinate(CoordinatorEvent::Message { link, bytes: &frame });
+                    let registration = &self.processes[i].agent.registration;
+                    let by = Speaker::Node(registration.node, registration.incarnation);
+                    self.coordinate(CoordinatorEvent::Message {
+                        link,
+                        by,
+                        bytes: &frame,
+                    });
                 }
             }
             if let Some(link) = self.processes[i].link.take_if(|_| hung_up > 0) {

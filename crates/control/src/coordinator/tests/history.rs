@@ -312,7 +312,6 @@ fn a_coordinator_waits_for_silent_holders_until_an_operator_fences_them() {
     assert_eq!(waits.trouble.witnesses_missing, [NodeId(0)]);
     assert!(waits.coordinator[0].contains("not yet n0"), "{:?}", waits.coordinator);
     let link = world.connect();
-    world.coordinator.set_local(link);
     let order = crate::message::Order::Fence { nodes: vec![NodeId(0)] };
     let confirmed = true;
     world.say(link, &ToCoordinator::Order { n: 7, order, confirmed });
@@ -419,7 +418,6 @@ fn a_coordinator_that_has_heard_enough_holders_continues_when_other_nodes_take_t
 /// The operator's order `fence`. The answer says whether it is done, and what would be lost.
 fn fence(world: &mut World, nodes: &[u16], confirmed: bool) -> Result<(bool, Vec<String>), String> {
     let link = world.connect();
-    world.coordinator.set_local(link);
     let nodes = nodes.iter().copied().map(NodeId).collect();
     let order = crate::message::Order::Fence { nodes };
     world.say(link, &ToCoordinator::Order { n: 7, order, confirmed });

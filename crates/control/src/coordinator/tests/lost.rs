@@ -105,7 +105,6 @@ fn a_lost_list_waits_for_an_owner_that_is_only_silent() {
     let lost = |c: &&Configuration| !c.lost;
     assert_eq!(world.coordinator.configurations().find(lost), None);
     let link = world.connect();
-    world.coordinator.set_local(link);
     let order = Order::Fence { nodes: vec![NodeId(2)] };
     let confirmed = true;
     world.say(link, &ToCoordinator::Order { n: 7, order, confirmed });

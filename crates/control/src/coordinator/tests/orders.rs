@@ -1,6 +1,7 @@
 //! Tests of an operator's orders: the answer says which data would be lost. Without confirmation nothing is done
 //! (P10.17).
 
+use super::world::registration;
 use super::*;
 use crate::message::{Order, Settings};
 use crate::plan::LostPolicy;
@@ -9,7 +10,6 @@ use crate::status::Verdict;
 /// Gives an order. Returns whether it is done, with remarks, or why it is refused.
 fn give(world: &mut World, order: Order, confirmed: bool) -> Result<(bool, Vec<String>), String> {
     let link = world.connect();
-    world.coordinator.set_local(link);
     world.say(link, &ToCoordinator::Order { n: 7, order, confirmed });
     match world.received(link).pop() {
         Some(ToAgent::Said { n: 7, answer }) => answer,
@@ -40,21 +40,59 @@ fn lose(world: &mut World) {
 }
 
 #[test]
-fn orders_that_can_lose_data_are_accepted_from_this_machine_only() {
+fn a_stranger_gives_no_order_and_ends_no_process() {
     let mut world = World::started(plan(2, 1, 4, 0));
     world.kill(3);
     world.pass(5000);
     let link = world.connect();
     for confirmed in [false, true] {
         let order = fence(&[3]);
-        world.say(link, &ToCoordinator::Order { n: 7, order, confirmed });
+        world.say_by(link, Speaker::Guest, &ToCoordinator::Order { n: 7, order, confirmed });
         let answer = world.received(link).pop();
         let Some(ToAgent::Said { answer: Err(why), .. }) = answer else {
             panic!("{answer:?}");
         };
-        assert!(why.contains("own machine only"), "{why}");
+        assert!(why.contains("own machine") && why.contains("--secret-file"), "{why}");
     }
+    let node = NodeId(1);
+    let duty = Duty::Draining;
+    world.say_by(link, Speaker::Guest, &ToCoordinator::SetDuty { n: 8, node, duty });
+    let answer = world.received(link).pop();
+    assert!(
+        matches!(answer, Some(ToAgent::Ordered { n: 8, refused: Some(_) })),
+        "{answer:?}"
+    );
     assert!(!world.coordinator.records.nodes[&NodeId(3)].has_ended());
+
+    // What ended three nodes that lived: each of these by somebody else than the node itself or its supervisor.
+    let incarnation = world.coordinator.records.nodes[&node].record.incarnation;
+    for by in [
+        Speaker::Guest,
+        Speaker::Operator,
+        Speaker::Node(NodeId(2), Incarnation(9)),
+    ] {
+        for message in [
+            ToCoordinator::Supervise { node, incarnation },
+            ToCoordinator::Exited { node, incarnation },
+        ] {
+            let link = world.connect();
+            world.say_by(link, by, &message);
+            assert_eq!(world.received(link), [], "{by}: {message:?}");
+            assert_eq!(world.closed.pop(), Some(link), "{by}: {message:?}");
+        }
+    }
+    world.pass(5000);
+    assert!(!world.coordinator.records.nodes[&node].has_ended());
+}
+
+#[test]
+fn a_process_registers_as_nobody_but_itself() {
+    let mut world = World::started(plan(2, 1, 4, 0));
+    let link = world.connect();
+    let other = Speaker::Node(NodeId(0), Incarnation(77));
+    let message = ToCoordinator::Register(Box::new(registration(3, Incarnation(77))));
+    world.say_by(link, other, &message);
+    assert_eq!((world.received(link), world.closed.pop()), (vec![], Some(link)));
 }
 
 #[test]
@@ -247,7 +285,6 @@ fn an_order_is_withdrawn_when_its_link_closes() {
     world.coordinator.unsure = true;
     world.slow_witnesses = (0..4).collect();
     let link = world.connect();
-    world.coordinator.set_local(link);
     let order = |order| ToCoordinator::Order {
         n: 7,
         order,
@@ -268,7 +305,6 @@ fn an_incarnation_that_is_heard_before_the_commit_has_not_ended() {
     world.coordinator.unsure = true;
     world.slow_witnesses = (0..4).collect();
     let link = world.connect();
-    world.coordinator.set_local(link);
     let order = fence(&[3]);
     let confirmed = true;
     world.say(link, &ToCoordinator::Order { n: 7, order, confirmed });

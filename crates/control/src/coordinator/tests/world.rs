@@ -227,8 +227,16 @@ impl World {
     }
 
     pub(super) fn say(&mut self, link: LinkId, message: &ToCoordinator) {
+        self.say_by(link, crate::rights::fitting(message), message);
+    }
+
+    pub(super) fn say_by(&mut self, link: LinkId, by: Speaker, message: &ToCoordinator) {
         let bytes = encode(message, TO_COORDINATOR_BYTES_MAX).unwrap();
-        self.event(CoordinatorEvent::Message { link, bytes: &bytes });
+        self.event(CoordinatorEvent::Message {
+            link,
+            by,
+            bytes: &bytes,
+        });
     }
 
     pub(super) fn say_as(&mut self, node: u16, message: &ToCoordinator) {
