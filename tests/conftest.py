@@ -149,6 +149,9 @@ class Cluster:
         """As another node connects."""
         return self._connect(until(self._any_status, "a status")["nodes"][node]["peer_address"])
 
+    def secret(self):
+        return (self.directory / "data" / "secret").read_bytes().strip()
+
     def coordinator_socket(self):
         return self._connect(until(self._any_status, "a status")["coordinator_address"])
 

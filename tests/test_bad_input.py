@@ -5,6 +5,7 @@ import struct
 import pytest
 
 from conftest import TIMEOUT_S
+from greeting import Greeting, known
 
 # The bytes sent, and the error that must come back.
 MALFORMED = {
@@ -109,6 +110,7 @@ BAD_FRAMES = {
 def test_a_bad_peer_is_disconnected(cluster, name):
     with cluster.peer_socket(2) as stream:
         stream.settimeout(TIMEOUT_S)
+        known(stream, Greeting(node=0, incarnation=1, to_node=2), cluster.secret())
         stream.sendall(BAD_FRAMES[name])
         assert everything(stream) == b"", "a bad peer must get no answer"
     client = cluster.client(2)
@@ -118,6 +120,7 @@ def test_a_bad_peer_is_disconnected(cluster, name):
 
 def test_a_truncated_frame_and_then_silence_is_disconnected(cluster):
     with cluster.peer_socket(2) as stream:
+        known(stream, Greeting(node=0, incarnation=1, to_node=2), cluster.secret())
         stream.sendall(frame(1, b"\0" * 60)[:20])
         assert everything(stream) == b""
 

@@ -1,5 +1,5 @@
-//! Links whose ends do not know each other yet: new ones, their greetings, and the places of those that do not prove who
-//! they are. The machine hears of a link once both ends have proven it.
+//! Links whose ends do not know each other yet: new ones, their greetings, and the places of those that do not prove
+//! who they are. The machine hears of a link once both ends have proven it.
 
 use crate::door::{Late, gives_way, has_room, is_own_machine};
 use crate::driver::{link_token, watch};

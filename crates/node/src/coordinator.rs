@@ -126,9 +126,10 @@ fn warn_of_changed(settings: &CoordinatorSettings, plan: &ClusterPlan) {
 pub fn create(settings: &CoordinatorSettings) -> Result<bool, Failure> {
     let plan = plan(settings)?;
     let path = store_path(settings)?;
+    let is_new = settings.secret_file.as_deref().map_or(Ok(false), secret::create)?;
     let mut store = open_or_make(path)?;
     Coordinator::create(&mut store, &plan).map_err(|error| in_store(path, &error))?;
-    settings.secret_file.as_deref().map_or(Ok(false), secret::create)
+    Ok(is_new)
 }
 
 fn store_path(settings: &CoordinatorSettings) -> Result<&Path, Failure> {

@@ -1,6 +1,6 @@
 //! Frames between a process and its coordinator. They are rare and small, so they use blocking TCP on their own
-//! threads. Neither a busy shard nor a stuck peer delays a heartbeat (P10.2b). A connection becomes a line when both ends
-//! have proven who they are.
+//! threads. Neither a busy shard nor a stuck peer delays a heartbeat (P10.2b). A connection becomes a line when both
+//! ends have proven who they are.
 
 use paritas_base::Span;
 use paritas_control::message::split;

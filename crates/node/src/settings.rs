@@ -65,8 +65,8 @@ settings! {
         pub spare: bool,
         /// File with the password that clients must give: one line. It should be the same at all nodes [default: none]
         pub password_file: PathBuf,
-        /// File with the secret of the cluster, by which its processes know each other: one line, the same for all of them
-        /// and for the coordinator. Needed if other machines can reach this node [default: none]
+        /// File with the secret of the cluster, by which its processes know each other: one line, the same for all of
+        /// them and for the coordinator. Needed if other machines can reach this node [default: none]
         pub secret_file: PathBuf,
         /// Listen where other machines can connect, although a port has no password or no secret [default: false]
         #[arg(num_args = 0..=1, default_missing_value = "true")]
@@ -125,8 +125,8 @@ settings! {
         pub listen: SocketAddr,
         /// File that holds the configurations
         pub store: PathBuf,
-        /// File with the secret of the cluster, by which its processes know each other: one line. `--create` makes it if it
-        /// is missing. Needed if other machines can reach the coordinator [default: none]
+        /// File with the secret of the cluster, by which its processes know each other: one line. `--create` makes it
+        /// if it is missing. Needed if other machines can reach the coordinator [default: none]
         pub secret_file: PathBuf,
         /// Listen where other machines can connect, although there is no secret [default: false]
         #[arg(num_args = 0..=1, default_missing_value = "true")]

@@ -52,7 +52,7 @@ pub enum Event<'a> {
     /// The driver has no more events for this turn and writes next. Acks and deltas of the turn leave now, one of
     /// each per stream, and replies whose conditions hold are released.
     TurnEnd,
-    /// A link is up, and both ends have proven who they are (P2.6). `dialed`: the peer, if this node dialed; `None` if
+    /// A link is up, and both ends have proven who they are (P2.9). `dialed`: the peer, if this node dialed; `None` if
     /// the peer did.
     LinkUp {
         /// The new link.

@@ -386,7 +386,7 @@ impl Supervisor {
         given.join(format!("parity-{node}"))
     }
 
-    /// Calls the coordinator on a thread of its own: it may be stopped, and the ends of processes must be seen meanwhile.
+    /// Calls the coordinator on a thread of its own: it may be stopped, and ends of processes must be seen meanwhile.
     fn connect(&mut self) {
         if self.is_calling {
             return;

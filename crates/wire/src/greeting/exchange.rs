@@ -62,7 +62,9 @@ impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Bad(bad) => bad.fmt(f),
-            Self::NoSecret => f.write_str("it came without a secret: give it the cluster's by `secret_file`"),
+            Self::NoSecret => f.write_str(
+                "the caller gave no secret, and one is needed: name its file by `secret_file`, or by --secret-file",
+            ),
             Self::OtherSecret => f.write_str(
                 "the called end does not have the caller's secret: `secret_file` must have the same line at both",
             ),

@@ -46,7 +46,8 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// The secrets of a process: none, one, or two while they are being changed. It proves with the first, and accepts both.
+/// The secrets of a process: none, one, or two while they are being changed. It proves with the first and accepts
+/// both.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Secrets {
     all: Vec<Secret>,
@@ -75,8 +76,8 @@ impl Secrets {
             if line.len() < Secret::BYTES_MIN || line.len() > Secret::BYTES_MAX {
                 let (min, max) = (Secret::BYTES_MIN, Secret::BYTES_MAX);
                 return Err(format!(
-                    "line {number} has {} bytes, and a secret has {min} to {max}: make one with `openssl rand -hex 32`, \
-                     or by `paritas coordinator --create`",
+                    "line {number} has {} bytes, and a secret has {min} to {max}: `openssl rand -hex 32` makes one, \
+                     and so does `paritas coordinator --create`",
                     line.len()
                 ));
             }
