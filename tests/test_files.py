@@ -438,6 +438,8 @@ WRONG_SETTINGS = [
     ('[mount.lake]\ncache = "h:1"\nblocks = 4\nnamenode_http = "http://a:1,,http://b:1"\n', "namenode_http: `` is not http://"),
     ('[mount."a b"]\ncache = "h:1"\nblocks = 4\n', "a name has 1 to 64 letters"),
     ('listen = "0.0.0.0:7"\n[mount.lake]\ncache = "h:1"\nblocks = 4\n', "set advertise to the host:port"),
+    ('listen = "0.0.0.0:7"\nadvertise = "h:7"\n[mount.lake]\ncache = "h:1"\nblocks = 4\n', "Set password_file, or open = true"),
+    ('metrics_listen = "0.0.0.0:7"\n[mount.lake]\ncache = "h:1"\nblocks = 4\n', "Set open = true"),
     ('listen = "here"\n', "listen"),
 ]
 

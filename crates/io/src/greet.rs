@@ -33,17 +33,23 @@ impl<M: Machine> Shard<M> {
     }
 
     pub(crate) fn admit_link(&mut self, stream: TcpStream) {
-        let sockets = self.driver.links.len() + self.driver.clients.len();
-        if sockets >= self.limits.sockets_max {
-            self.refused_count += 1;
-            return;
-        }
         // A connection that was closed in the meantime has no address.
         let (Ok(address), Ok(local)) = (stream.peer_addr(), stream.local_addr()) else {
             return;
         };
         let unproven = self.driver.links.unproven();
-        if let Some(leaves) = gives_way(&unproven, address.ip(), is_own_machine(address, local)) {
+        let sockets = self.driver.links.len() + self.driver.clients.len();
+        let leaves = if sockets >= self.limits.sockets_max {
+            let oldest = unproven.iter().min_by_key(|link| link.since).map(|link| link.key);
+            if oldest.is_none() {
+                self.refused_count += 1;
+                return;
+            }
+            oldest
+        } else {
+            gives_way(&unproven, address.ip(), is_own_machine(address, local))
+        };
+        if let Some(leaves) = leaves {
             let of = self.driver.links.find(leaves).and_then(|link| link.address);
             self.driver.door.refusals.note(of, &Late::Crowded);
             self.driver.end_link(leaves);
