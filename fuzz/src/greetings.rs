@@ -102,8 +102,8 @@ pub(crate) fn strangers(bytes: &[u8]) {
         let answered = Called::on_call(packet, &right, greeting(1, nonce), |_| Ok(()));
         let (called, answer) = match answered {
             Ok(answered) => answered,
-            Err((_, refusal)) => {
-                assert!(refusal.is_none_or(|refusal| read(&refusal).is_some()));
+            Err(refused) => {
+                assert!(refused.packet.is_none_or(|packet| read(&packet).is_some()));
                 continue;
             }
         };

@@ -10,7 +10,7 @@ use crate::{clock, silence::end_when_silent};
 use mio::net::TcpStream;
 use paritas_base::{Incarnation, NodeId};
 use paritas_protocol::{Channel, Event, LinkId};
-use paritas_wire::greeting::{Called, Caller, Greeting, Process, Reason, Role, split};
+use paritas_wire::greeting::{Called, Caller, Greeting, Process, Reason, Refused, Role, split};
 use std::io::ErrorKind;
 
 /// The number of a channel in a greeting.
@@ -125,36 +125,36 @@ impl<M: Machine> Shard<M> {
                     used += length;
                     self.hear(id, &rest[..length])
                 }
-                Err(bad) => Err((bad.into(), None)),
+                Err(bad) => Err(Reason::from(bad).into()),
             };
             match step {
                 Ok(step) => self.step(id, step),
-                Err((reason, refusal)) => self.turn_away(id, &reason, refusal),
+                Err(refused) => self.turn_away(id, refused),
             }
         }
     }
 
-    fn hear(&mut self, id: u64, packet: &[u8]) -> Result<Step, (Reason, Option<Vec<u8>>)> {
+    fn hear(&mut self, id: u64, packet: &[u8]) -> Result<Step, Refused> {
         let door = &self.driver.door;
         let Some(link) = self.driver.links.find(id) else {
-            return Err((Reason::Process, None));
+            return Err(Reason::Process.into());
         };
         let dialed = link.dialed;
         match core::mem::replace(&mut link.greeting, GreetingState::Listening) {
             GreetingState::Calling(caller) => {
-                let (theirs, proof) = caller.on_answer(packet).map_err(|reason| (reason, None))?;
+                let (theirs, proof) = caller.on_answer(packet)?;
                 let called = dialed.map(|(node, _)| node);
                 let expected = called.and_then(|node| self.driver.links.incarnation(node));
                 let is_it = called == Some(theirs.from.node)
                     && expected.is_none_or(|incarnation| incarnation == theirs.from.incarnation);
                 if !is_it || theirs.role != Role::Node {
-                    return Err((Reason::Process, None));
+                    return Err(Reason::Process.into());
                 }
                 Ok((proof, GreetingState::Done, Some(theirs.from)))
             }
             GreetingState::Listening => {
-                let failed = |_| (Reason::Process, None);
-                let own = door.greeting(Process::NONE, 0, 0).map_err(failed)?;
+                // The system gives no random numbers.
+                let own = door.greeting(Process::NONE, 0, 0).map_err(|_| Reason::Process)?;
                 let me = door.from;
                 let check = |greeting: &Greeting| match greeting.role {
                     Role::Node if greeting.channel > 1 => Err(Reason::Role),
@@ -169,10 +169,10 @@ impl<M: Machine> Shard<M> {
                 Ok((answer, GreetingState::Answered(Box::new(called)), None))
             }
             GreetingState::Answered(called) => {
-                let greeting = called.on_proof(packet).map_err(|reason| (reason, None))?;
+                let greeting = called.on_proof(packet)?;
                 Ok((Vec::new(), GreetingState::Done, Some(greeting.from)))
             }
-            GreetingState::Dialing | GreetingState::Done => Err((Reason::Process, None)),
+            GreetingState::Dialing | GreetingState::Done => Err(Reason::Process.into()),
         }
     }
 
@@ -196,12 +196,12 @@ impl<M: Machine> Shard<M> {
     }
 
     /// Ends a link whose ends do not know each other. The other end is told why, if the socket takes it at once.
-    fn turn_away(&mut self, id: u64, reason: &Reason, refusal: Option<Vec<u8>>) {
+    fn turn_away(&mut self, id: u64, Refused { reason, packet }: Refused) {
         if let Some(link) = self.driver.links.find(id) {
             let address = link.address;
-            link.out.bytes.extend(refusal.unwrap_or_default());
+            link.out.bytes.extend(packet.unwrap_or_default());
             let _ = link.flush(None);
-            self.driver.door.refusals.note(address, reason);
+            self.driver.door.refusals.note(address, &reason);
             self.driver.end_link(id);
         }
     }

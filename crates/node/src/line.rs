@@ -6,7 +6,7 @@ use paritas_base::Span;
 use paritas_control::message::split;
 use paritas_io::door::{Door, Late, PROVE_WITHIN};
 use paritas_io::silence::end_when_silent;
-use paritas_wire::greeting::{self, Called, Caller, Greeting, Process, Reason, Role, SecretId, Secrets};
+use paritas_wire::greeting::{self, Called, Caller, Greeting, Process, Reason, Refused, Role, SecretId, Secrets};
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -86,9 +86,9 @@ pub(crate) fn answer(stream: &mut TcpStream, door: &Door, is_own_machine: bool) 
     let own = door.greeting(Process::NONE, 0, 0)?;
     let (called, answer) = match Called::on_call(&call, &secrets, own, may_call) {
         Ok(answered) => answered,
-        Err((reason, refusal)) => {
+        Err(Refused { reason, packet }) => {
             // It is told why, if it still listens.
-            let _ = refusal.map(|refusal| stream.write_all(&refusal));
+            let _ = packet.map(|packet| stream.write_all(&packet));
             return Err(reason.into());
         }
     };

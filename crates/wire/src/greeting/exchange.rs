@@ -87,6 +87,21 @@ impl From<BadPacket> for Reason {
     }
 }
 
+/// A call that is not taken.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Refused {
+    /// Why.
+    pub reason: Reason,
+    /// What to send before the connection is closed. `None`: nothing.
+    pub packet: Option<Vec<u8>>,
+}
+
+impl From<Reason> for Refused {
+    fn from(reason: Reason) -> Self {
+        Self { reason, packet: None }
+    }
+}
+
 /// The end that has called.
 #[derive(Debug)]
 pub struct Caller {
@@ -170,14 +185,14 @@ impl Called {
     /// from the call are set here. `check` says why a port does not take a caller. Returns the packet to send, too.
     ///
     /// # Errors
-    /// If the call is not taken: send the packet beside the reason, if there is one, and close the connection.
+    /// If the call is not taken.
     pub fn on_call(
         call: &[u8],
         secrets: &Secrets,
         mut own: Greeting,
         check: impl FnOnce(&Greeting) -> Result<(), Reason>,
-    ) -> Result<(Self, Vec<u8>), (Reason, Option<Vec<u8>>)> {
-        let greeting = Greeting::of_call(call).map_err(|bad| (bad.into(), None))?;
+    ) -> Result<(Self, Vec<u8>), Refused> {
+        let greeting = Greeting::of_call(call).map_err(Reason::from)?;
         let judged = match secrets.key(greeting.secret) {
             None if greeting.secret == SecretId::NONE => Err(Reason::NoSecret),
             None => Err(Reason::OtherSecret),
@@ -193,7 +208,10 @@ impl Called {
                 to.extend_from_slice(&own.low.to_le_bytes());
                 to.extend_from_slice(&own.high.to_le_bytes());
             });
-            (reason, Some(refusal))
+            Refused {
+                reason,
+                packet: Some(refusal),
+            }
         })?;
         own.secret = greeting.secret;
         own.channel = greeting.channel;

@@ -15,7 +15,7 @@
 mod exchange;
 mod secret;
 
-pub use exchange::{Called, Caller, Reason};
+pub use exchange::{Called, Caller, Reason, Refused};
 pub use secret::{Secret, SecretId, Secrets};
 
 use core::fmt;

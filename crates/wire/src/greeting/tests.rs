@@ -45,8 +45,8 @@ fn meet(caller: (Greeting, &Secrets), called: (Greeting, &Secrets)) -> Learnt {
             Ok((theirs, proof)) => (Ok(theirs), waits.on_proof(&proof)),
             Err(reason) => (Err(reason.clone()), Err(reason)),
         },
-        Err((reason, refusal)) => {
-            let heard = refusal.map_or(Err(reason.clone()), |refusal| {
+        Err(Refused { reason, packet }) => {
+            let heard = packet.map_or(Err(reason.clone()), |refusal| {
                 calls.on_answer(&refusal).map(|(theirs, _)| theirs)
             });
             (heard, Err(reason))
