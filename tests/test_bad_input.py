@@ -71,10 +71,18 @@ def test_a_key_above_the_limit_is_refused(cluster):
 
 def frame(kind, body, crc=None, length=None):
     """A frame between nodes, as described in docs/formats/peer.md."""
-    rest = struct.pack("<BBHIQ", kind, 0, 0, 0, 0) + body
-    length = 8 + len(rest) if length is None else length
+    # Of list 0, x 0, epoch 0.
+    rest = bytes([kind, 0, 0, 0]) + body
     crc = crc32c(rest) if crc is None else crc
-    return struct.pack("<II", length, crc) + rest
+    return num(len(rest) if length is None else length) + struct.pack("<I", crc) + rest
+
+
+def num(number):
+    out = b""
+    while number >= 128:
+        out += bytes([number & 127 | 128])
+        number >>= 7
+    return out + bytes([number])
 
 
 def crc32c(data):
@@ -93,7 +101,7 @@ def hello(cluster=1, to_node=2, versions=(1, 1)):
 
 BAD_FRAMES = {
     "a client's command": b"*1\r\n$4\r\nPING\r\n" * 10,
-    "length below a header": frame(1, b"", length=3),
+    "length below a header": frame(1, b"", length=0),
     "length past the limit": frame(1, b"", length=1 << 31),
     "wrong checksum": frame(1, b"\0" * 60, crc=1),
     "unknown kind": frame(200, b"\0" * 60),

@@ -2,6 +2,7 @@
 has one line for each."""
 
 import contextlib
+import json
 import re
 import socket
 import struct
@@ -9,10 +10,11 @@ import subprocess
 import threading
 
 import pytest
+import redis
 
-from conftest import BINARY, TIMEOUT_S, answers, free_base, is_running, serves, until
+from conftest import BINARY, TIMEOUT_S, Cluster, answers, free_base, is_running, serves, until
 from greeting import COORDINATOR, NODE, OPERATOR, SUPERVISOR, Greeting, answer, call, exactly, known, receive
-from test_bad_input import everything, frame
+from test_bad_input import crc32c, everything, frame, num
 
 PASSWORD = "the-password-of-the-test"
 KEYS = 200
@@ -22,8 +24,6 @@ GUESS = b"0123456789abcdef0123456789abcdef"
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
     """Six nodes with a password, and keys."""
-    from conftest import Cluster
-
     directory = tmp_path_factory.mktemp("strangers")
     password = directory / "password"
     password.write_text(PASSWORD + "\n", encoding="utf-8")
@@ -42,8 +42,6 @@ def cluster(tmp_path_factory):
 def status_of(cluster):
     command = [BINARY, "status", "--port", str(cluster.port), "--json", "--password-file", str(cluster.password_file)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=True)
-    import json
-
     return json.loads(done.stdout)
 
 
@@ -99,7 +97,7 @@ def hello(theirs, cluster, node=0, session=1, from_incarnation=None):
 def forward(key):
     """A GET that a node sends on for its client: nobody asks for the password then."""
     command = b"*2\r\n$3\r\nGET\r\n$%d\r\n%s\r\n" % (len(key), key)
-    return frame(33, struct.pack("<QQB", 1, 1, 0) + command)
+    return frame(33, num(1) + num(1) + b"\0" + command)
 
 
 def test_a_frame_without_a_greeting_reads_nothing(cluster):
@@ -181,24 +179,10 @@ def test_a_node_that_poses_as_another_is_refused(cluster):
 # --- the coordinator's port -------------------------------------------------------------------------------------------
 
 
-def varint(number):
-    out = b""
-    while number >= 128:
-        out += bytes([number & 127 | 128])
-        number >>= 7
-    return out + bytes([number])
-
-
 def control(kind, *numbers, version=7):
     """A message to the coordinator: its number, and its fields."""
-    body = bytes([version, kind]) + b"".join(map(varint, numbers))
+    body = bytes([version, kind]) + b"".join(map(num, numbers))
     return struct.pack("<II", len(body), crc32c(body)) + body
-
-
-def crc32c(data):
-    from test_bad_input import crc32c as crc
-
-    return crc(data)
 
 
 def ends(cluster, version=7):
@@ -317,8 +301,6 @@ def test_a_coordinator_that_has_not_the_secret_is_not_believed(run, tmp_path):
 def test_no_log_has_the_secret_the_password_or_a_value(run, tmp_path):
     (tmp_path / "password").write_text(PASSWORD + "\n", encoding="utf-8")
     base, listen, processes, _ = by_hand(run, tmp_path, f'password_file = "{tmp_path}/password"\n')
-    import redis
-
     client = redis.Redis(port=base, password=PASSWORD, socket_timeout=TIMEOUT_S)
     value = "the-value-that-nobody-may-read"
 
