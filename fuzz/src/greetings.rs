@@ -128,3 +128,13 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
     }
     seeds
 }
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn no_random_stranger_is_believed() {
+        for script in crate::script::random(20_000, 256) {
+            super::strangers(&script);
+        }
+    }
+}
