@@ -46,9 +46,10 @@ fn meet(caller: (Greeting, &Secrets), called: (Greeting, &Secrets)) -> Learnt {
             Err(reason) => (Err(reason.clone()), Err(reason)),
         },
         Err(Refused { reason, packet }) => {
-            let heard = packet.map_or(Err(reason.clone()), |refusal| {
-                calls.on_answer(&refusal).map(|(theirs, _)| theirs)
-            });
+            let heard = packet.map_or_else(
+                || Err(reason.clone()),
+                |refusal| calls.on_answer(&refusal).map(|(theirs, _)| theirs),
+            );
             (heard, Err(reason))
         }
     }
