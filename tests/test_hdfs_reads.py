@@ -26,6 +26,8 @@ PARITY = 2 * BLOCK
 # How long a DataNode stands still. What waits for it takes longer, what does not is done in a fraction of it.
 STOPPED_S = 8
 SEED, OTHER_SEED = 7, 8
+# How CRC-32C changes when the last byte changes by 1.
+CRC32C_OF_1 = 0xF26B8303
 # How long a reader waits for steward or cache where they hang: no read takes as long.
 PATIENCE_S = 10
 HANGS_S = 3600
@@ -104,12 +106,15 @@ class World:
                 f"fs.paritas.steward={self.steward.address}", f"fs.paritas.cache=127.0.0.1:{self.cluster.port}"]
         # A client of its own, so that no earlier test has used its budget.
         hedged = [*ours, f"fs.paritas.hedge.budget={HEDGE_SHARE}"]
+        secret = self.directory / "secret"
+        secret.write_text("0123456789abcdef\n", encoding="utf-8")
         far = [*ours, f"fs.paritas.steward={self.links['steward'].address}",
                f"fs.paritas.cache={self.links['cache'].address}", f"fs.paritas.timeout.ms={PATIENCE_S}000"]
         return {"vanilla": [], "ours": ours, "hedged": hedged, "far": far,
                 "stormed": [*hedged, "fs.paritas.timeout.ms=2002"], "off": [*ours, "fs.paritas.enabled=false"],
                 "adaptive": [*ours, "fs.paritas.read.policy=adaptive", "fs.paritas.timeout.ms=2001"],
                 "alone": [CLASS, "fs.paritas.read.policy=whole-file"],
+                "secret": [*ours, f"fs.paritas.secret.file={secret}"],
                 "misspelt": [*ours, "fs.paritas.namespace=laek"]}
 
     def write(self, path, seed=SEED, reader=None):
@@ -121,15 +126,33 @@ class World:
         self.write(path)
         self.with_parity(path)
 
-    def with_parity(self, path, mode="ours"):
+    def with_parity(self, path, mode="ours", seed=SEED):
         before = self.reader.counters(mode)["commits"]
 
         def is_committed():
             # A read whose parity can't be written in time drops it; the next one writes it.
-            self.reader.ok("read", mode, path, SEED)
+            self.reader.ok("read", mode, path, seed)
             return self.reader.counters(mode)["commits"] > before
 
         until(is_committed, "the parity is committed")
+
+    def keys(self, path):
+        """The keys of a file's parity subblocks, in order."""
+        found = self.cluster.client().scan_iter(f"fp:{NAMESPACE}:{self.reader.ok('id', path)}:*", count=1000)
+        return sorted((key for key in set(found) if not key.endswith(":version")),
+                      key=lambda key: [int(part) for part in key.split(":")[-3:]])
+
+    def refuses(self, path, mode="ours", seed=SEED):
+        """A read beside a DataNode that stands still gives the right bytes, and uses no parity. The counters that grew."""
+        before = self.reader.counters(mode)
+        self.hdfs.signal(2, signal.SIGSTOP)
+        self.reader.send("read", mode, path, seed)
+        assert not self.answers_within(2), "without parity the stopped DataNode is waited for"
+        self.hdfs.signal(2, signal.SIGCONT)
+        answer = self.reader.answer()
+        assert answer.startswith("ok"), answer
+        after = grown(before, self.reader.counters(mode))
+        assert after["damaged_parity"] > 0 and after["decoded_bytes"] == 0, after
 
     def answers_within(self, seconds):
         return bool(select.select([self.reader.process.stdout], [], [], seconds)[0])
@@ -175,6 +198,16 @@ def heal(world):
 
 def grown(before, after):
     return {name: after[name] - before[name] for name in after}
+
+
+def forge(world, path):
+    """Changes a byte of each parity subblock. Who can write to the cache can also make the checksum right."""
+    client = world.cluster.client(decode_responses=False)
+    for key in world.keys(path):
+        value = bytearray(client.get(key))
+        value[-1] ^= 1
+        value[4:8] = (int.from_bytes(value[4:8], "little") ^ CRC32C_OF_1).to_bytes(4, "little")
+        client.set(key, bytes(value))
 
 
 def test_a_stopped_datanode_does_not_delay_a_read(world):
@@ -365,26 +398,81 @@ def test_a_wrong_namespace_is_logged_once(world):
 def test_damaged_parity_is_not_used_and_made_again(world):
     world.written_with_parity("/damaged")
     client = world.cluster.client(decode_responses=False)
-    keys = set(client.scan_iter(f"fp:{NAMESPACE}:{world.reader.ok('id', '/damaged')}:*", count=1000))
+    keys = world.keys("/damaged")
     assert len(keys) == PARITY // MIB
     for key in keys:
         value = bytearray(client.get(key))
         value[len(value) // 2] ^= 1
         client.set(key, bytes(value))
-    world.hdfs.signal(2, signal.SIGSTOP)
-    before = world.reader.counters("ours")
-    world.reader.send("read", "ours", "/damaged", SEED)
-    assert not world.answers_within(2), "without parity the stopped DataNode is waited for"
-    world.hdfs.signal(2, signal.SIGCONT)
-    assert world.reader.answer().startswith("ok")
-    after = grown(before, world.reader.counters("ours"))
-    assert after["damaged_parity"] > 0 and after["decoded_bytes"] == 0, after
+    world.refuses("/damaged")
 
     world.with_parity("/damaged")
     world.hdfs.signal(2, signal.SIGSTOP)
     world.reader.send("read", "ours", "/damaged", SEED)
     assert world.answers_within(STOPPED_S), "the parity has been made again"
     assert world.reader.answer().startswith("ok")
+
+
+def test_parity_of_another_subblock_is_not_used(world):
+    world.written_with_parity("/exchanged")
+    client, keys = world.cluster.client(decode_responses=False), world.keys("/exchanged")
+    for one, other in zip(keys[::2], keys[1::2]):
+        first, second = client.get(one), client.get(other)
+        assert len(first) == len(second)
+        client.set(one, second)
+        client.set(other, first)
+    world.refuses("/exchanged")
+
+
+@pytest.mark.parametrize("what", ["subblocks", "version"])
+def test_parity_of_another_file_is_not_used(world, what):
+    source, target = f"/moved/{what}/from", f"/moved/{what}/to"
+    world.written_with_parity(source)
+    world.write(target, OTHER_SEED)
+    world.with_parity(target, seed=OTHER_SEED)
+    client = world.cluster.client(decode_responses=False)
+    for one, other in zip(world.keys(source), world.keys(target)):
+        if what == "version":
+            one, other = (key.rsplit(":", 3)[0] + ":version" for key in (one, other))
+        client.set(other, client.get(one))
+    world.refuses(target, seed=OTHER_SEED)
+
+
+def test_parity_that_a_stranger_has_changed_is_not_used(world):
+    world.write("/stranger")
+    world.with_parity("/stranger", "secret")
+    forge(world, "/stranger")
+    world.refuses("/stranger", "secret")
+    world.with_parity("/stranger", "secret")
+    world.hdfs.signal(2, signal.SIGSTOP)
+    world.reader.send("read", "secret", "/stranger", SEED)
+    assert world.answers_within(STOPPED_S), "the parity has been made again"
+    assert world.reader.answer().startswith("ok")
+
+
+def test_decoded_bytes_are_compared_with_the_checksums_of_another_replica(world):
+    nodes = [world.hdfs.node(i) for i in range(DATANODES)]
+    pairs = [f"{node},{nodes[(i + 1) % DATANODES]}" for i, node in enumerate(nodes)]
+    world.reader.ok("write", "/twice", LENGTH, BLOCK, SEED, *pairs)
+    world.with_parity("/twice")
+
+    def read_beside_each():
+        before = world.reader.counters("ours")
+        for i in range(DATANODES):
+            world.hdfs.signal(i, signal.SIGSTOP)
+            world.reader.send("read", "ours", "/twice", SEED)
+            world.answers_within(1)
+            world.hdfs.signal(i, signal.SIGCONT)
+            answer = world.reader.answer()
+            assert answer.startswith("ok"), answer
+        return grown(before, world.reader.counters("ours"))
+
+    right = read_beside_each()
+    assert right["wrong_decodes"] == 0 and right["decoded_bytes"] > right["unchecked_bytes"], right
+    # A change with a right checksum, which a client without a secret cannot see.
+    forge(world, "/twice")
+    wrong = read_beside_each()
+    assert wrong["wrong_decodes"] > 0 and wrong["damaged_parity"] == 0, wrong
 
 
 def test_a_file_replaced_while_it_is_read(world):

@@ -25,7 +25,7 @@ SUBBLOCKS = PARITY // MIB
 POLICY, UNITS = "RS-3-2-1024k", 3
 ROW, GROUP = UNITS * MIB, UNITS * BLOCK
 CONTEXT = "fs.AbstractFileSystem.hdfs.impl=io.paritas.hadoop.ParitasHdfsContext"
-HEADER_BYTES = 16
+HEADER_BYTES = 24
 
 
 class World:
@@ -89,7 +89,8 @@ class World:
     def parity(self, path):
         """The parity of a file that has it: bytes by stripe, row and subblock."""
         client = self.cluster.client(decode_responses=False)
-        return {tuple(key.split(b":")[-3:]): client.get(key)[HEADER_BYTES:] for key in self.is_committed(path)}
+        return {tuple(key.split(b":")[-3:]): client.get(key)[HEADER_BYTES:] for key in self.is_committed(path)
+                if not key.endswith(b":version")}
 
     def data_nodes(self, path):
         """Indexes of the DataNodes that have a data unit of a striped file."""

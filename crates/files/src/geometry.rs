@@ -1,5 +1,7 @@
 //! Which parity a file has: stripes, rows and subblocks (`docs/formats/files.md`).
 
+use crate::File;
+use crate::record::hex;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
@@ -106,7 +108,7 @@ impl Geometry {
         self.parity_block_bytes(data).div_ceil(self.sub_bytes)
     }
 
-    /// Number of all parity subblocks, each of which is one key.
+    /// Number of all parity subblocks.
     pub fn subblocks(&self) -> u64 {
         let full = self.stripes().saturating_sub(1);
         let row = full * self.subblocks_of(0) + self.subblocks_of(full);
@@ -124,6 +126,21 @@ impl Geometry {
             let rows = 0..self.m;
             rows.flat_map(move |row| (0..self.subblocks_of(stripe)).map(move |sub| (stripe, row, sub)))
         })
+    }
+
+    /// The keys in the cache store of the parity that has this token: one for each subblock, and one for the version.
+    pub fn keys(self, mount: &str, file: File, token: u64) -> impl Iterator<Item = String> {
+        let prefix = format!("fp:{mount}:{file}:{}", hex(token));
+        let version = format!("{prefix}:version");
+        let subblocks = self
+            .units()
+            .map(move |(stripe, row, sub)| format!("{prefix}:{stripe}:{row}:{sub}"));
+        subblocks.chain([version])
+    }
+
+    /// Number of `keys`.
+    pub fn keys_count(&self) -> u64 {
+        self.subblocks() + 1
     }
 
     /// Whether the numbers are within their limits.
@@ -182,6 +199,20 @@ mod tests {
         let rows = geometry(Layout::Striped, 6, 7 * MIB + 3);
         assert_eq!((rows.subblocks(), rows.parity_bytes()), (2, 2 * MIB));
         assert_eq!(geometry(Layout::Striped, 6, 6 * MIB + 3).parity_bytes(), MIB + 3);
+    }
+
+    #[test]
+    fn keys_are_those_that_clients_write() {
+        let two = geometry(Layout::Contiguous, 4, 64 * MIB + MIB + 1);
+        let keys: Vec<String> = two.keys("lake", 16386, 0x0123_4567_89ab_cdef).collect();
+        let golden = include_str!("../../../docs/formats/files.md");
+        for key in [&keys[3], keys.last().unwrap()] {
+            assert!(golden.contains(&format!("`{key}`")), "docs/formats/files.md has {key}");
+        }
+        assert_eq!(keys[3], "fp:lake:16386:0123456789abcdef:0:0:3");
+        assert_eq!(keys[17], "fp:lake:16386:0123456789abcdef:1:0:1");
+        assert_eq!(keys[18], "fp:lake:16386:0123456789abcdef:version");
+        assert_eq!(keys.len() as u64, two.keys_count());
     }
 
     proptest! {

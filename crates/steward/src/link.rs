@@ -10,7 +10,7 @@ use paritas_base::{Span, Time};
 use paritas_files::File;
 use paritas_files::geometry::Geometry;
 use paritas_files::lease::{ASK_EVERY, LEASE};
-use paritas_files::record::{Record, hex};
+use paritas_files::record::Record;
 use paritas_files::steward::{Polled, Refreshed};
 use paritas_io::clock;
 use paritas_node::password;
@@ -286,17 +286,14 @@ impl Store {
     /// Runs a command on every parity key, some at a time. `None` if the store is away or answers with errors, else
     /// the sum of the answers.
     fn on_parity(&mut self, file: File, token: u64, geometry: Geometry, name: &[u8], last: &[&[u8]]) -> Option<u64> {
-        let prefix = format!("fp:{}:{file}:{}", self.name, hex(token));
-        let mut units = geometry.units();
+        let name_of_mount = self.name.clone();
+        let mut keys = geometry.keys(&name_of_mount, file, token);
         let mut sum = 0;
         loop {
-            let commands: Vec<_> = units
+            let commands: Vec<_> = keys
                 .by_ref()
                 .take(PIPELINE)
-                .map(|(stripe, row, sub)| {
-                    let key = format!("{prefix}:{stripe}:{row}:{sub}");
-                    command(&[&[name, key.as_bytes()], last].concat())
-                })
+                .map(|key| command(&[&[name, key.as_bytes()], last].concat()))
                 .collect();
             if commands.is_empty() {
                 return Some(sum);
@@ -325,7 +322,7 @@ impl Store {
         }
         match self.on_parity(file, token, geometry, b"EXPIRE", &[EXPIRY_S]) {
             None => Refreshed::Away,
-            Some(count) if count == geometry.subblocks() => Refreshed::Whole,
+            Some(count) if count == geometry.keys_count() => Refreshed::Whole,
             Some(_) => Refreshed::Missing,
         }
     }

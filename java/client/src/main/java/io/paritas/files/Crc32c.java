@@ -8,27 +8,39 @@ public final class Crc32c {
     private static final int[] TABLE = table();
     private static final Class<?> OF_THE_JVM = ofTheJvm();
 
+    private static final byte[] NOTHING = {};
+
     private Crc32c() {}
 
-    public static int of(byte[] bytes, int offset, int length) {
+    public static int of(byte[] bytes, int length) {
+        return of(NOTHING, bytes, length);
+    }
+
+    /** Of one array after the other. */
+    public static int of(byte[] first, byte[] then, int length) {
         if (OF_THE_JVM != null) {
             try {
                 Checksum checksum = (Checksum) OF_THE_JVM.getDeclaredConstructor().newInstance();
-                checksum.update(bytes, offset, length);
+                checksum.update(first, 0, first.length);
+                checksum.update(then, 0, length);
                 return (int) checksum.getValue();
             } catch (ReflectiveOperationException e) {
                 throw new IllegalStateException("java.util.zip.CRC32C is there but can't be made", e);
             }
         }
-        return byTable(bytes, offset, length);
+        return byTable(first, then, length);
     }
 
-    static int byTable(byte[] bytes, int offset, int length) {
-        int crc = -1;
-        for (int i = offset; i < offset + length; i++) {
+    static int byTable(byte[] first, byte[] then, int length) {
+        return ~byTable(byTable(-1, first, first.length), then, length);
+    }
+
+    private static int byTable(int before, byte[] bytes, int length) {
+        int crc = before;
+        for (int i = 0; i < length; i++) {
             crc = TABLE[(crc ^ bytes[i]) & 0xFF] ^ crc >>> 8;
         }
-        return ~crc;
+        return crc;
     }
 
     private static Class<?> ofTheJvm() {

@@ -1,6 +1,7 @@
 package io.paritas.files;
 
 import java.io.IOException;
+import java.util.Arrays;
 import java.util.List;
 import java.util.concurrent.TimeUnit;
 
@@ -40,6 +41,10 @@ public final class FileParity implements FilesClient.Pinned {
     private final boolean isAhead;
     /** Held while the steward is asked, which may take seconds. The other state has its own lock. */
     private final Object asking = new Object();
+    /** Held while the cache is asked of which version its parity is. */
+    private final Object checking = new Object();
+    /** Null: it was not asked, or did not answer. */
+    private Boolean isOfThisVersion;
     private volatile StewardClient.Grant grant;
     private boolean revoked;
     private boolean closed;
@@ -110,23 +115,44 @@ public final class FileParity implements FilesClient.Pinned {
         return granted != null && granted.decision == StewardClient.Decision.SHOULD_CACHE && !isRevoked();
     }
 
-    /** Gets a parity subblock of at least `length` bytes. False if it is absent, damaged, or of other bytes. */
+    /** Gets a parity subblock of at least `length` bytes. False if it is absent, damaged, of another place or another version. */
     public boolean fetch(long stripe, int sub, byte[] into, int length) {
         if (!isCached()) {
             return false;
         }
-        byte[] header = new byte[ParityValue.HEADER_BYTES];
-        int count;
         try {
-            count = client.get(key(stripe, sub), header, into);
+            return isOfThisVersion() && get(key(stripe, sub), into, length);
         } catch (IOException e) {
             // The cache is away. It may have the parity when it is back.
             return false;
         }
+    }
+
+    /** Whether the parity under the token is of this version: whoever has made it wrote that beside it. */
+    private boolean isOfThisVersion() throws IOException {
+        synchronized (checking) {
+            if (isOfThisVersion == null) {
+                byte[] version = new byte[Long.BYTES];
+                String key = ParityValue.versionKey(client.settings.namespace, file.id, grant().token);
+                boolean isThere = get(key, version, version.length);
+                isOfThisVersion = isThere && Arrays.equals(version, ParityValue.version(file.version));
+                if (isThere && !isOfThisVersion) {
+                    client.counters.damagedParity.incrementAndGet();
+                    onBadParity();
+                }
+            }
+            return isOfThisVersion;
+        }
+    }
+
+    /** Gets a value of at least `length` bytes. False if it is absent or not what a client has put there. */
+    private boolean get(String key, byte[] into, int length) throws IOException {
+        byte[] header = new byte[ParityValue.HEADER_BYTES];
+        int count = client.get(key, header, into);
         if (count >= 0) {
             client.counters.parityBytes.addAndGet(count);
         }
-        if (count < length || !ParityValue.isOf(file.version, header, into, count)) {
+        if (count < length || !ParityValue.isOf(client.settings.secret, key, header, into, count)) {
             (count < 0 ? client.counters.missingParity : client.counters.damagedParity).incrementAndGet();
             onBadParity();
             return false;
@@ -135,7 +161,7 @@ public final class FileParity implements FilesClient.Pinned {
     }
 
     /** The steward is told when the reader has gone, so that the parity is made again. */
-    private synchronized void onBadParity() {
+    public synchronized void onBadParity() {
         isBad = true;
     }
 
@@ -229,8 +255,7 @@ public final class FileParity implements FilesClient.Pinned {
             }
             parity = client.pieces.take();
             int length = reader.encode(sub, parity);
-            byte[] header = ParityValue.header(file.version, parity, length);
-            client.set(key(stripe, sub), header, parity, length, TTL_SECONDS);
+            client.set(key(stripe, sub), parity, length, TTL_SECONDS);
             client.counters.paritySubblocksWritten.incrementAndGet();
             done = true;
         } catch (IOException e) {
@@ -308,6 +333,7 @@ public final class FileParity implements FilesClient.Pinned {
         try {
             switch (how) {
                 case "commit":
+                    client.setVersion(file.id, grant.token, file.version, TTL_SECONDS);
                     client.steward.commit(pin, subblocks);
                     client.counters.commits.incrementAndGet();
                     break;

@@ -3,6 +3,7 @@ package io.paritas.files;
 import java.io.IOException;
 import java.lang.management.ManagementFactory;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.Collections;
 import java.util.List;
 import java.util.Map;
@@ -37,10 +38,13 @@ public final class FilesClient {
         /** Empty: none. */
         public String stewardPassword = "";
         public String cachePassword = "";
+        /** What all clients of a mount share, and nobody else who can write to the cache. Empty: none. */
+        public byte[] secret = {};
 
         private String key() {
             return steward + ' ' + cache + ' ' + namespace + ' ' + subBytes + ' ' + readMemoryBytes + ' ' + timeoutMs
-                    + ' ' + hedgeShare + ' ' + isParityAtOnce + ' ' + stewardPassword.length() + ' ' + stewardPassword + cachePassword;
+                    + ' ' + hedgeShare + ' ' + isParityAtOnce + ' ' + stewardPassword.length() + ' ' + stewardPassword
+                    + cachePassword.length() + ' ' + cachePassword + Arrays.toString(secret);
         }
     }
 
@@ -81,6 +85,10 @@ public final class FilesClient {
         public final AtomicLong writesDeclined = new AtomicLong();
         public final AtomicLong lostReads = new AtomicLong();
         public final AtomicLong damagedParity = new AtomicLong();
+        /** Decoded subblocks that HDFS's own checksums refused. */
+        public final AtomicLong wrongDecodes = new AtomicLong();
+        /** Decoded bytes that could not be compared with HDFS's own checksums: the check of the parity alone is for them. */
+        public final AtomicLong uncheckedBytes = new AtomicLong();
         public final AtomicLong missingParity = new AtomicLong();
         public final AtomicLong hedges = new AtomicLong();
         public final AtomicLong hedgeWins = new AtomicLong();
@@ -94,7 +102,7 @@ public final class FilesClient {
                     + " parity_subblocks_written="
                     + paritySubblocksWritten + " commits=" + commits + " writes_committed=" + writesCommitted
                     + " writes_dropped=" + writesDropped + " writes_declined=" + writesDeclined + " lost_reads=" + lostReads + " damaged_parity="
-                    + damagedParity + " missing_parity=" + missingParity + " hedges=" + hedges + " hedge_wins="
+                    + damagedParity + " wrong_decodes=" + wrongDecodes + " unchecked_bytes=" + uncheckedBytes + " missing_parity=" + missingParity + " hedges=" + hedges + " hedge_wins="
                     + hedgeWins + " hedge_bytes=" + hedgeBytes + " hedges_declined=" + hedgesDeclined;
         }
     }
@@ -102,6 +110,7 @@ public final class FilesClient {
     /** Where users set passwords, or the same with `.file`. */
     public static final String PASSWORD_OF_STEWARD = "fs.paritas.steward.password";
     public static final String PASSWORD_OF_CACHE = "fs.paritas.cache.password";
+    public static final String SECRET = "fs.paritas.secret";
 
     private static final Map<String, FilesClient> CLIENTS = new ConcurrentHashMap<>();
     private static final int LANE_THREADS_MAX = 512;
@@ -201,11 +210,18 @@ public final class FilesClient {
         return cache.use(spread(key), payload.length, connection -> connection.get(key, header, payload));
     }
 
-    void set(String key, byte[] header, byte[] payload, int length, int seconds) throws IOException {
+    void set(String key, byte[] payload, int length, int seconds) throws IOException {
+        byte[] header = ParityValue.header(settings.secret, key, payload, length);
         cache.use(spread(key), length, connection -> {
             connection.set(key, header, payload, length, seconds);
             return null;
         });
+    }
+
+    /** Says of which version of the file the parity under the token is. */
+    void setVersion(long id, String token, long version, int seconds) throws IOException {
+        byte[] payload = ParityValue.version(version);
+        set(ParityValue.versionKey(settings.namespace, id, token), payload, payload.length, seconds);
     }
 
     private static int spread(String key) {

@@ -2,19 +2,32 @@ package io.paritas.files;
 
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
+import java.nio.charset.StandardCharsets;
+import java.security.GeneralSecurityException;
+import java.security.MessageDigest;
+import java.util.Arrays;
+import javax.crypto.Mac;
+import javax.crypto.spec.SecretKeySpec;
 
 /**
- * A parity subblock as the cache holds it, all integers little-endian:
+ * A value of parity as the cache holds it, all integers little-endian:
  *
  * <pre>
- *  0  magic u16 0x5046 | 2  format u8 1 | 3  flags u8 0 | 4  CRC-32C u32 of the payload | 8  version u64 | 16  payload
+ *  0  magic u16 0x5046 | 2  format u8 2 | 3  flags u8 | 4  CRC-32C u32 | 8  MAC, 16 bytes | 24  payload
  * </pre>
+ *
+ * CRC and MAC are of the key, a zero byte and the payload: a value under another key is not taken for its own. The MAC is the
+ * first half of HMAC-SHA256 under a secret that clients share, so that who only writes to the cache cannot make one.
  */
 public final class ParityValue {
-    public static final int HEADER_BYTES = 16;
+    public static final int HEADER_BYTES = 24;
 
     private static final short MAGIC = 0x5046;
-    private static final byte FORMAT = 1;
+    private static final byte FORMAT = 2;
+    private static final byte HAS_MAC = 1;
+    private static final int MAC_OFFSET = 8;
+    private static final int MAC_BYTES = 16;
+    private static final String MAC = "HmacSHA256";
     /** Two of them fit into the first cache of a core. */
     private static final int TILE_BYTES = 4096;
 
@@ -22,23 +35,66 @@ public final class ParityValue {
 
     private ParityValue() {}
 
-    public static byte[] header(long version, byte[] payload, int length) {
+    /** `secret` is empty if clients share none. */
+    public static byte[] header(byte[] secret, String key, byte[] payload, int length) {
+        byte[] place = place(key);
         ByteBuffer header = ByteBuffer.allocate(HEADER_BYTES).order(ByteOrder.LITTLE_ENDIAN);
-        header.putShort(MAGIC).put(FORMAT).put((byte) 0).putInt(Crc32c.of(payload, 0, length)).putLong(version);
+        header.putShort(MAGIC).put(FORMAT).put(secret.length > 0 ? HAS_MAC : 0).putInt(Crc32c.of(place, payload, length));
+        if (secret.length > 0) {
+            header.put(mac(secret, place, payload, length));
+        }
         return header.array();
     }
 
-    /** Whether the payload is the parity of this version. Version 0 in the header: the key's token alone decides. */
-    public static boolean isOf(long version, byte[] header, byte[] payload, int length) {
+    /** Whether a client made this payload for this key. Without a secret, CRC and key alone decide. */
+    public static boolean isOf(byte[] secret, String key, byte[] header, byte[] payload, int length) {
         ByteBuffer in = ByteBuffer.wrap(header).order(ByteOrder.LITTLE_ENDIAN);
-        boolean known = in.getShort() == MAGIC && in.get() == FORMAT && in.get() == 0;
-        int crc = in.getInt();
-        long stored = in.getLong();
-        return known && (stored == version || stored == 0) && crc == Crc32c.of(payload, 0, length);
+        if (in.getShort() != MAGIC || in.get() != FORMAT) {
+            return false;
+        }
+        byte flags = in.get();
+        byte[] place = place(key);
+        if (flags != 0 && flags != HAS_MAC || in.getInt() != Crc32c.of(place, payload, length)) {
+            return false;
+        }
+        byte[] stored = Arrays.copyOfRange(header, MAC_OFFSET, HEADER_BYTES);
+        return secret.length == 0
+                || flags == HAS_MAC && MessageDigest.isEqual(stored, mac(secret, place, payload, length));
     }
 
+    private static byte[] place(String key) {
+        return (key + '\0').getBytes(StandardCharsets.UTF_8);
+    }
+
+    private static byte[] mac(byte[] secret, byte[] place, byte[] payload, int length) {
+        try {
+            Mac mac = Mac.getInstance(MAC);
+            mac.init(new SecretKeySpec(secret, MAC));
+            mac.update(place);
+            mac.update(payload, 0, length);
+            return Arrays.copyOf(mac.doFinal(), MAC_BYTES);
+        } catch (GeneralSecurityException e) {
+            throw new IllegalStateException("every JVM has " + MAC, e);
+        }
+    }
+
+    /** The key of a parity subblock. */
     public static String key(String namespace, long id, String token, long stripe, int sub) {
-        return "fp:" + namespace + ":" + id + ":" + token + ":" + stripe + ":0:" + sub;
+        return prefix(namespace, id, token) + stripe + ":0:" + sub;
+    }
+
+    /** The key of the value that says of which version of the file the parity under this token is. */
+    public static String versionKey(String namespace, long id, String token) {
+        return prefix(namespace, id, token) + "version";
+    }
+
+    private static String prefix(String namespace, long id, String token) {
+        return "fp:" + namespace + ':' + id + ':' + token + ':';
+    }
+
+    /** The payload under `versionKey`. */
+    public static byte[] version(long version) {
+        return ByteBuffer.allocate(Long.BYTES).order(ByteOrder.LITTLE_ENDIAN).putLong(version).array();
     }
 
     /** `into` ^= `from`. */

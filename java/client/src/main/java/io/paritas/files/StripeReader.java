@@ -27,6 +27,14 @@ public final class StripeReader implements StripeRead.Out {
         boolean isInterruptible();
     }
 
+    /** What the store says of bytes that were decoded. */
+    public enum Verdict {
+        RIGHT,
+        WRONG,
+        /** It could not be asked, or has not answered in time. */
+        UNKNOWN
+    }
+
     /** Where lanes and parity come from, and what is told of the read. Called without locks held. */
     public interface Source {
         Lane open(int lane) throws IOException;
@@ -39,6 +47,11 @@ public final class StripeReader implements StripeRead.Out {
 
         /** Gets a parity subblock of at least `length` bytes. False if it is absent or damaged. */
         boolean parity(int sub, byte[] into, int length);
+
+        /** Compares what was decoded of a data lane with what the store knows of it. */
+        default Verdict check(int lane, int sub, byte[] bytes, int length) {
+            return Verdict.UNKNOWN;
+        }
 
         /** All data of the subblock is there: call {@link #encode} in another thread if its parity is wanted. */
         void onReady(int sub);
@@ -357,7 +370,10 @@ public final class StripeReader implements StripeRead.Out {
         try {
             if (!isThere) {
                 sum(lane, sub, sum);
-                isDone = true;
+                isDone = source.check(lane, sub, sum, length(lane, sub)) != Verdict.WRONG;
+                if (isDone) {
+                    source.onDecoded(length(lane, sub));
+                }
             }
         } catch (Throwable e) {
             // The machine asks the lane again, or the reader the store.
@@ -400,7 +416,6 @@ public final class StripeReader implements StripeRead.Out {
             }
         }
         ParityValue.xorAll(sum, pieces, lengths);
-        source.onDecoded(length);
     }
 
     // Lanes.

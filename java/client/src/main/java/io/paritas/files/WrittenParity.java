@@ -309,9 +309,7 @@ public final class WrittenParity implements FilesClient.Pinned, ParityWrite.Out 
         try {
             if (!hasFailed()) {
                 String key = ParityValue.key(client.settings.namespace, id, grant.token, sum.stripe, sum.sub);
-                // The version is not known before the file is closed: the key's token stands for it.
-                byte[] header = ParityValue.header(0, sum.bytes, sum.length);
-                client.set(key, header, sum.bytes, sum.length, FileParity.TTL_SECONDS);
+                client.set(key, sum.bytes, sum.length, FileParity.TTL_SECONDS);
                 client.counters.paritySubblocksWritten.incrementAndGet();
                 done = true;
             }
@@ -398,7 +396,10 @@ public final class WrittenParity implements FilesClient.Pinned, ParityWrite.Out 
     private boolean commit() {
         try {
             long length = machine.length();
-            client.steward.commit(grant.pin, machine.subblocks(), identity.version(length), length);
+            // It is not known before the file is closed.
+            long version = identity.version(length);
+            client.setVersion(id, grant.token, version, FileParity.TTL_SECONDS);
+            client.steward.commit(grant.pin, machine.subblocks(), version, length);
             client.counters.commits.incrementAndGet();
             return true;
         } catch (IOException | RuntimeException e) {

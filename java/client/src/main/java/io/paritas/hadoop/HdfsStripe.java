@@ -23,6 +23,8 @@ final class HdfsStripe implements StripeReader.Source {
     private final BlockMap map;
     private final FileParity parity;
     private final BitSet written = new BitSet();
+    /** Of the lanes of which something was decoded. */
+    private final BlockSums[] sums;
 
     /** The caller has reserved the memory. */
     private HdfsStripe(DFSClient dfs, Configuration conf, FilesClient client, BlockMap map, FileParity parity, long index,
@@ -33,6 +35,7 @@ final class HdfsStripe implements StripeReader.Source {
         this.map = map;
         this.parity = parity;
         this.index = index;
+        sums = new BlockSums[laneBytes.length];
         reader = new StripeReader(laneBytes, this, client.pieces);
     }
 
@@ -113,6 +116,27 @@ final class HdfsStripe implements StripeReader.Source {
     @Override
     public boolean parity(int sub, byte[] into, int length) {
         return parity.fetch(index, sub, into, length);
+    }
+
+    @Override
+    public StripeReader.Verdict check(int lane, int sub, byte[] bytes, int length) {
+        BlockSums of;
+        synchronized (sums) {
+            if (sums[lane] == null) {
+                LocatedBlock block = map.isStriped
+                        ? map.internalBlock(index, lane) : map.located.get((int) (index * map.file.k) + lane);
+                sums[lane] = block == null ? null : new BlockSums(dfs, client, block);
+            }
+            of = sums[lane];
+        }
+        StripeReader.Verdict verdict = of == null ? StripeReader.Verdict.UNKNOWN : of.check(sub, bytes, length);
+        if (verdict == StripeReader.Verdict.WRONG) {
+            client.counters.wrongDecodes.incrementAndGet();
+            parity.onBadParity();
+        } else if (verdict == StripeReader.Verdict.UNKNOWN) {
+            client.counters.uncheckedBytes.addAndGet(length);
+        }
+        return verdict;
     }
 
     @Override

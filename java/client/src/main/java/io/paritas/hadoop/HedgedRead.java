@@ -194,6 +194,8 @@ final class HedgedRead implements Hedge.Out {
         client.hedgeBudget.onRead(length);
         if (isReconstructed) {
             client.counters.hedgeWins.incrementAndGet();
+            // The range is no whole subblock, of which alone HDFS tells checksums.
+            client.counters.uncheckedBytes.addAndGet(length);
         }
     }
 

@@ -4,6 +4,7 @@ import io.paritas.files.FilesClient;
 import java.io.IOException;
 import java.lang.reflect.Field;
 import java.net.URI;
+import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.function.Function;
@@ -104,6 +105,8 @@ public class ParitasHdfs extends DistributedFileSystem {
 
     /** The settings `fs.paritas.*`. */
     static final class Settings {
+        private static final int SECRET_BYTES_MIN = 16;
+
         final boolean isEnabled;
         final int k;
         final long minFileBytes;
@@ -149,6 +152,17 @@ public class ParitasHdfs extends DistributedFileSystem {
             shared.cache = conf.getTrimmed("fs.paritas.cache", "");
             shared.stewardPassword = isEnabled ? Passwords.of(conf, FilesClient.PASSWORD_OF_STEWARD) : "";
             shared.cachePassword = isEnabled ? Passwords.of(conf, FilesClient.PASSWORD_OF_CACHE) : "";
+            String secret = isEnabled ? Passwords.find(conf, FilesClient.SECRET) : "";
+            if (secret == null) {
+                // What cannot be checked as was asked for is not used.
+                shared.steward = "";
+                shared.cache = "";
+            } else if (!secret.isEmpty() && secret.length() < SECRET_BYTES_MIN) {
+                throw new IllegalArgumentException(FilesClient.SECRET + " has " + secret.length() + " bytes; at least "
+                        + SECRET_BYTES_MIN + " are needed, such as `head -c 24 /dev/urandom | base64` gives");
+            } else {
+                shared.secret = secret.getBytes(StandardCharsets.UTF_8);
+            }
             shared.namespace = conf.getTrimmed("fs.paritas.namespace", "hdfs");
             long subBytes = bytes(conf, "fs.paritas.subblock", 1 << 20);
             if (subBytes < 4096 || subBytes > 16 << 20) {

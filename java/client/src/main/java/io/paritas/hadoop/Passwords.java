@@ -21,6 +21,13 @@ final class Passwords {
 
     /** The password under `name`, else the one in the file that `name`.file names; empty if there is neither. */
     static String of(Configuration conf, String name) {
+        String found = find(conf, name);
+        return found == null ? "" : found;
+    }
+
+    /** As `of`; null if one of the two is set and cannot be read. */
+    static String find(Configuration conf, String name) {
+        boolean isUnread = false;
         try {
             // A provider whose store is in this HDFS would ask for its own password.
             Configuration others = ProviderUtils.excludeIncompatibleCredentialProviders(conf, DistributedFileSystem.class);
@@ -30,16 +37,17 @@ final class Passwords {
             }
         } catch (IOException e) {
             LOG.warning(name + " cannot be read from hadoop.security.credential.provider.path: " + e.getMessage());
+            isUnread = true;
         }
         String file = conf.getTrimmed(name + ".file", "");
         if (file.isEmpty()) {
-            return "";
+            return isUnread ? null : "";
         }
         try {
             return fromFile(file);
         } catch (IOException | InvalidPathException e) {
             LOG.warning(name + ".file: " + file + " cannot be read: " + e + ". Files are read without parity");
-            return "";
+            return null;
         }
     }
 

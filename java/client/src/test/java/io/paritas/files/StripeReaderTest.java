@@ -43,6 +43,8 @@ public class StripeReaderTest {
         /** Lanes read nothing until so many parities have been asked for. */
         CountDownLatch parityFirst = new CountDownLatch(0);
         boolean damaged;
+        /** The parity's check is right, and yet it is not that of these bytes. */
+        boolean isForged;
         final AtomicInteger ready = new AtomicInteger();
         final AtomicInteger gone = new AtomicInteger();
         final AtomicInteger stalledReads = new AtomicInteger();
@@ -129,7 +131,15 @@ public class StripeReaderTest {
                     into[i] ^= block[sub * SUB + i];
                 }
             }
+            into[0] ^= isForged ? 1 : 0;
             return true;
+        }
+
+        @Override
+        public StripeReader.Verdict check(int lane, int sub, byte[] bytes, int length) {
+            byte[] right = java.util.Arrays.copyOfRange(blocks[lane], sub * SUB, sub * SUB + length);
+            boolean isRight = java.util.Arrays.equals(right, java.util.Arrays.copyOf(bytes, length));
+            return isRight ? StripeReader.Verdict.RIGHT : StripeReader.Verdict.WRONG;
         }
 
         @Override
@@ -213,6 +223,24 @@ public class StripeReaderTest {
             memory.failing = 0;
             StripeReader reader = start(memory, pieces);
             assertEquals(null, all(reader, 0, memory.blocks[0].length));
+            for (int lane = 1; lane < memory.blocks.length; lane++) {
+                assertArrayEquals("seed " + seed, memory.blocks[lane], all(reader, lane, memory.blocks[lane].length));
+            }
+            reader.stop();
+            awaitGone(memory, pieces);
+        }
+    }
+
+    @Test(timeout = 60_000)
+    public void whatTheStoreCallsWrongIsNotDelivered() throws Exception {
+        for (long seed = 0; seed < 100; seed++) {
+            Memory memory = new Memory(seed);
+            Pieces pieces = new Pieces(SUB, 1 << 30);
+            memory.isForged = true;
+            memory.failing = 0;
+            StripeReader reader = start(memory, pieces);
+            byte[] got = all(reader, 0, memory.blocks[0].length);
+            assertEquals("seed " + seed + ": the reader is to ask the store itself", null, got);
             for (int lane = 1; lane < memory.blocks.length; lane++) {
                 assertArrayEquals("seed " + seed, memory.blocks[lane], all(reader, lane, memory.blocks[lane].length));
             }

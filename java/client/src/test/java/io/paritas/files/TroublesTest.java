@@ -183,7 +183,7 @@ public final class TroublesTest {
             try (FakeServer cache = new FakeServer(words -> refusal[0])) {
                 FilesClient client = FilesClient.of(settings(nobody(), cache.address()));
                 for (int i = 0; i < 3; i++) {
-                    assertThrows(IOException.class, () -> client.set("key", new byte[16], new byte[4096], 4096, 1));
+                    assertThrows(IOException.class, () -> client.set("key", new byte[4096], 4096, 1));
                 }
                 String begin = "the parity cache at " + cache.address() + refusal[1];
                 assertLogged(cache.address(), begin, "see fs.paritas.cache");
@@ -198,7 +198,7 @@ public final class TroublesTest {
             FilesClient client = FilesClient.of(settings(nobody(), cache.address()));
             for (String next : new String[] {refusal[0], refusal[0], "-READONLY a replica\r\n"}) {
                 refusal[0] = next;
-                assertThrows(IOException.class, () -> client.set("key", new byte[16], new byte[4096], 4096, 1));
+                assertThrows(IOException.class, () -> client.set("key", new byte[4096], 4096, 1));
             }
             assertEquals(2, about(cache.address()).size());
         }

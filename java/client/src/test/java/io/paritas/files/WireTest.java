@@ -12,6 +12,8 @@ import java.net.InetAddress;
 import java.net.ServerSocket;
 import java.net.Socket;
 import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Paths;
 import java.util.Arrays;
 import java.util.Collections;
 import java.util.List;
@@ -190,30 +192,28 @@ public class WireTest {
         }
     }
 
+    private static byte[] bytes(String text) {
+        return text.getBytes(StandardCharsets.ISO_8859_1);
+    }
+
     @Test
     public void parityGoesAndComes() throws IOException {
-        byte[] payload = "parity".getBytes(StandardCharsets.US_ASCII);
-        byte[] header = ParityValue.header(0x0102030405060708L, payload, payload.length);
-        // Little-endian magic, format, flags; the version last.
-        assertEquals(0x46, header[0]);
-        assertEquals(0x50, header[1]);
-        assertEquals(1, header[2]);
-        assertEquals(8, header[8]);
-        assertEquals(1, header[15]);
+        byte[] none = {};
+        byte[] payload = bytes("parity");
+        String key = ParityValue.key("ns", 7, "00000000000000ff", 2, 3);
+        byte[] header = ParityValue.header(none, key, payload, payload.length);
         String value = new String(header, StandardCharsets.ISO_8859_1) + "parity";
         try (Script script = new Script("+OK\r\n", "$" + value.length() + "\r\n" + value + "\r\n", "$-1\r\n", "$3\r\nabc\r\n")) {
             RespPool pool = script.pool();
-            String key = ParityValue.key("ns", 7, "00000000000000ff", 2, 3);
             pool.use(0, connection -> {
                 connection.set(key, header, payload, payload.length, 86_400);
                 byte[] gotHeader = new byte[ParityValue.HEADER_BYTES];
                 byte[] got = new byte[10];
                 assertEquals(6, connection.get(key, gotHeader, got));
                 assertArrayEquals(payload, Arrays.copyOf(got, 6));
-                assertTrue(ParityValue.isOf(0x0102030405060708L, gotHeader, got, 6));
-                assertFalse(ParityValue.isOf(1, gotHeader, got, 6));
+                assertTrue(ParityValue.isOf(none, key, gotHeader, got, 6));
                 got[3] ^= 1;
-                assertFalse(ParityValue.isOf(0x0102030405060708L, gotHeader, got, 6));
+                assertFalse(ParityValue.isOf(none, key, gotHeader, got, 6));
                 assertEquals(-1, connection.get(key, gotHeader, got));
                 assertThrows(IOException.class, () -> connection.get(key, gotHeader, got));
                 return null;
@@ -223,12 +223,67 @@ public class WireTest {
     }
 
     @Test
+    public void parityOfAnotherPlaceIsRefused() {
+        String key = ParityValue.key("ns", 7, "00000000000000ff", 2, 3);
+        byte[] payload = bytes("parity");
+        for (byte[] secret : new byte[][] {{}, bytes("a secret of clients")}) {
+            byte[] header = ParityValue.header(secret, key, payload, payload.length);
+            assertTrue(ParityValue.isOf(secret, key, header, payload, payload.length));
+            for (String other : new String[] {
+                ParityValue.key("other", 7, "00000000000000ff", 2, 3), ParityValue.key("ns", 8, "00000000000000ff", 2, 3),
+                ParityValue.key("ns", 7, "00000000000000fe", 2, 3), ParityValue.key("ns", 7, "00000000000000ff", 1, 3),
+                ParityValue.key("ns", 7, "00000000000000ff", 2, 4), ParityValue.versionKey("ns", 7, "00000000000000ff"),
+            }) {
+                assertFalse(other, ParityValue.isOf(secret, other, header, payload, payload.length));
+            }
+        }
+    }
+
+    @Test
+    public void whoDoesNotKnowTheSecretCannotMakeParity() {
+        String key = ParityValue.key("ns", 7, "00000000000000ff", 2, 3);
+        byte[] secret = bytes("a secret of clients");
+        byte[] payload = bytes("parity");
+        byte[] real = ParityValue.header(secret, key, payload, payload.length);
+        payload[2] ^= 1;
+        // The CRC made right, with another secret, with none, and with the MAC of the real bytes.
+        byte[] right = ParityValue.header(bytes("a secret of others."), key, payload, payload.length);
+        byte[] plain = ParityValue.header(new byte[0], key, payload, payload.length);
+        byte[] patched = right.clone();
+        System.arraycopy(real, 8, patched, 8, 16);
+        for (byte[] header : new byte[][] {real, right, plain, patched}) {
+            assertFalse(ParityValue.isOf(secret, key, header, payload, payload.length));
+        }
+        assertTrue("without a secret the CRC is all", ParityValue.isOf(new byte[0], key, right, payload, payload.length));
+    }
+
+    @Test
+    public void valuesAreThoseOfThePage() throws IOException {
+        String page = new String(Files.readAllBytes(Paths.get("../../docs/formats/files.md")), StandardCharsets.UTF_8);
+        String place = ParityValue.key("lake", 16386, "0123456789abcdef", 0, 3);
+        String version = ParityValue.versionKey("lake", 16386, "0123456789abcdef");
+        for (String key : new String[] {place, version}) {
+            byte[] payload = key.equals(place) ? bytes("parity") : ParityValue.version(0x40d69e0cf0f65c45L);
+            for (String secret : new String[] {"", "0123456789abcdef"}) {
+                StringBuilder hex = new StringBuilder();
+                for (byte[] part : new byte[][] {ParityValue.header(bytes(secret), key, payload, payload.length), payload}) {
+                    for (byte one : part) {
+                        hex.append(String.format("%02x", one));
+                    }
+                }
+                String row = "| `" + key + "` | " + (secret.isEmpty() ? "no" : "yes") + " | `" + hex + "` |";
+                assertTrue(row, page.contains(row));
+            }
+        }
+    }
+
+    @Test
     public void checksums() {
         byte[] digits = "123456789".getBytes(StandardCharsets.US_ASCII);
-        assertEquals(0xE3069283, Crc32c.of(digits, 0, digits.length));
-        assertEquals(0xE3069283, Crc32c.byTable(digits, 0, digits.length));
+        assertEquals(0xE3069283, Crc32c.of(new byte[0], digits, digits.length));
+        assertEquals(0xE3069283, Crc32c.byTable(bytes("1234"), bytes("56789"), 5));
         byte[] zeros = new byte[32];
-        assertEquals(0x8A9136AA, Crc32c.of(zeros, 0, 32));
+        assertEquals(0x8A9136AA, Crc32c.of(zeros, zeros, 0));
         assertEquals("40d69e0cf0f65c45", FileVersion.text(FileVersion.of(0, 0, 0, 0, 0)));
     }
 }

@@ -34,6 +34,7 @@ public class WrittenParityTest {
     private static final String NO_ROOM = "*5\r\n:0\r\n:0\r\n$0\r\n\r\n:1\r\n:4096\r\n";
 
     private final Map<String, String> values = new ConcurrentHashMap<>();
+    private byte[] version;
     private final Map<String, String> answers = new ConcurrentHashMap<>();
     private volatile boolean isCacheHanging;
     private FakeServer steward;
@@ -93,13 +94,18 @@ public class WrittenParityTest {
         assertEquals("all memory is given back", 0, client.pieces.reserved());
     }
 
+    /** By stripe and subblock. What the version's key has goes to `version`. */
     private Map<String, byte[]> stored() {
         Map<String, byte[]> stored = new HashMap<>();
         values.forEach((key, value) -> {
             byte[] bytes = value.getBytes(StandardCharsets.ISO_8859_1);
             byte[] header = Arrays.copyOf(bytes, ParityValue.HEADER_BYTES);
             byte[] payload = Arrays.copyOfRange(bytes, ParityValue.HEADER_BYTES, bytes.length);
-            assertTrue("whole, and of any version", ParityValue.isOf(5, header, payload, payload.length));
+            assertTrue("whole, and of this key", ParityValue.isOf(new byte[0], key, header, payload, payload.length));
+            if (key.equals(ParityValue.versionKey("ns", 77, TOKEN))) {
+                version = payload;
+                return;
+            }
             String[] parts = key.split(":");
             assertEquals("fp:ns:77:" + TOKEN + ":" + parts[4] + ":0:" + parts[6], key);
             stored.put(parts[4] + ":" + parts[6], payload);
@@ -116,6 +122,7 @@ public class WrittenParityTest {
         Map<String, byte[]> wanted = ParityWriteTest.plain(file, K, BLOCK, SUB);
         Map<String, byte[]> stored = stored();
         assertEquals(wanted.keySet(), stored.keySet());
+        assertArrayEquals("of this version", ParityValue.version(0xab), version);
         wanted.forEach((name, bytes) -> assertArrayEquals(name, bytes, stored.get(name)));
         assertEquals(Collections.singletonList("FILES.ROOM ns 77 2 3 contiguous " + BLOCK), steward.asked("FILES.ROOM"));
         assertEquals(

@@ -35,6 +35,7 @@ final class Copies {
         }
     }
 
+    private static final byte[] NO_SECRET = {};
     private static final int SUB_BYTES = 1 << 20;
     private static final int TTL_SECONDS = 3600;
     private static final int TIMEOUT_MS = 5000;
@@ -84,7 +85,7 @@ final class Copies {
             byte[] header = new byte[ParityValue.HEADER_BYTES];
             String key = key(found, block, sub);
             int count = cache.use(key.hashCode() & 0xFFFF, SUB_BYTES, connection -> connection.get(key, header, piece));
-            if (count != wanted || !ParityValue.isOf(found.file.version, header, piece, count)) {
+            if (count != wanted || !ParityValue.isOf(NO_SECRET, key, header, piece, count)) {
                 throw new IOException(key + " has " + count + " bytes that are not the copy");
             }
             System.arraycopy(piece, 0, into, at + sub * SUB_BYTES, wanted);
@@ -131,13 +132,20 @@ final class Copies {
             int count = (int) Math.min(SUB_BYTES, left);
             System.arraycopy(bytes, (int) (start + at), piece, 0, count);
             String key = key(found, found.first + (int) (at / found.file.blockBytes), (int) (inBlock / SUB_BYTES));
-            byte[] header = ParityValue.header(found.file.version, piece, count);
+            byte[] header = ParityValue.header(NO_SECRET, key, piece, count);
             cache.use(key.hashCode() & 0xFFFF, SUB_BYTES, connection -> {
                 connection.set(key, header, piece, count, TTL_SECONDS);
                 return null;
             });
             at += count;
         }
+        String key = ParityValue.versionKey(namespace, found.file.id, found.grant.token);
+        byte[] version = ParityValue.version(found.file.version);
+        byte[] header = ParityValue.header(NO_SECRET, key, version, version.length);
+        cache.use(key.hashCode() & 0xFFFF, version.length, connection -> {
+            connection.set(key, header, version, version.length, TTL_SECONDS);
+            return null;
+        });
         steward.commit(found.grant.pin, written);
     }
 
