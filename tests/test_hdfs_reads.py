@@ -7,6 +7,7 @@ import signal
 import subprocess
 
 import pytest
+import redis
 
 from conftest import TIMEOUT_S, Background, Cluster, until
 from hdfs import JAVA, Hdfs, Reader, free_ports, missing
@@ -31,8 +32,8 @@ CRC32C_OF_1 = 0xF26B8303
 # How long a reader waits for steward or cache where they hang: no read takes as long.
 PATIENCE_S = 10
 HANGS_S = 3600
-# What the store may send more because it is hedged: a share of what is read, and what the bucket begins with.
-HEDGE_SHARE, HEDGE_FIRST = 0.2, 16 * MIB
+# What the store may send more because it is hedged: a share of what is read.
+HEDGE_SHARE = 0.2
 CLASS = "fs.hdfs.impl=io.paritas.hadoop.ParitasHdfs"
 
 
@@ -153,6 +154,9 @@ class World:
         assert answer.startswith("ok"), answer
         after = grown(before, self.reader.counters(mode))
         assert after["damaged_parity"] > 0 and after["decoded_bytes"] == 0, after
+
+    def steward_client(self):
+        return redis.Redis(port=self.steward.port)
 
     def answers_within(self, seconds):
         return bool(select.select([self.reader.process.stdout], [], [], seconds)[0])
@@ -327,8 +331,14 @@ def test_two_stopped_datanodes_are_waited_for(world):
     assert world.reader.answer().startswith("ok")
 
 
+def earn(world, mode, path):
+    """Reads the file by position: that is what fills a JVM's budget."""
+    world.reader.ok("preads", mode, path, SEED, MIB, MIB)
+
+
 def test_a_read_by_position_is_hedged(world):
     world.written_with_parity("/position")
+    earn(world, "hedged", "/position")
     world.hdfs.signal(2, signal.SIGSTOP)
     world.reader.ok("pread", "hedged", "/position", SEED, 2 * BLOCK + 99, MIB)
     after = world.reader.counters("hedged")
@@ -339,6 +349,7 @@ def test_a_read_by_position_is_hedged(world):
 
 def test_reads_by_position_of_one_stream_while_a_datanode_stands_still(world):
     world.written_with_parity("/positions")
+    earn(world, "hedged", "/positions")
     before = world.reader.counters("hedged")
     world.hdfs.signal(3, signal.SIGSTOP)
     world.reader.send("preads", "hedged", "/positions", SEED, MIB // 2, 4 * MIB)
@@ -361,12 +372,54 @@ def test_hedges_of_a_slow_store_stay_within_their_budget(world):
         slow.stop()
         heal_datanodes(world)
     after = grown(before, world.reader.counters("stormed"))
-    most = HEDGE_FIRST + HEDGE_SHARE * 2 * read
+    most = HEDGE_SHARE * 2 * read
     assert after["hedges"] > 0 and after["hedges_declined"] > 0, after
     assert after["hedge_bytes"] <= most, after
     # What was really asked for, of DataNodes and cache: not more than was promised.
     assert after["data_bytes"] + after["parity_bytes"] <= after["hedge_bytes"], after
     assert world.hdfs.bytes_read() - sent <= read + most, "as the DataNodes count it"
+
+
+def test_short_jvms_beside_a_slow_store_ask_it_for_nothing_more(world):
+    world.written_with_parity("/short-jvms")
+    jvms = [Reader(world.hdfs, {"ours": world.modes()["ours"]}, heap="256m") for _ in range(5)]
+    slow = SlowStore(world.hdfs)
+    try:
+        sent = world.hdfs.bytes_read()
+        slow.start()
+        for jvm in jvms:
+            jvm.send("preads", "ours", "/short-jvms", SEED, MIB, BLOCK + MIB)
+        read = sum(int(jvm.answer().split()[2]) for jvm in jvms)
+        hedges = sum(jvm.counters("ours")["hedges"] for jvm in jvms)
+    finally:
+        slow.stop()
+        heal_datanodes(world)
+        for jvm in jvms:
+            jvm.stop()
+    more = world.hdfs.bytes_read() - sent - read
+    print(f"{read} bytes read, {more} more sent by DataNodes, {hedges} hedges")
+    assert hedges == 0 and more <= HEDGE_SHARE * read
+
+
+def test_the_steward_grants_a_new_jvm_what_a_slow_datanode_costs(world):
+    world.written_with_parity("/granted")
+    nodes = [world.hdfs.node(i) for i in range(DATANODES)]
+    jvm = Reader(world.hdfs, {"ours": world.modes()["ours"]}, heap="256m")
+    try:
+        def is_slow():
+            samples = [word for node in nodes for word in (node, (1 if node == nodes[2] else 99) * MIB, 100_000_000, 0)]
+            world.steward_client().execute_command("FILES.REPORT", NAMESPACE, *samples)
+            return json.loads(world.steward.status())["mounts"][NAMESPACE]["status"]["stragglers"] == [nodes[2]]
+
+        until(is_slow, "the steward calls DataNode 2 slow")
+        world.hdfs.signal(2, signal.SIGSTOP)
+        jvm.send("pread", "ours", "/granted", SEED, 2 * BLOCK + 99, MIB)
+        assert select.select([jvm.process.stdout], [], [], STOPPED_S)[0], "the read waits for DataNode 2"
+        assert jvm.answer().startswith("ok")
+        assert jvm.counters("ours")["hedge_wins"] == 1
+        assert json.loads(world.steward.status())["mounts"][NAMESPACE]["status"]["credit_bytes"] == 5 * MIB
+    finally:
+        jvm.stop()
 
 
 def test_steward_and_cache_that_hang_or_are_away(world):

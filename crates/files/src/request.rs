@@ -55,6 +55,13 @@ pub enum Request<'a> {
     Report(Vec<(&'a str, Sample)>),
     /// Something happened to a file.
     Tell(Told, File),
+    /// A client wants to read so many bytes more than its readers ask for, because this node is slow.
+    Credit {
+        /// What it would read.
+        bytes: u64,
+        /// Whose bytes come too late.
+        node: &'a str,
+    },
     /// The state is asked for.
     Status,
 }
@@ -135,6 +142,7 @@ pub fn parse<'a>(words: &[&'a [u8]]) -> Option<Result<(&'a str, Request<'a>), St
         "RENEW" => "NS PIN...",
         "REPORT" => "NS NODE BYTES NANOS CANCELLED ...",
         "TELL" => "NS closed|moved|deleted ID",
+        "CREDIT" => "NS BYTES NODE",
         "STATUS" => "NS",
         _ => return None,
     };
@@ -176,6 +184,10 @@ fn request<'a>(command: &str, words: &mut Words<'_, 'a>) -> Result<Request<'a>, 
             };
             Ok(Request::Tell(told, words.file()?))
         }
+        "CREDIT" => Ok(Request::Credit {
+            bytes: words.number("BYTES", 1..=LENGTH_MAX)?,
+            node: words.text("NODE", NODE_BYTES_MAX)?,
+        }),
         _ => Ok(Request::Status),
     }
 }
@@ -374,6 +386,7 @@ mod tests {
             ("FILES.DONE m 7 close", Request::Close { pin: 7 }),
             ("FILES.RENEW m 7 8", Request::Renew(vec![7, 8])),
             ("FILES.TELL m deleted 3", Request::Tell(Told::Deleted, 3)),
+            ("FILES.CREDIT m 9 a:1", Request::Credit { bytes: 9, node: "a:1" }),
             ("FILES.STATUS m", Request::Status),
             (
                 "FILES.DONE m 7 COMMIT 16",
@@ -433,6 +446,8 @@ mod tests {
             ("FILES.REPORT m a 1 1 2", "CANCELLED is `2`"),
             ("FILES.REPORT m a 1", "NANOS is missing"),
             ("FILES.TELL m burnt 1", "`burnt` is not closed"),
+            ("FILES.CREDIT m 0 a:1", "BYTES is `0`"),
+            ("FILES.CREDIT m 1", "NODE is missing"),
         ] {
             let error = parsed(line).unwrap_err();
             assert!(
@@ -462,12 +477,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_words_break_it(command in 0usize..7, words in prop::collection::vec(prop_oneof![
+        fn no_words_break_it(command in 0usize..8, words in prop::collection::vec(prop_oneof![
             prop::collection::vec(any::<u8>(), 0..20),
             "[0-9]{1,20}".prop_map(String::into_bytes),
             Just(b"COMMIT".to_vec()), Just(b"striped".to_vec()), Just(b"0123456789abcdef".to_vec()),
         ], 0..12)) {
-            let name = ["OPEN", "ROOM", "DONE", "RENEW", "REPORT", "TELL", "STATUS"][command];
+            let name = ["OPEN", "ROOM", "DONE", "RENEW", "REPORT", "TELL", "CREDIT", "STATUS"][command];
             let name = format!("FILES.{name}").into_bytes();
             let all: Vec<&[u8]> = [&name[..]].into_iter().chain(words.iter().map(Vec::as_slice)).collect();
             if let Some(Err(text)) = parse(&all) {

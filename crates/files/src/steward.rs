@@ -24,6 +24,7 @@
 //! readers. Workers ask for them, one at a time (PREFETCH), and then write their parity as readers do (MAKE).
 
 mod answers;
+mod credit;
 mod entry;
 mod nodes;
 mod pins;
@@ -39,6 +40,7 @@ use crate::record::{Record, Stage};
 use crate::request::{Open, Request, Room, Told};
 use crate::{File, Node};
 pub use answers::{Answer, Asker, Granted, Opened, Out, Refreshed, Reply};
+use credit::Credit;
 use entry::{Entry, State};
 use nodes::Nodes;
 use paritas_base::{Map, Prng, Span, Time, map};
@@ -133,6 +135,7 @@ pub struct Steward {
     counters: Counters,
     /// Counts of requests for the nodes' counters. `None`: the nodes are not asked.
     polls: Option<Polls>,
+    credit: Credit,
     next_tick: Time,
 }
 
@@ -167,6 +170,7 @@ impl Steward {
             doomed_blocks: 0,
             counters: Counters::default(),
             polls: None,
+            credit: Credit::new(now),
             next_tick: now,
         };
         for (file, record) in records {
@@ -235,6 +239,10 @@ impl Steward {
                     self.csac.forget(file);
                 }
                 out.reply(asker, Reply::Done);
+            }
+            Request::Credit { bytes, node } => {
+                let granted = self.on_credit(bytes, node);
+                out.reply(asker, Reply::Credit(granted));
             }
             Request::Status => {
                 let status = self.status(now);

@@ -291,6 +291,16 @@ const FAMILIES: &[Family] = &[
         &[("", "/other_version")],
     ),
     counter(
+        "paritas_files_credit_bytes_total",
+        "Bytes granted for hedged reads beside slow nodes.",
+        &[("", "/credit_bytes")],
+    ),
+    counter(
+        "paritas_files_credits_declined_total",
+        "Requests for such bytes that were not granted.",
+        &[("", "/credits_declined")],
+    ),
+    counter(
         "paritas_files_pins_ended_total",
         "Pins that were not renewed.",
         &[("", "/pins_ended")],

@@ -29,6 +29,7 @@ pub(crate) fn append(out: &mut Vec<u8>, reply: &Reply) {
                 encode::integer(out, i64::from(*pin));
             }
         }
+        Reply::Credit(bytes) => encode::integer(out, *bytes as i64),
         Reply::Done => encode::ok(out),
         Reply::Status(json) => encode::bulk(out, json.as_bytes()),
         Reply::Error(text) => encode::error(out, &format!("ERR {text}")),

@@ -77,6 +77,8 @@ pub enum Reply {
     Room(u64, Granted),
     /// To RENEW: whether each pin is known.
     Renewed(Vec<bool>),
+    /// To CREDIT: bytes, or 0.
+    Credit(u64),
     /// OK.
     Done,
     /// To STATUS: JSON.

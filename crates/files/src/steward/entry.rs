@@ -254,6 +254,7 @@ impl Steward {
                 out.refresh(token, entry.file, &entry.geometry);
             }
         }
+        self.earn_credit(now);
         let slow = self.rates.stragglers(now, self.settings.estimator);
         if self.csac.set_stragglers(slow) {
             self.counters.prefetches_forgotten += self.ahead.len() as u64;

@@ -39,6 +39,10 @@ pub(super) struct Counters {
     pub(super) samples: u64,
     /// When the last of them came.
     last_sample: Option<Time>,
+    /// What clients may read more because of slow nodes.
+    pub(super) credit_bytes: u64,
+    /// Requests for it that were not granted.
+    pub(super) credits_declined: u64,
     pub(super) ended_pins: u64,
     /// Entries whose keys were gone.
     pub(super) missing: u64,
@@ -196,6 +200,8 @@ impl Steward {
             "prefetches_skipped": c.prefetches_skipped,
             "prefetches_forgotten": c.prefetches_forgotten,
             "prefetches_waiting": self.ahead.len(),
+            "credit_bytes": c.credit_bytes,
+            "credits_declined": c.credits_declined,
             "pins_ended": c.ended_pins,
             "missing": c.missing,
             "other_version": c.other_version,

@@ -398,6 +398,41 @@ fn make_slow(world: &mut World) {
 }
 
 #[test]
+fn credit_is_for_slow_nodes_alone_and_bounded_over_all_clients() {
+    let mut world = World::new(5);
+    let ask = |world: &mut World, node| match world.ask(Request::Credit { bytes: 8 * MIB, node }) {
+        Reply::Credit(bytes) => bytes,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(ask(&mut world, "a:9866"), 0, "no node is slow");
+    make_slow(&mut world);
+    assert_eq!(ask(&mut world, "b:9866"), 0, "this one is not");
+    assert_eq!(ask(&mut world, "unknown:1"), 0);
+    let granted: u64 = (0..20).map(|_| ask(&mut world, "a:9866")).sum();
+    assert_eq!(granted, 64 * MIB, "whoever asks");
+    // Four nodes that are not slow send 40 MiB a second each.
+    world.after(2);
+    let more: u64 = (0..20).map(|_| ask(&mut world, "a:9866")).sum();
+    assert_eq!(more, 32 * MIB, "a tenth of 160 MiB a second, for two seconds");
+}
+
+#[test]
+fn a_store_that_is_slow_as_a_whole_gets_no_credit() {
+    let mut world = World::new(5);
+    let sample = crate::Sample {
+        bytes: MIB / 2,
+        time: Span::from_ms(100),
+        cancelled: false,
+    };
+    for _ in 0..8 {
+        world.ask(Request::Report(["a:1", "b:1", "c:1", "d:1"].map(|node| (node, sample)).to_vec()));
+    }
+    world.after(2);
+    let asked = Request::Credit { bytes: 1, node: "a:1" };
+    assert_eq!(world.ask(asked), Reply::Credit(0));
+}
+
+#[test]
 fn files_of_a_new_straggler_are_made_ahead_the_last_accessed_first() {
     let mut world = World::new(5);
     for file in 1..=4 {

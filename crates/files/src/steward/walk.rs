@@ -192,7 +192,7 @@ impl Walk {
 
     fn step(&mut self) {
         let file = self.random.between(1, FILES);
-        match self.random.below(21) {
+        match self.random.below(22) {
             0..=6 => {
                 let open = self.open(file);
                 let subblocks = self.steward.geometry(&open).subblocks();
@@ -263,6 +263,11 @@ impl Walk {
                     (node, Sample { bytes, time, cancelled })
                 });
                 self.ask(Request::Report(samples.to_vec()));
+            }
+            21 => {
+                let asked = Request::Credit { bytes: 1 << 20, node: "a:9866" };
+                let reply = self.ask(asked);
+                assert!(matches!(reply, Reply::Credit(0 | 0x10_0000)), "{reply:?}");
             }
             19 => {
                 if let Reply::Next(Some(file)) = self.ask(Request::Prefetch) {

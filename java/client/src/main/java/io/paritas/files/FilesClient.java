@@ -16,6 +16,7 @@ import java.util.concurrent.SynchronousQueue;
 import java.util.concurrent.ThreadFactory;
 import java.util.concurrent.ThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicLong;
 import javax.management.JMException;
@@ -125,6 +126,9 @@ public final class FilesClient {
     /** After that long, nodes that the steward called slow are asked as others. */
     private static final long SLOW_NS = 60_000_000_000L;
 
+    /** A steward that has granted no credit is not asked again for that long. */
+    private static final long REFUSED_NS = 500_000_000L;
+
     public final Settings settings;
     public final Counters counters = new Counters();
     public final Pieces pieces;
@@ -132,6 +136,8 @@ public final class FilesClient {
     public final Latencies latencies = new Latencies();
     public final NodeRates rates = new NodeRates();
     public final ByteBudget hedgeBudget;
+    private final AtomicBoolean isAskingForCredit = new AtomicBoolean();
+    private volatile long refusedAtNs = System.nanoTime() - REFUSED_NS;
     private volatile Set<String> slow = Collections.emptySet();
     private volatile long slowAtNs;
     private final RespPool cache;
@@ -203,6 +209,31 @@ public final class FilesClient {
 
     public boolean isSlow(String node) {
         return slow.contains(node) && System.nanoTime() - slowAtNs < SLOW_NS;
+    }
+
+    /** The budget did not allow a hedge: asks the steward for more, if it calls the node slow. Waits for nothing. */
+    public void wantCredit(long bytes, String node) {
+        boolean isSoon = System.nanoTime() - refusedAtNs < REFUSED_NS;
+        if (isSoon || !isAskingForCredit.compareAndSet(false, true)) {
+            return;
+        }
+        boolean isAsked = write(() -> {
+            long granted = 0;
+            try {
+                granted = steward.credit(bytes, node);
+            } catch (IOException e) {
+                // It is away, or old: what readers read fills the budget too.
+            }
+            if (granted > 0) {
+                hedgeBudget.onGrant(granted);
+            } else {
+                refusedAtNs = System.nanoTime();
+            }
+            isAskingForCredit.set(false);
+        });
+        if (!isAsked) {
+            isAskingForCredit.set(false);
+        }
     }
 
     /** Gets a value in two pieces. Returns the payload's length, -1 if it is absent. */

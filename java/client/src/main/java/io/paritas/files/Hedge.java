@@ -3,7 +3,8 @@ package io.paritas.files;
 /**
  * One read that is smaller than a stripe. It asks the node that has the bytes. If that takes too long, and budget and store
  * allow it, the bytes are reconstructed from the parity and the other blocks of the stripe as well, and the first one wins.
- * If they do not allow it, they are asked again later, for as long as the read lasts: others fill the budget meanwhile.
+ * If they do not allow it, they are asked again later, for as long as the read lasts: others fill the budget meanwhile. A
+ * read whose node has failed is always reconstructed.
  *
  * <p>Pure, as {@link StripeRead}. The budget bounds what a slow store can be burdened with.
  */
@@ -38,6 +39,9 @@ public final class Hedge {
 
         /** It would have been hedged by now, but for the budget or for a slow store. Called once. */
         void declined();
+
+        /** The budget lacks what a reconstruction costs. Called each time that it was looked at in vain. */
+        void wantsBudget();
     }
 
     /** No deadline. */
@@ -106,7 +110,8 @@ public final class Hedge {
                 asked = false;
                 hasFailed = true;
                 if (!wasHedged) {
-                    hedge(nowNs, out);
+                    // It has no other way to end well, whatever that costs.
+                    reconstruct(out);
                 }
                 failIfHopeless(out);
                 break;
@@ -127,7 +132,11 @@ public final class Hedge {
     }
 
     private void hedge(long nowNs, Out out) {
-        if (rates.isStoreSlow(nowNs) || !budget.take(costBytes)) {
+        boolean isStoreSlow = rates.isStoreSlow(nowNs);
+        if (isStoreSlow || !budget.take(costBytes)) {
+            if (!isStoreSlow) {
+                out.wantsBudget();
+            }
             if (!wasDeclined) {
                 wasDeclined = true;
                 out.declined();
@@ -136,6 +145,10 @@ public final class Hedge {
             delayNs *= 2;
             return;
         }
+        reconstruct(out);
+    }
+
+    private void reconstruct(Out out) {
         deadlineNs = NEVER;
         wasHedged = true;
         reconstructing = true;

@@ -77,6 +77,14 @@ public final class StewardClient {
         return open("FILES.MAKE", file);
     }
 
+    /** Asks for so many bytes beyond what readers ask for, because this node is slow. Returns how many are granted: all or 0. */
+    public long credit(long bytes, String node) throws IOException {
+        List<String> call = begin("FILES.CREDIT");
+        call.add(Long.toString(bytes));
+        call.add(node);
+        return Math.max(0, Math.min(bytes, number(send(call))));
+    }
+
     /** The id of the next file whose parity should be made ahead of its readers; 0: there is none now. */
     public long next() throws IOException {
         Object reply = send(begin("FILES.PREFETCH"));

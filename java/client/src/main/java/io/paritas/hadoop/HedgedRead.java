@@ -209,6 +209,12 @@ final class HedgedRead implements Hedge.Out {
         client.counters.hedgesDeclined.incrementAndGet();
     }
 
+    @Override
+    public void wantsBudget() {
+        // The machine looks again soon.
+        client.wantCredit(costBytes(), map.file.nodes.get(block));
+    }
+
     /** Null if there is no parity. Other blocks that can't be read are an error. */
     private byte[] reconstructed() throws IOException, ExecutionException, InterruptedException {
         if (!parity.isCached()) {

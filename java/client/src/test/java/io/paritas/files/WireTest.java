@@ -184,6 +184,18 @@ public class WireTest {
     }
 
     @Test
+    public void creditIsWhatTheStewardGrantsAndNoMore() throws IOException {
+        try (Script script = new Script(":9\r\n", ":0\r\n", ":99\r\n", ":-1\r\n")) {
+            StewardClient steward = new StewardClient(script.pool(), "ns");
+            assertEquals(9, steward.credit(9, "a:1"));
+            assertEquals(0, steward.credit(9, "a:1"));
+            assertEquals(9, steward.credit(9, "a:1"));
+            assertEquals(0, steward.credit(9, "a:1"));
+            assertTrue(script.asked.toString().startsWith("FILES.CREDIT ns 9 a:1\n"));
+        }
+    }
+
+    @Test
     public void samplesAreReported() throws IOException {
         try (Script script = new Script("+OK\r\n")) {
             new StewardClient(script.pool(), "ns").report(Arrays.asList(
