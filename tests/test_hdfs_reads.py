@@ -156,7 +156,7 @@ class World:
         assert after["damaged_parity"] > 0 and after["decoded_bytes"] == 0, after
 
     def steward_client(self):
-        return redis.Redis(port=self.steward.port)
+        return redis.Redis(port=self.steward.port, protocol=2)
 
     def answers_within(self, seconds):
         return bool(select.select([self.reader.process.stdout], [], [], seconds)[0])
@@ -407,7 +407,7 @@ def test_the_steward_grants_a_new_jvm_what_a_slow_datanode_costs(world):
     jvm = Reader(world.hdfs, {"ours": world.modes()["ours"]}, heap="256m")
     try:
         def is_slow():
-            samples = [word for node in nodes for word in (node, (1 if node == nodes[2] else 99) * MIB, 100_000_000, 0)]
+            samples = [word for node in nodes for word in (node, (1 if node == nodes[2] else 99) * MIB, 100_000_000, 0)] * 8
             world.steward_client().execute_command("FILES.REPORT", NAMESPACE, *samples)
             return json.loads(world.steward.status())["mounts"][NAMESPACE]["status"]["stragglers"] == [nodes[2]]
 

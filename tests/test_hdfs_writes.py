@@ -9,7 +9,7 @@ import pytest
 import redis
 
 from conftest import TIMEOUT_S, Cluster, until
-from hdfs import Hdfs, Reader, free_ports, missing
+from hdfs import JAVA, Hdfs, Reader, free_ports, missing
 from steward import NAMESPACE, Steward
 from test_hdfs_reads import BLOCK, CLASS, DATANODES, LENGTH, MIB, PARITY, SEED, STOPPED_S, Link, grown, heal_datanodes
 from writer import Worker, Writer
@@ -26,6 +26,8 @@ POLICY, UNITS = "RS-3-2-1024k", 3
 ROW, GROUP = UNITS * MIB, UNITS * BLOCK
 CONTEXT = "fs.AbstractFileSystem.hdfs.impl=io.paritas.hadoop.ParitasHdfsContext"
 HEADER_BYTES = 24
+# A worker looks for a file half a minute after it was last seen, among the other files of these tests.
+CHECKED_S = 90
 
 
 class World:
@@ -159,7 +161,7 @@ def write_apart(world, path, length, how="create"):
 
 def test_the_parity_of_a_written_file_serves_its_first_read(world):
     path = write_apart(world, "/written", LENGTH)
-    assert len(world.is_committed(path)) == SUBBLOCKS
+    assert len(world.parity(path)) == SUBBLOCKS
     serves_a_read(world, path)
 
 
@@ -167,7 +169,7 @@ def test_the_parity_of_a_written_file_serves_its_first_read(world):
 def test_the_parity_of_a_file_written_in_other_ways_serves_its_first_read(world, how, way):
     length = BLOCK + 2 * MIB + 345
     path = write_apart(world, f"/{how}", length, how)
-    assert len(world.is_committed(path)) == BLOCK // MIB
+    assert len(world.parity(path)) == BLOCK // MIB
     serves_a_read(world, path, length, way=way)
 
 
@@ -178,7 +180,7 @@ def test_the_parity_of_a_written_striped_file_serves_its_first_read(world, how, 
     length = GROUP + BLOCK + 12_345
     world.writer.ok("write", "ours", path, length, BLOCK, SEED, how)
     rows = -(-GROUP // ROW) + -(-(BLOCK + 12_345) // ROW)
-    assert len(world.is_committed(path)) == rows
+    assert len(world.parity(path)) == rows
     serves_a_read(world, path, length, world.data_nodes(path), way)
 
 
@@ -277,7 +279,7 @@ def test_files_of_other_cells_than_a_subblock_are_hadoops_own(world):
     world.reader.ok("xor-policy", "/xor", UNITS)
     before = world.status()["rooms"]
     world.writer.ok("write", "ours", "/xor/same", GROUP, BLOCK, SEED)
-    assert len(world.is_committed("/xor/same")) == BLOCK // MIB
+    assert len(world.parity("/xor/same")) == BLOCK // MIB
     # The same cells are not subblocks of this client.
     other = Writer(world.hdfs, {"other": [*world.ours(), "fs.paritas.subblock=512k"]})
     try:
@@ -302,12 +304,12 @@ def test_a_renamed_file_keeps_its_parity_and_a_short_one_has_none(world):
     world.writer.ok("begin", "ours", "/_temporary", LENGTH, BLOCK, SEED)
     world.writer.ok("rename", "ours", "/_temporary", "/renamed")
     world.writer.ok("end")
-    assert len(world.is_committed("/renamed")) == SUBBLOCKS
+    assert len(world.parity("/renamed")) == SUBBLOCKS
     before = world.status()["rooms"]
     world.writer.ok("write", "ours", "/short", MIB, BLOCK, SEED)
     # One of one block, which a reader must take for the same.
     world.writer.ok("write", "ours", "/one", BLOCK + 1, 2 * BLOCK, SEED)
-    assert len(world.is_committed("/one")) == BLOCK // MIB + 1
+    assert len(world.parity("/one")) == BLOCK // MIB + 1
     assert world.status()["rooms"] == before + 1
     before = world.reader.counters("ours")
     world.reader.ok("read", "ours", "/one", SEED)
@@ -415,6 +417,40 @@ def test_the_steward_is_killed_during_a_write(world):
     until(lambda: grown(before, world.writer.counters("ours"))["writes_dropped"] == 1, "its parity is dropped")
     assert world.entry("/orphan").get("state") != "cached", "the new steward does not take it for whole"
     world.reader.ok("read", "ours", "/orphan", SEED)
+
+
+def remove(world, path, settings):
+    """`hdfs dfs -rm`: the JVM ends when the file is deleted."""
+    options = [f"-D{setting}" for setting in (f"fs.defaultFS={world.hdfs.uri}", *settings)]
+    subprocess.run([*JAVA, "-Xmx256m", "-cp", world.hdfs.class_path, "org.apache.hadoop.fs.FsShell", *options, "-rm", "-skipTrash", path],
+                   check=True, capture_output=True, timeout=TIMEOUT_S)
+
+
+def test_parity_of_a_file_goes_when_it_is_deleted_or_replaced(world):
+    client = world.cluster.client(decode_responses=False)
+    world.writer.ok("write", "ours", "/replaced-later", LENGTH, BLOCK, SEED)
+    first = world.is_committed("/replaced-later")
+    world.writer.ok("write", "ours", "/replaced-later", LENGTH, BLOCK, SEED)
+    until(lambda: not any(client.exists(key) for key in first), "the parity of the replaced file goes")
+    second = world.is_committed("/replaced-later")
+    assert len(second) == SUBBLOCKS + 1
+    remove(world, "/replaced-later", world.ours())
+    until(lambda: not any(client.exists(key) for key in second), "the parity of the deleted file goes")
+
+
+def test_a_worker_finds_files_that_others_have_deleted(world):
+    client = world.cluster.client(decode_responses=False)
+    world.writer.ok("write", "ours", "/kept", LENGTH, BLOCK, SEED)
+    world.writer.ok("write", "ours", "/gone", LENGTH, BLOCK, SEED)
+    kept, gone = world.is_committed("/kept"), world.is_committed("/gone")
+    remove(world, "/gone", [])
+    assert all(client.exists(key) for key in gone), "Hadoop's own client tells nobody"
+    worker = Worker(world.hdfs, world.ours())
+    try:
+        until(lambda: not any(client.exists(key) for key in gone), "the worker finds out", CHECKED_S)
+    finally:
+        worker.stop()
+    assert all(client.exists(key) for key in kept)
 
 
 def test_the_cache_is_killed_during_a_write(world, tmp_path):

@@ -255,6 +255,12 @@ impl Csac {
         true
     }
 
+    /// Halves the numbers of accesses, so that files that were read often once do not stay for ever.
+    pub fn age(&mut self) {
+        self.history.age();
+        self.order.age();
+    }
+
     /// Forgets a file that no longer exists.
     pub fn forget(&mut self, file: File) {
         self.remove(file);

@@ -49,6 +49,15 @@ impl Order {
         }
     }
 
+    /// Halves the numbers of accesses.
+    pub(crate) fn age(&mut self) {
+        match self {
+            Self::Sorted(sorted) => sorted.age(),
+            // It goes by recency.
+            Self::Arc(_) => {}
+        }
+    }
+
     /// Which files to evict so that `need` blocks become free for `file`, which takes `blocks`. `None` if the files
     /// for which `may_go` holds do not suffice.
     pub(crate) fn plan(&self, file: File, blocks: u64, need: u64, may_go: impl Fn(File) -> bool) -> Option<Plan> {
@@ -131,6 +140,14 @@ impl Sorted {
         if let Some(place) = self.places.get(&file).copied() {
             // The history may have forgotten a file that is still cached. Its count must not fall then.
             self.insert(file, place.blocks, count.max(place.count + 1));
+        }
+    }
+
+    fn age(&mut self) {
+        for (file, place) in &mut self.places {
+            self.order.remove(&(place.count, place.stamp, *file));
+            place.count /= 2;
+            self.order.insert((place.count, place.stamp, *file));
         }
     }
 

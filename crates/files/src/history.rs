@@ -70,6 +70,13 @@ impl History {
         count
     }
 
+    /// Halves all numbers of accesses.
+    pub(crate) fn age(&mut self) {
+        for past in self.files.values_mut() {
+            past.count /= 2;
+        }
+    }
+
     /// What is known of a file.
     pub(crate) fn past(&self, file: File) -> Option<&Past> {
         self.files.get(&file)

@@ -26,6 +26,8 @@ pub enum Request<'a> {
     Open(Open<'a>),
     /// A worker asks for a file whose parity is to be made ahead of its readers.
     Prefetch,
+    /// A worker asks for a file with parity that may be gone.
+    Check,
     /// A worker is about to make the parity of this file.
     Make(Open<'a>),
     /// Parity of a file under construction is wanted.
@@ -135,7 +137,7 @@ pub fn parse<'a>(words: &[&'a [u8]]) -> Option<Result<(&'a str, Request<'a>), St
     let command = name.strip_prefix("FILES.")?;
     let usage = match command {
         "OPEN" => "NS ID VERSION LENGTH LAYOUT K BLOCK PATH NODE...",
-        "PREFETCH" => "NS",
+        "PREFETCH" | "CHECK" => "NS",
         "MAKE" => "NS ID VERSION LENGTH LAYOUT K BLOCK PATH NODE...",
         "ROOM" => "NS ID BLOCKS K LAYOUT BLOCK",
         "DONE" => "NS PIN COMMIT SUBBLOCKS [VERSION LENGTH] | NS PIN DROP | NS PIN CLOSE",
@@ -161,6 +163,7 @@ fn request<'a>(command: &str, words: &mut Words<'_, 'a>) -> Result<Request<'a>, 
     match command {
         "OPEN" => open(words).map(Request::Open),
         "PREFETCH" => Ok(Request::Prefetch),
+        "CHECK" => Ok(Request::Check),
         "MAKE" => open(words).map(Request::Make),
         "ROOM" => room(words).map(Request::Room),
         "DONE" => done(words),
@@ -386,6 +389,7 @@ mod tests {
             ("FILES.DONE m 7 close", Request::Close { pin: 7 }),
             ("FILES.RENEW m 7 8", Request::Renew(vec![7, 8])),
             ("FILES.TELL m deleted 3", Request::Tell(Told::Deleted, 3)),
+            ("FILES.CHECK m", Request::Check),
             ("FILES.CREDIT m 9 a:1", Request::Credit { bytes: 9, node: "a:1" }),
             ("FILES.STATUS m", Request::Status),
             (

@@ -24,6 +24,7 @@
 //! readers. Workers ask for them, one at a time (PREFETCH), and then write their parity as readers do (MAKE).
 
 mod answers;
+mod check;
 mod credit;
 mod entry;
 mod nodes;
@@ -125,6 +126,10 @@ pub struct Steward {
     ahead: VecDeque<File>,
     /// Tokens of Doomed entries.
     doomed: BTreeSet<u64>,
+    /// When it was last known that the file of a Cached entry exists.
+    seen: BTreeSet<(Time, u64)>,
+    /// Opens since the numbers of accesses were halved.
+    opens_count: usize,
     /// When the keys of Cached entries are to be refreshed.
     refreshes: BTreeSet<(Time, u64)>,
     /// When to ask again for what the store did not do.
@@ -164,6 +169,8 @@ impl Steward {
             pins: Pins::new(PINS_MAX),
             ahead: VecDeque::new(),
             doomed: BTreeSet::new(),
+            seen: BTreeSet::new(),
+            opens_count: 0,
             refreshes: BTreeSet::new(),
             retries: BTreeSet::new(),
             refreshing_count: 0,
@@ -200,6 +207,10 @@ impl Steward {
         match request {
             Request::Open(open) => self.on_open(now, asker, &open, out),
             Request::Prefetch => self.on_prefetch(asker, out),
+            Request::Check => {
+                let file = self.on_check(now);
+                out.reply(asker, Reply::Next(file));
+            }
             Request::Make(open) => self.on_make(now, asker, &open, out),
             Request::Room(room) => self.on_room(now, asker, room, out),
             Request::Commit {
@@ -233,6 +244,7 @@ impl Steward {
             Request::Tell(told, file) => {
                 // A file that was moved keeps its id, and one that was closed has its parity committed or not.
                 if told == Told::Deleted {
+                    self.counters.deleted += 1;
                     if let Some(token) = self.by_file.get(&file).copied() {
                         self.doom(now, token, out);
                     }
@@ -256,6 +268,7 @@ impl Steward {
         let geometry = self.geometry(open);
         let blocks = geometry.cache_blocks(self.settings.block_bytes);
         self.counters.opens += 1;
+        self.age();
         let affected = self.csac.is_affected(&nodes);
         self.counters.affected += u64::from(affected);
 
@@ -279,6 +292,7 @@ impl Steward {
                     return self.decline(asker, affected, &nodes, out);
                 };
                 entry.pins_count += 1;
+                self.see(now, token);
                 self.csac.update(open.file, &nodes, blocks, Decision::Cached);
                 self.counters.hits += 1;
                 let opened = Opened {
@@ -490,6 +504,7 @@ impl Steward {
         self.csac.hold(entry.file, false);
         out.store(token, entry.file, &entry.record(token, Stage::Cached));
         self.refreshes.insert((now + REFRESH, token));
+        self.see(now, token);
         self.counters.commits += 1;
         Ok(())
     }

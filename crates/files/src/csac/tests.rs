@@ -89,6 +89,27 @@ fn lfu_evicts_what_is_used_least_and_remembers_accesses_before_the_caching() {
 }
 
 #[test]
+fn files_that_nobody_reads_any_more_make_room_when_counts_age() {
+    for ages in [false, true] {
+        let mut csac = Csac::new(CsacSettings::new(10, Eviction::Lfu));
+        for file in 1..=9 {
+            for _ in 0..100 {
+                read(&mut csac, file, &NODES);
+            }
+        }
+        for round in 0..40 {
+            for file in 11..=15 {
+                read(&mut csac, file, &NODES);
+            }
+            if ages && round % 10 == 9 {
+                csac.age();
+            }
+        }
+        assert_eq!((11..=15).all(|file| csac.contains(file)), ages, "ages: {ages}");
+    }
+}
+
+#[test]
 fn sac_is_csac_with_lru() {
     let (mut sac, mut csac) = (
         Csac::new(CsacSettings::sac(5)),

@@ -71,7 +71,7 @@ pub struct Opened {
 pub enum Reply {
     /// To OPEN.
     Opened(Opened),
-    /// To PREFETCH: a file, or none.
+    /// To PREFETCH and CHECK: a file, or none.
     Next(Option<File>),
     /// To ROOM: parity blocks, or 0.
     Room(u64, Granted),

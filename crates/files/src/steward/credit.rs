@@ -36,7 +36,11 @@ impl Steward {
     /// All or nothing: 0 unless the node is a straggler. While the store as a whole is slow, none is.
     pub(super) fn on_credit(&mut self, bytes: u64, node: &str) -> u64 {
         let is_slow = self.csac.stragglers().any(|slow| self.nodes.name(slow) == node);
-        let granted = if is_slow && bytes <= self.credit.bytes { bytes } else { 0 };
+        let granted = if is_slow && bytes <= self.credit.bytes {
+            bytes
+        } else {
+            0
+        };
         self.credit.bytes -= granted;
         self.counters.credit_bytes += granted;
         self.counters.credits_declined += u64::from(granted == 0);

@@ -55,6 +55,8 @@ pub(super) struct Entry {
     pub(super) waiting: Option<Waiting>,
     /// Clients of an earlier steward may still use it until then.
     pub(super) hold_until: Time,
+    /// When its file was last known to exist.
+    pub(super) seen: Time,
     pub(super) path: String,
 }
 
@@ -70,6 +72,7 @@ impl Entry {
             writer: None,
             waiting: None,
             hold_until: Time(0),
+            seen: Time(0),
             path: path.to_owned(),
         }
     }
@@ -131,6 +134,7 @@ impl Steward {
             entry.hold_until = now + READER_PIN;
             self.entries.insert(token, entry);
             self.by_file.insert(file, token);
+            self.see(now, token);
             // Whether its keys are there is not known.
             self.refreshes.insert((now, token));
             return;
@@ -155,6 +159,7 @@ impl Steward {
         entry.state = State::Doomed;
         self.doomed_blocks += entry.blocks;
         let (file, writer, waiting, geometry) = (entry.file, entry.writer, entry.waiting.take(), entry.geometry);
+        self.seen.remove(&(entry.seen, token));
         self.doomed.insert(token);
         self.by_file.remove(&file);
         self.csac.remove(file);

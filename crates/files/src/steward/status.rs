@@ -39,6 +39,10 @@ pub(super) struct Counters {
     pub(super) samples: u64,
     /// When the last of them came.
     last_sample: Option<Time>,
+    /// Files that workers were to look for.
+    pub(super) checks: u64,
+    /// Messages that a file is gone.
+    pub(super) deleted: u64,
     /// What clients may read more because of slow nodes.
     pub(super) credit_bytes: u64,
     /// Requests for it that were not granted.
@@ -200,8 +204,6 @@ impl Steward {
             "prefetches_skipped": c.prefetches_skipped,
             "prefetches_forgotten": c.prefetches_forgotten,
             "prefetches_waiting": self.ahead.len(),
-            "credit_bytes": c.credit_bytes,
-            "credits_declined": c.credits_declined,
             "pins_ended": c.ended_pins,
             "missing": c.missing,
             "other_version": c.other_version,
@@ -216,6 +218,14 @@ impl Steward {
                 "store_away": c.store_away,
             },
         });
+        for (name, count) in [
+            ("checks", c.checks),
+            ("deleted", c.deleted),
+            ("credit_bytes", c.credit_bytes),
+            ("credits_declined", c.credits_declined),
+        ] {
+            figures[name] = json!(count);
+        }
         figures["nodes_by_source"] = Map::from_iter(sources).into();
         figures["datanodes"] = json!(self.polls.as_ref().map(|polls| polls.figures(now)));
         figures

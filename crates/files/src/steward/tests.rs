@@ -114,6 +114,12 @@ impl World {
         opened.grant.token.unwrap()
     }
 
+    /// A reader opens and closes a file with parity.
+    fn close(&mut self, file: File) {
+        let opened = self.open(file, 1);
+        assert_eq!(self.ask(Request::Close { pin: opened.grant.pin }), Reply::Done);
+    }
+
     fn commit(&mut self, pin: u64, subblocks: u64, written: Option<(u64, u64)>) -> Reply {
         self.ask(Request::Commit {
             pin,
@@ -364,6 +370,65 @@ fn a_deleted_file_has_no_parity() {
 }
 
 #[test]
+fn files_that_nobody_has_seen_for_long_are_looked_for_one_by_one() {
+    let mut world = World::new(5);
+    for file in 1..=3 {
+        world.cache(file, 1);
+        world.after(1);
+    }
+    assert_eq!(
+        world.ask(Request::Check),
+        Reply::Next(None),
+        "their readers have just seen them"
+    );
+    world.after(20);
+    assert_eq!(world.open(1, 1).answer, Answer::Cached);
+    world.after(15);
+    assert_eq!(world.ask(Request::Check), Reply::Next(Some(2)), "the oldest one");
+    assert_eq!(world.ask(Request::Check), Reply::Next(Some(3)));
+    assert_eq!(
+        world.ask(Request::Check),
+        Reply::Next(None),
+        "1 was opened since, the others were named"
+    );
+    assert_eq!(world.ask(Request::Tell(Told::Deleted, 2)), Reply::Done);
+    assert!(!world.steward.csac.contains(2));
+    world.after(60);
+    let named: Vec<Reply> = (0..3).map(|_| world.ask(Request::Check)).collect();
+    assert_eq!(named, [Reply::Next(Some(1)), Reply::Next(Some(3)), Reply::Next(None)]);
+}
+
+#[test]
+fn parity_that_is_never_read_does_not_stay_for_ever() {
+    let mut world = World::new(3);
+    world.steward = Steward::new(
+        world.now,
+        Settings {
+            eviction: Eviction::Lfu,
+            ..settings(3)
+        },
+        Prng::new(1),
+        [],
+        &mut Vec::new(),
+    );
+    for file in 1..=2 {
+        world.cache(file, 1);
+        for _ in 0..1000 {
+            world.close(file);
+        }
+    }
+    for n in 0..1000 {
+        let file = 11 + n % 2;
+        let opened = world.open(file, 1);
+        match opened.answer {
+            Answer::ShouldCache => drop(world.commit(opened.grant.pin, 16, None)),
+            _ => drop(world.ask(Request::Close { pin: opened.grant.pin })),
+        }
+    }
+    assert!(world.steward.csac.contains(11) && world.steward.csac.contains(12));
+}
+
+#[test]
 fn with_a_straggler_only_its_files_are_cached() {
     let mut world = World::new(10);
     assert_eq!(world.open(1, 1).slow, [""; 0]);
@@ -425,7 +490,9 @@ fn a_store_that_is_slow_as_a_whole_gets_no_credit() {
         cancelled: false,
     };
     for _ in 0..8 {
-        world.ask(Request::Report(["a:1", "b:1", "c:1", "d:1"].map(|node| (node, sample)).to_vec()));
+        world.ask(Request::Report(
+            ["a:1", "b:1", "c:1", "d:1"].map(|node| (node, sample)).to_vec(),
+        ));
     }
     world.after(2);
     let asked = Request::Credit { bytes: 1, node: "a:1" };

@@ -265,7 +265,10 @@ impl Walk {
                 self.ask(Request::Report(samples.to_vec()));
             }
             21 => {
-                let asked = Request::Credit { bytes: 1 << 20, node: "a:9866" };
+                let asked = Request::Credit {
+                    bytes: 1 << 20,
+                    node: "a:9866",
+                };
                 let reply = self.ask(asked);
                 assert!(matches!(reply, Reply::Credit(0 | 0x10_0000)), "{reply:?}");
             }

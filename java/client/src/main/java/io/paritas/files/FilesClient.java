@@ -11,6 +11,8 @@ import java.util.Set;
 import java.util.concurrent.ArrayBlockingQueue;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.Executor;
+import java.util.concurrent.Future;
+import java.util.concurrent.FutureTask;
 import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.SynchronousQueue;
 import java.util.concurrent.ThreadFactory;
@@ -84,6 +86,8 @@ public final class FilesClient {
         public final AtomicLong writesDropped = new AtomicLong();
         /** Of these, for want of memory. */
         public final AtomicLong writesDeclined = new AtomicLong();
+        /** Files of which the steward was told that they are gone. */
+        public final AtomicLong deletesTold = new AtomicLong();
         public final AtomicLong lostReads = new AtomicLong();
         public final AtomicLong damagedParity = new AtomicLong();
         /** Decoded subblocks that HDFS's own checksums refused. */
@@ -102,7 +106,7 @@ public final class FilesClient {
                     + parityBytes + " delivered_bytes=" + deliveredBytes + " decoded_bytes=" + decodedBytes
                     + " parity_subblocks_written="
                     + paritySubblocksWritten + " commits=" + commits + " writes_committed=" + writesCommitted
-                    + " writes_dropped=" + writesDropped + " writes_declined=" + writesDeclined + " lost_reads=" + lostReads + " damaged_parity="
+                    + " writes_dropped=" + writesDropped + " writes_declined=" + writesDeclined + " deletes_told=" + deletesTold + " lost_reads=" + lostReads + " damaged_parity="
                     + damagedParity + " wrong_decodes=" + wrongDecodes + " unchecked_bytes=" + uncheckedBytes + " missing_parity=" + missingParity + " hedges=" + hedges + " hedge_wins="
                     + hedgeWins + " hedge_bytes=" + hedgeBytes + " hedges_declined=" + hedgesDeclined;
         }
@@ -209,6 +213,20 @@ public final class FilesClient {
 
     public boolean isSlow(String node) {
         return slow.contains(node) && System.nanoTime() - slowAtNs < SLOW_NS;
+    }
+
+    /** Tells the steward that a file is gone, in another thread. The answer is when it is told, or cannot be; null: never. */
+    public Future<?> tellDeleted(long id) {
+        FutureTask<?> telling = new FutureTask<>(() -> {
+            try {
+                steward.deleted(id);
+                counters.deletesTold.incrementAndGet();
+            } catch (IOException e) {
+                // A worker finds out.
+            }
+            return null;
+        });
+        return write(telling) ? telling : null;
     }
 
     /** The budget did not allow a hedge: asks the steward for more, if it calls the node slow. Waits for nothing. */

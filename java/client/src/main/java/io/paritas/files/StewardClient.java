@@ -91,6 +91,20 @@ public final class StewardClient {
         return reply == null ? 0 : number(reply);
     }
 
+    /** The id of a file with parity that nobody has seen for long: it may be gone. 0: there is none. */
+    public long check() throws IOException {
+        Object reply = send(begin("FILES.CHECK"));
+        return reply == null ? 0 : number(reply);
+    }
+
+    /** The file is gone. */
+    public void deleted(long id) throws IOException {
+        List<String> call = begin("FILES.TELL");
+        call.add("deleted");
+        call.add(Long.toString(id));
+        send(call);
+    }
+
     private Grant open(String command, FileParity.File file) throws IOException {
         List<String> call = begin(command);
         call.add(Long.toString(file.id));

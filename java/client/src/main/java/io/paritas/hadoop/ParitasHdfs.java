@@ -36,13 +36,13 @@ public class ParitasHdfs extends DistributedFileSystem {
         super.initialize(uri, conf);
         settings = new Settings(conf);
         streams = ParityStreams.of(settings, conf, pending);
-        if (streams != null && streams.makesParity() && DFS != null) {
-            makeParityOfNewFiles(uri, conf);
+        if (streams != null && streams.client.isConfigured() && DFS != null) {
+            useOwnClient(uri, conf);
         }
     }
 
-    /** Without it, first readers make the parity. */
-    private void makeParityOfNewFiles(URI uri, Configuration conf) throws IOException {
+    /** Without it, first readers make the parity of new files, and workers find deleted ones. */
+    private void useOwnClient(URI uri, Configuration conf) throws IOException {
         DFSClient own = getClient();
         ParitasDfsClient mine;
         try {

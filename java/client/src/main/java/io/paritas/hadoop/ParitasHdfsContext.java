@@ -130,6 +130,15 @@ public final class ParitasHdfsContext extends FilterFs {
         return dfs.createWrappedOutputStream(stream, getStatistics(), stream.getInitialLen());
     }
 
+    @Override
+    public boolean delete(Path path, boolean recursive) throws IOException {
+        if (streams == null) {
+            return super.delete(path, recursive);
+        }
+        checkPath(path);
+        return dfs.delete(getUriPath(path), recursive);
+    }
+
     /** `FilterFs` lists a directory as a whole. */
     @Override
     public RemoteIterator<FileStatus> listStatusIterator(Path path) throws IOException {

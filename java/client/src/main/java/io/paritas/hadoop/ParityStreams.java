@@ -5,6 +5,7 @@ import io.paritas.files.WrittenParity;
 import java.io.IOException;
 import java.io.InputStream;
 import java.io.OutputStream;
+import java.util.concurrent.Future;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FSDataInputStream;
 import org.apache.hadoop.fs.FileSystem;
@@ -13,6 +14,7 @@ import org.apache.hadoop.hdfs.DFSInputStream;
 import org.apache.hadoop.hdfs.DFSOutputStream;
 import org.apache.hadoop.hdfs.client.HdfsDataInputStream;
 import org.apache.hadoop.hdfs.client.HdfsDataOutputStream;
+import org.apache.hadoop.hdfs.protocol.HdfsFileStatus;
 
 /** Puts streams that use and make parity in the place of Hadoop's own. What is unusual stays Hadoop's. */
 final class ParityStreams {
@@ -36,6 +38,31 @@ final class ParityStreams {
     /** Whether new files may get parity while they are written. */
     boolean makesParity() {
         return client.isConfigured() && settings.writeFileBytesMax > 0;
+    }
+
+    /**
+     * The number of the file at this path, if it may have parity that is of no use when it is gone; else 0. It costs a call of
+     * the NameNode.
+     */
+    long idOf(DFSClient dfs, String path) {
+        if (!client.isConfigured() || !settings.wants(path, settings.minFileBytes)) {
+            return 0;
+        }
+        try {
+            HdfsFileStatus status = dfs.getFileInfo(path);
+            return status == null || status.isDirectory() || status.getLen() < settings.minFileBytes ? 0 : status.getFileId();
+        } catch (IOException e) {
+            // Whoever asked for this path gets the error of what he does next.
+            return 0;
+        }
+    }
+
+    /** The file with this number is gone; 0: none is. Waits for nothing. */
+    void onDeleted(long id) {
+        Future<?> message = id == 0 ? null : client.tellDeleted(id);
+        if (message != null) {
+            pending.add(message);
+        }
     }
 
     /** The same file as a stream that uses parity. */

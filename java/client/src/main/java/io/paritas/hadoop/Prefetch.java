@@ -3,6 +3,7 @@ package io.paritas.hadoop;
 import io.paritas.files.FileParity;
 import io.paritas.files.FilesClient;
 import io.paritas.files.StewardClient;
+import java.io.FileNotFoundException;
 import java.io.IOException;
 import java.net.URI;
 import java.util.concurrent.TimeUnit;
@@ -13,7 +14,8 @@ import org.apache.hadoop.util.ToolRunner;
 
 /**
  * A worker that makes parity ahead of readers: when a DataNode becomes slow, the steward names files that it holds a part of,
- * those first that were read last. Several may run; each file is given to one.
+ * those first that were read last. Several may run; each file is given to one. When there is nothing to make it looks for files
+ * that have parity and that nobody has seen for long, and tells the steward which are gone.
  *
  * <p>A process of its own: `hadoop jar paritas-hadoop.jar io.paritas.hadoop.Prefetch [hdfs://NAMENODE]`. It needs the right to
  * read the files. It reads `fs.paritas.prefetch.rate` bytes a second on average: it pauses after each stripe.
@@ -47,6 +49,7 @@ public final class Prefetch extends Configured implements Tool {
                     // It is away, or another one is about to lead.
                 }
                 if (id == 0) {
+                    check(hdfs, client);
                     Thread.sleep(POLL_MS);
                     continue;
                 }
@@ -61,6 +64,27 @@ public final class Prefetch extends Configured implements Tool {
                 long ms = TimeUnit.NANOSECONDS.toMillis(System.nanoTime() - start);
                 System.out.println("inode " + id + ": " + outcome.replace('\n', ' ') + ", " + ms + " ms");
             }
+        }
+    }
+
+    /** Looks for one file that nobody has seen for long. If it is gone, the steward is told. */
+    private static void check(ParitasHdfs hdfs, FilesClient client) {
+        try {
+            long id = client.steward.check();
+            if (id != 0 && isGone(hdfs, id)) {
+                client.steward.deleted(id);
+                System.out.println("inode " + id + ": deleted");
+            }
+        } catch (IOException e) {
+            // Steward or NameNode is away, or the file is not this user's to see.
+        }
+    }
+
+    private static boolean isGone(ParitasHdfs hdfs, long id) throws IOException {
+        try {
+            return hdfs.getClient().getFileInfo("/.reserved/.inodes/" + id) == null;
+        } catch (FileNotFoundException e) {
+            return true;
         }
     }
 
