@@ -274,6 +274,45 @@ def test_all_ways_to_read_give_the_bytes(world):
     assert world.reader.counters("ours")["lost_reads"] == 0
 
 
+def test_hadoop_counts_what_a_reader_got_in_the_thread_that_reads(world):
+    """Spark's metrics are those of a task's thread."""
+    world.written_with_parity("/counted")
+    world.reader.ok("policy", "/striped", "RS-3-2-1024k")
+    world.reader.ok("write", "/striped/counted", LENGTH, BLOCK, SEED)
+
+    def counted():
+        return [int(number) for number in world.reader.ok("statistics", "ours").split()]
+
+    for path, coded in (("/counted", 0), ("/striped/counted", LENGTH)):
+        before = counted()
+        world.reader.ok("read", "ours", path, SEED)
+        assert [after - number for after, number in zip(counted(), before)] == [LENGTH, LENGTH, coded], path
+    before = counted()
+    read = int(world.reader.ok("preads", "hedged", "/counted", SEED, MIB, 4 * MIB).split()[1])
+    assert [after - number for after, number in zip(counted(), before)] == [read, read, 0]
+
+
+def cat(world, path, *settings, heap="512m"):
+    """`hdfs dfs -cat`. What it wrote to standard error."""
+    options = [f"-D{setting}" for setting in ("fs.defaultFS=" + world.hdfs.uri, *world.modes()["ours"], *settings)]
+    command = [*JAVA, f"-Xmx{heap}", "-cp", world.hdfs.class_path, "org.apache.hadoop.fs.FsShell", *options, "-cat", path]
+    done = subprocess.run(command, check=True, capture_output=True, timeout=TIMEOUT_S)
+    assert len(done.stdout) == LENGTH
+    return done.stderr.decode()
+
+
+def test_a_user_is_told_why_a_read_gained_nothing(world):
+    world.write("/told")
+    explain = "fs.paritas.explain=true"
+    assert "paritas:" not in cat(world, "/told", "fs.paritas.enabled=false", explain)
+    assert "paritas: nothing was gained: this read has made the parity" in cat(world, "/told", explain)
+    assert "paritas: nothing was gained: the parity was there" in cat(world, "/told", explain)
+    small = cat(world, "/told", explain, heap="64m")
+    assert "paritas: nothing was gained: a stripe does not fit into memory: raise fs.paritas.read.memory" in small
+    assert small.count("a stripe takes 41 MiB, and 3") == 1, small
+    assert "set fs.paritas.read.policy" in cat(world, "/told", explain, "fs.paritas.read.policy=adaptive", "fs.paritas.min.file=1g")
+
+
 def test_a_reader_in_order_is_given_stripes_when_it_has_shown_that_it_wants_them(world):
     world.write("/adaptive")
     world.reader.ok("part", "adaptive", "/adaptive", SEED, 0, BLOCK)

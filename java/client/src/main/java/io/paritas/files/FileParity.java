@@ -4,6 +4,7 @@ import java.io.IOException;
 import java.util.Arrays;
 import java.util.List;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicLong;
 
 /** The parity of one open file: what the steward granted, and the parity that this reader writes. */
 public final class FileParity implements FilesClient.Pinned {
@@ -221,6 +222,7 @@ public final class FileParity implements FilesClient.Pinned {
             if (client.isConfigured()) {
                 StewardClient.Grant granted = isAhead ? client.steward.make(file) : client.steward.open(file);
                 client.onSlow(granted.slow);
+                counter(granted.decision).incrementAndGet();
                 boolean isWanted = granted.decision != StewardClient.Decision.SHOULD_NOT_CACHE;
                 boolean isUsable = isWanted && granted.subBytes == client.settings.subBytes;
                 if (isWanted && !isUsable) {
@@ -230,8 +232,20 @@ public final class FileParity implements FilesClient.Pinned {
             }
         } catch (IOException e) {
             // It is away, old, or of another cluster: the file is read without parity.
+            client.counters.opensFailed.incrementAndGet();
         }
         return nothing(null);
+    }
+
+    private AtomicLong counter(StewardClient.Decision decision) {
+        switch (decision) {
+            case CACHED:
+                return client.counters.opensCached;
+            case SHOULD_CACHE:
+                return client.counters.opensToCache;
+            default:
+                return client.counters.opensWithout;
+        }
     }
 
     /** Gives back what can't be used. */

@@ -75,6 +75,11 @@ public final class FilesClient {
         public final AtomicLong dataBytes = new AtomicLong();
         /** Read from the parity cache. */
         public final AtomicLong parityBytes = new AtomicLong();
+        /** Files that were opened with parity, that were to get it, that were to be read without, and whose opens failed. */
+        public final AtomicLong opensCached = new AtomicLong();
+        public final AtomicLong opensToCache = new AtomicLong();
+        public final AtomicLong opensWithout = new AtomicLong();
+        public final AtomicLong opensFailed = new AtomicLong();
         /** Given to readers from stripes. */
         public final AtomicLong deliveredBytes = new AtomicLong();
         public final AtomicLong decodedBytes = new AtomicLong();
@@ -102,7 +107,8 @@ public final class FilesClient {
 
         @Override
         public String toString() {
-            return "stripes=" + stripes + " whole_stripes=" + wholeStripes + " data_bytes=" + dataBytes + " parity_bytes="
+            return "opens_cached=" + opensCached + " opens_to_cache=" + opensToCache + " opens_without=" + opensWithout
+                    + " opens_failed=" + opensFailed + " stripes=" + stripes + " whole_stripes=" + wholeStripes + " data_bytes=" + dataBytes + " parity_bytes="
                     + parityBytes + " delivered_bytes=" + deliveredBytes + " decoded_bytes=" + decodedBytes
                     + " parity_subblocks_written="
                     + paritySubblocksWritten + " commits=" + commits + " writes_committed=" + writesCommitted
@@ -213,6 +219,44 @@ public final class FilesClient {
 
     public boolean isSlow(String node) {
         return slow.contains(node) && System.nanoTime() - slowAtNs < SLOW_NS;
+    }
+
+    /** A reader wanted a stripe of so many bytes, for which there is no memory (or no thread). */
+    public void onStripeDeclined(long bytesNeeded) {
+        Troubles.onMemory(bytesNeeded, settings.readMemoryBytes);
+    }
+
+    /** What the JVM's reads have gained, or why nothing, in a sentence for the user. */
+    public String explanation() {
+        long gained = counters.decodedBytes.get();
+        if (!isConfigured()) {
+            return "no parity was used: fs.paritas.steward and fs.paritas.cache are not both set";
+        }
+        if (gained > 0 || counters.hedgeWins.get() > 0) {
+            return gained + " bytes were decoded instead of waited for, and " + counters.hedgeWins
+                    + " reads by position came from the parity first";
+        }
+        if (pieces.declined() > 0) {
+            return "nothing was gained: a stripe does not fit into memory: raise fs.paritas.read.memory and the heap (-Xmx)";
+        }
+        if (counters.stripes.get() == 0 && counters.hedges.get() == 0) {
+            return "nothing was gained: no whole stripe was read in order, and no read by position was late. To read whole files,"
+                    + " set fs.paritas.read.policy to whole-file; see fs.paritas.min.file and fs.paritas.exclude too";
+        }
+        if (counters.opensFailed.get() > 0) {
+            return "nothing was gained: the steward did not answer, or not as expected (see the log): see fs.paritas.steward";
+        }
+        if (counters.damagedParity.get() + counters.missingParity.get() > 0) {
+            return "nothing was gained: parity was missing or refused, and is made again by a later read";
+        }
+        if (counters.opensToCache.get() > 0) {
+            return "nothing was gained: this read " + (counters.commits.get() > 0 ? "has made the parity" : "was to make the parity,"
+                    + " and has not finished it") + ". A later read can use it";
+        }
+        if (counters.opensWithout.get() > 0) {
+            return "nothing was gained: the steward gave no parity. `declined` of `paritas files status --json` says why";
+        }
+        return "nothing was gained: the parity was there, and no DataNode was late";
     }
 
     /** Tells the steward that a file is gone, in another thread. The answer is when it is told, or cannot be; null: never. */

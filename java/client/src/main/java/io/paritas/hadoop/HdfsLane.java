@@ -6,6 +6,7 @@ import java.io.IOException;
 import java.lang.reflect.Constructor;
 import java.lang.reflect.InvocationTargetException;
 import java.util.concurrent.atomic.AtomicLong;
+import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.hdfs.DFSClient;
 import org.apache.hadoop.hdfs.DFSInputStream;
 import org.apache.hadoop.hdfs.DFSUtilClient;
@@ -29,8 +30,10 @@ final class HdfsLane implements StripeReader.Lane {
     private final boolean interruptible;
     /** Counts what comes from DataNodes, of use or not. */
     private final AtomicLong bytes;
+    private final FileSystem.Statistics statistics;
 
-    HdfsLane(DFSClient client, BlockMap map, int block, AtomicLong bytes) throws IOException {
+    HdfsLane(DFSClient client, BlockMap map, int block, AtomicLong bytes, FileSystem.Statistics statistics) throws IOException {
+        this.statistics = statistics;
         this.map = map;
         this.block = block;
         this.bytes = bytes;
@@ -53,7 +56,7 @@ final class HdfsLane implements StripeReader.Lane {
                 throw new EOFException("the file ends at " + (position + done) + ", within one of its blocks");
             }
             done += count;
-            bytes.addAndGet(count);
+            onBytes(count);
         }
         check(stream.getCurrentBlock());
     }
@@ -61,8 +64,14 @@ final class HdfsLane implements StripeReader.Lane {
     /** As `read`, but requests only these bytes. To a stream the DataNode sends more than is read. */
     void readAlone(long offset, byte[] into, int length) throws IOException {
         stream.readFully(blockOffset + offset, into, 0, length);
-        bytes.addAndGet(length);
+        onBytes(length);
         check(stream.getAllBlocks().get(block).getBlock());
+    }
+
+    /** Hadoop's stream has counted them for this thread. They are the reader's, who counts what he gets in his own. */
+    private void onBytes(int count) {
+        bytes.addAndGet(count);
+        statistics.incrementBytesRead(-count);
     }
 
     /**

@@ -7,6 +7,7 @@ import io.paritas.files.StripeReader;
 import java.io.IOException;
 import java.util.BitSet;
 import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.hdfs.DFSClient;
 import org.apache.hadoop.hdfs.protocol.LocatedBlock;
 
@@ -19,6 +20,7 @@ final class HdfsStripe implements StripeReader.Source {
     final StripeReader reader;
     private final DFSClient dfs;
     private final Configuration conf;
+    private final FileSystem.Statistics statistics;
     private final FilesClient client;
     private final BlockMap map;
     private final FileParity parity;
@@ -27,8 +29,9 @@ final class HdfsStripe implements StripeReader.Source {
     private final BlockSums[] sums;
 
     /** The caller has reserved the memory. */
-    private HdfsStripe(DFSClient dfs, Configuration conf, FilesClient client, BlockMap map, FileParity parity, long index,
-            long[] laneBytes) {
+    private HdfsStripe(DFSClient dfs, Configuration conf, FileSystem.Statistics statistics, FilesClient client, BlockMap map,
+            FileParity parity, long index, long[] laneBytes) {
+        this.statistics = statistics;
         this.dfs = dfs;
         this.conf = conf;
         this.client = client;
@@ -41,12 +44,13 @@ final class HdfsStripe implements StripeReader.Source {
 
     /** Null if there is no memory, or there are no threads, for it now. */
     static HdfsStripe start(
-            DFSClient dfs, Configuration conf, FilesClient client, BlockMap map, FileParity parity, long index) {
+            DFSClient dfs, Configuration conf, FileSystem.Statistics statistics, FilesClient client, BlockMap map,
+            FileParity parity, long index) {
         long[] laneBytes = map.laneBytes(index);
         if (!client.pieces.reserve(StripeReader.bytesNeeded(laneBytes, client.pieces.pieceBytes()))) {
             return null;
         }
-        HdfsStripe stripe = new HdfsStripe(dfs, conf, client, map, parity, index, laneBytes);
+        HdfsStripe stripe = new HdfsStripe(dfs, conf, statistics, client, map, parity, index, laneBytes);
         parity.onStripe();
         if (!stripe.reader.start(client.lanes())) {
             stripe.reader.stop();
@@ -54,6 +58,11 @@ final class HdfsStripe implements StripeReader.Source {
         }
         client.counters.stripes.incrementAndGet();
         return stripe;
+    }
+
+    /** The memory of a stripe. */
+    static long bytesNeeded(FilesClient client, BlockMap map, long index) {
+        return StripeReader.bytesNeeded(map.laneBytes(index), client.pieces.pieceBytes());
     }
 
     long startOffset() {
@@ -72,7 +81,13 @@ final class HdfsStripe implements StripeReader.Source {
     int read(long position, byte[] into, int at, int length) throws IOException {
         long inStripe = position - startOffset();
         int done = reader.read(map.lane(inStripe), map.laneOffset(inStripe), into, at, length);
-        client.counters.deliveredBytes.addAndGet(Math.max(0, done));
+        if (done > 0) {
+            client.counters.deliveredBytes.addAndGet(done);
+            statistics.incrementBytesRead(done);
+            if (map.isStriped) {
+                statistics.incrementBytesReadErasureCoded(done);
+            }
+        }
         return done;
     }
 
@@ -90,9 +105,9 @@ final class HdfsStripe implements StripeReader.Source {
             if (block == null) {
                 throw new IOException("no DataNode has internal block " + lane + " of group " + index);
             }
-            return new InternalBlockLane(dfs, conf, map.file.path, block, client.counters.dataBytes);
+            return new InternalBlockLane(dfs, conf, map.file.path, block, client.counters.dataBytes, statistics);
         }
-        return new HdfsLane(dfs, map, (int) (index * map.file.k) + lane, client.counters.dataBytes);
+        return new HdfsLane(dfs, map, (int) (index * map.file.k) + lane, client.counters.dataBytes, statistics);
     }
 
     @Override

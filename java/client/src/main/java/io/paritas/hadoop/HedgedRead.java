@@ -14,6 +14,7 @@ import java.util.concurrent.Future;
 import java.util.concurrent.FutureTask;
 import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.TimeUnit;
+import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.hdfs.DFSClient;
 
 /** Drives a {@link Hedge} for a read by position, within one block. The reader waits; the bytes come in other threads. */
@@ -27,6 +28,7 @@ final class HedgedRead implements Hedge.Out {
     private static final long NOT_NULL_TIMEOUT_NS = TimeUnit.MILLISECONDS.toNanos(1);
 
     private final DFSClient dfs;
+    private final FileSystem.Statistics statistics;
     private final FilesClient client;
     private final BlockMap map;
     private final FileParity parity;
@@ -40,8 +42,9 @@ final class HedgedRead implements Hedge.Out {
     private byte[] result;
     private IOException error;
 
-    HedgedRead(DFSClient dfs, FilesClient client, BlockMap map, FileParity parity, int block, long offset, int length,
-            Store store) {
+    HedgedRead(DFSClient dfs, FileSystem.Statistics statistics, FilesClient client, BlockMap map, FileParity parity, int block,
+            long offset, int length, Store store) {
+        this.statistics = statistics;
         this.dfs = dfs;
         this.client = client;
         this.map = map;
@@ -92,6 +95,7 @@ final class HedgedRead implements Hedge.Out {
         if (result == null) {
             throw error;
         }
+        statistics.incrementBytesRead(length);
         return result;
     }
 
@@ -165,6 +169,8 @@ final class HedgedRead implements Hedge.Out {
             byte[] bytes = new byte[length];
             long startNs = System.nanoTime();
             store.read(bytes);
+            // Hadoop's stream has counted them for this thread; they are the reader's.
+            statistics.incrementBytesRead(-length);
             long ns = System.nanoTime() - startNs;
             client.latencies.onRead(length, ns);
             client.rates.onSample(System.nanoTime(), map.file.nodes.get(block), length, ns);
@@ -253,7 +259,7 @@ final class HedgedRead implements Hedge.Out {
         long there = map.located.get(other).getBlockSize() - offset;
         byte[] bytes = new byte[(int) Math.max(0, Math.min(length, there))];
         if (bytes.length > 0) {
-            try (HdfsLane lane = new HdfsLane(dfs, map, other, client.counters.dataBytes)) {
+            try (HdfsLane lane = new HdfsLane(dfs, map, other, client.counters.dataBytes, statistics)) {
                 lane.readAlone(offset, bytes, bytes.length);
             }
         }

@@ -7,6 +7,7 @@ import java.net.InetSocketAddress;
 import java.util.concurrent.atomic.AtomicLong;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.StorageType;
+import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.hdfs.BlockReader;
 import org.apache.hadoop.hdfs.DFSClient;
 import org.apache.hadoop.hdfs.client.impl.BlockReaderFactory;
@@ -27,10 +28,13 @@ final class InternalBlockLane implements StripeReader.Lane {
     private final LocatedBlock block;
     private final DatanodeInfo node;
     private final AtomicLong bytes;
+    private final FileSystem.Statistics statistics;
     private BlockReader reader;
     private long position;
 
-    InternalBlockLane(DFSClient client, Configuration conf, String path, LocatedBlock block, AtomicLong bytes) {
+    InternalBlockLane(DFSClient client, Configuration conf, String path, LocatedBlock block, AtomicLong bytes,
+            FileSystem.Statistics statistics) {
+        this.statistics = statistics;
         this.client = client;
         this.conf = conf;
         this.path = path;
@@ -55,6 +59,7 @@ final class InternalBlockLane implements StripeReader.Lane {
             done += count;
             position += count;
             bytes.addAndGet(count);
+            statistics.incrementBytesReadByDistance(reader.getNetworkDistance(), count);
         }
     }
 

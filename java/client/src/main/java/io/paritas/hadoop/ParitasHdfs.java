@@ -35,7 +35,7 @@ public class ParitasHdfs extends DistributedFileSystem {
     public void initialize(URI uri, Configuration conf) throws IOException {
         super.initialize(uri, conf);
         settings = new Settings(conf);
-        streams = ParityStreams.of(settings, conf, pending);
+        streams = ParityStreams.of(settings, conf, statistics, pending);
         if (streams != null && streams.client.isConfigured() && DFS != null) {
             useOwnClient(uri, conf);
         }
@@ -82,6 +82,9 @@ public class ParitasHdfs extends DistributedFileSystem {
                 // As Hadoop does, and before any wait: files that are open when the JVM ends must be completed in time.
                 getClient().closeOutputStreams(false);
                 pending.finish(settings.shared.timeoutMs);
+                if (streams != null && settings.explains) {
+                    System.err.println("paritas: " + streams.client.explanation());
+                }
             }
         } finally {
             super.close();
@@ -91,6 +94,10 @@ public class ParitasHdfs extends DistributedFileSystem {
     /** Null if switched off. */
     FilesClient client() {
         return streams == null ? null : streams.client;
+    }
+
+    Statistics statistics() {
+        return statistics;
     }
 
     Settings settings() {
@@ -115,6 +122,8 @@ public class ParitasHdfs extends DistributedFileSystem {
         /** What a worker reads in a second to make parity ahead of readers. */
         final long prefetchBytesPerSecond;
         final boolean isWholeFile;
+        /** Whether the user is told at the end what was gained, or why nothing was. */
+        final boolean explains;
         final boolean isShortCircuit;
         final List<String> excluded = new ArrayList<>();
         final FilesClient.Settings shared = new FilesClient.Settings();
@@ -132,6 +141,7 @@ public class ParitasHdfs extends DistributedFileSystem {
                 throw new IllegalArgumentException(
                         "fs.paritas.prefetch.rate is " + prefetchBytesPerSecond + "; at least 1 byte a second is needed");
             }
+            explains = parsed(conf, "fs.paritas.explain", "true or false", name -> conf.getBoolean(name, false));
             String policy = conf.get("fs.paritas.read.policy", "adaptive");
             isWholeFile = policy.equals("whole-file");
             if (!isWholeFile && !policy.equals("adaptive")) {

@@ -44,7 +44,7 @@ public final class ParitasHdfsContext extends FilterFs {
     /** As Hadoop makes it. */
     public ParitasHdfsContext(URI uri, Configuration conf) throws IOException, URISyntaxException {
         super(own(uri, conf));
-        ParityStreams made = ParityStreams.of(new ParitasHdfs.Settings(conf), conf, PENDING);
+        ParityStreams made = ParityStreams.of(new ParitasHdfs.Settings(conf), conf, getStatistics(), PENDING);
         dfs = made == null ? null : client(uri, conf, made);
         streams = dfs == null ? null : made;
         if (streams != null) {

@@ -16,6 +16,7 @@ import org.apache.hadoop.fs.CanSetDropBehind;
 import org.apache.hadoop.fs.CanSetReadahead;
 import org.apache.hadoop.fs.CanUnbuffer;
 import org.apache.hadoop.fs.FSInputStream;
+import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.HasEnhancedByteBufferAccess;
 import org.apache.hadoop.fs.ReadOption;
 import org.apache.hadoop.fs.StreamCapabilities;
@@ -48,6 +49,7 @@ final class ParitasStream extends FSInputStream
     private final DFSInputStream store;
     private final DFSClient dfs;
     private final Configuration conf;
+    private final FileSystem.Statistics statistics;
     private final String path;
     private final ParitasHdfs.Settings settings;
     private final FilesClient client;
@@ -71,8 +73,9 @@ final class ParitasStream extends FSInputStream
     private boolean isMapOld;
 
     ParitasStream(
-            DFSInputStream store, DFSClient dfs, Configuration conf, String path, ParitasHdfs.Settings settings,
-            FilesClient client, Consumer<FileParity> onParity) {
+            DFSInputStream store, DFSClient dfs, Configuration conf, FileSystem.Statistics statistics, String path,
+            ParitasHdfs.Settings settings, FilesClient client, Consumer<FileParity> onParity) {
+        this.statistics = statistics;
         this.onParity = onParity;
         this.store = store;
         this.dfs = dfs;
@@ -276,7 +279,7 @@ final class ParitasStream extends FSInputStream
         long there = Math.min(length - from, blocks.file.blockBytes - offset);
         int bytes = (int) Math.min(Math.min(count, HEDGED_BYTES_MAX), there);
         HedgedRead read = new HedgedRead(
-                dfs, client, blocks, parity, block, offset, bytes, buffer -> store.readFully(from, buffer, 0, bytes));
+                dfs, statistics, client, blocks, parity, block, offset, bytes, buffer -> store.readFully(from, buffer, 0, bytes));
         long memory = read.memoryBytes();
         if (!client.pieces.reserve(memory)) {
             return null;
@@ -341,9 +344,10 @@ final class ParitasStream extends FSInputStream
                 isMapOld = false;
                 locateAgain();
             }
-            current = HdfsStripe.start(dfs, conf, client, map, parity, stripe);
+            current = HdfsStripe.start(dfs, conf, statistics, client, map, parity, stripe);
             if (current == null) {
                 declinedStripe = stripe;
+                client.onStripeDeclined(HdfsStripe.bytesNeeded(client, map, stripe));
             }
         }
     }
@@ -415,7 +419,7 @@ final class ParitasStream extends FSInputStream
         boolean goesOn = settings.isWholeFile || position - runStart >= 2 * stripeBytes;
         if (ahead == null && triedAhead != next && goesOn && current.endOffset() < length && current.reader.isCovered()) {
             triedAhead = next;
-            ahead = HdfsStripe.start(dfs, conf, client, map, parity, next);
+            ahead = HdfsStripe.start(dfs, conf, statistics, client, map, parity, next);
         }
     }
 }

@@ -22,8 +22,11 @@ final class ParityStreams {
     final FilesClient client;
     final PendingParity pending;
     private final Configuration conf;
+    private final FileSystem.Statistics statistics;
 
-    private ParityStreams(ParitasHdfs.Settings settings, Configuration conf, PendingParity pending) {
+    private ParityStreams(
+            ParitasHdfs.Settings settings, Configuration conf, FileSystem.Statistics statistics, PendingParity pending) {
+        this.statistics = statistics;
         this.settings = settings;
         this.conf = conf;
         this.pending = pending;
@@ -31,8 +34,9 @@ final class ParityStreams {
     }
 
     /** Null if it is switched off. */
-    static ParityStreams of(ParitasHdfs.Settings settings, Configuration conf, PendingParity pending) {
-        return settings.isEnabled ? new ParityStreams(settings, conf, pending) : null;
+    static ParityStreams of(
+            ParitasHdfs.Settings settings, Configuration conf, FileSystem.Statistics statistics, PendingParity pending) {
+        return settings.isEnabled ? new ParityStreams(settings, conf, statistics, pending) : null;
     }
 
     /** Whether new files may get parity while they are written. */
@@ -75,7 +79,7 @@ final class ParityStreams {
         }
         DFSInputStream store = (DFSInputStream) wrapped;
         return new ParitasDataInputStream(
-                store, new ParitasStream(store, dfs, conf, path, settings, client, pending::add));
+                store, new ParitasStream(store, dfs, conf, statistics, path, settings, client, pending::add));
     }
 
     /** The same new file as a stream that makes parity too. */

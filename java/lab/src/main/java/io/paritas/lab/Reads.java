@@ -61,6 +61,8 @@ import org.apache.hadoop.io.erasurecode.ECSchema;
  * locations PATH                        the DataNodes of each block, those of one block joined by commas
  * id PATH                               the number of its inode
  * counters MODE
+ * statistics MODE                       bytes that Hadoop has counted for the mode's class: in the thread that reads, in all,
+ *                                       and of files with an erasure-coding policy
  * </pre>
  *
  * MODE is a name given on the command line with its settings: `MODE:key=value,key=value`. All modes share the rest:
@@ -202,6 +204,10 @@ public final class Reads {
             case "counters":
                 FileSystem mode = mode(words[1]);
                 return "ok " + (mode instanceof ParitasHdfs ? ((ParitasHdfs) mode).counters() : "");
+            case "statistics":
+                FileSystem.Statistics counted = FileSystem.getStatistics("hdfs", mode(words[1]).getClass());
+                return "ok " + counted.getThreadStatistics().getBytesRead() + ' ' + counted.getBytesRead() + ' '
+                        + counted.getBytesReadErasureCoded();
             default:
                 return "error unknown command " + words[0];
         }
