@@ -18,6 +18,8 @@ public final class FileVersion {
     }
 
     public static String text(long version) {
-        return String.format("%016x", version);
+        // Not by a format: a JVM's first costs milliseconds.
+        String hex = Long.toHexString(version);
+        return "0000000000000000".substring(hex.length()) + hex;
     }
 }

@@ -136,6 +136,8 @@ public final class FilesClient {
     /** After that long, nodes that the steward called slow are asked as others. */
     private static final long SLOW_NS = 60_000_000_000L;
 
+    /** JMX has the counters after that long. */
+    private static final long SHOWN_AFTER_NS = 5_000_000_000L;
     /** A steward that has granted no credit is not asked again for that long. */
     private static final long REFUSED_NS = 500_000_000L;
 
@@ -175,7 +177,6 @@ public final class FilesClient {
         committer = new ThreadPoolExecutor(
                 1, 1, 10, TimeUnit.SECONDS, new ArrayBlockingQueue<>(COMMITS_WAITING_MAX), named("paritas-commit"));
         committer.allowCoreThreadTimeOut(true);
-        showCounters();
         Thread reporter = new Thread(this::report, "paritas-report");
         reporter.setDaemon(true);
         reporter.start();
@@ -371,8 +372,15 @@ public final class FilesClient {
     }
 
     private void report() {
-        long renewNs = System.nanoTime();
+        long beginNs = System.nanoTime();
+        long renewNs = beginNs;
+        boolean areShown = false;
         while (true) {
+            // It costs a fifth of a second of CPU time, for which nobody looks in a JVM that soon ends.
+            if (!areShown && System.nanoTime() - beginNs >= SHOWN_AFTER_NS) {
+                areShown = true;
+                showCounters();
+            }
             try {
                 Thread.sleep(REPORT_MS);
             } catch (InterruptedException e) {

@@ -19,7 +19,6 @@ public final class RespPool {
         T with(RespConnection connection) throws IOException;
     }
 
-    private static final Logger LOG = Logger.getLogger(RespPool.class.getName());
     private static final long PAUSE_NS = 2_000_000_000L;
     private static final int IDLE_MAX = 16;
     private static final long MIB = 1 << 20;
@@ -200,7 +199,7 @@ public final class RespPool {
 
     private synchronized void warn(Address address, String text) {
         if (!address.hasWarned) {
-            LOG.warning(text);
+            Logger.getLogger(RespPool.class.getName()).warning(text);
         }
         address.hasWarned = true;
     }

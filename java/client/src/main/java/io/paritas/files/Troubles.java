@@ -11,7 +11,6 @@ import java.util.logging.Logger;
  * change: reads and writes go on without parity, so nothing else would tell.
  */
 final class Troubles {
-    private static final Logger LOG = Logger.getLogger(Troubles.class.getName());
     private static final Set<String> LOGGED = ConcurrentHashMap.newKeySet();
     /** The other side chooses words of some causes. */
     private static final int CAUSES_MAX = 256;
@@ -100,7 +99,7 @@ final class Troubles {
 
     private static void once(String cause, String text) {
         if (LOGGED.size() < CAUSES_MAX && LOGGED.add(cause)) {
-            LOG.warning(text);
+            Logger.getLogger(Troubles.class.getName()).warning(text);
         }
     }
 }

@@ -14,7 +14,6 @@ import org.apache.hadoop.security.ProviderUtils;
 
 /** Passwords from Hadoop's credential providers, or from files. What cannot be read is logged, and counts as none. */
 final class Passwords {
-    private static final Logger LOG = Logger.getLogger(Passwords.class.getName());
     private static final int BYTES_MAX = 512;
 
     private Passwords() {}
@@ -36,7 +35,7 @@ final class Passwords {
                 return new String(password);
             }
         } catch (IOException e) {
-            LOG.warning(name + " cannot be read from hadoop.security.credential.provider.path: " + e.getMessage());
+            warn(name + " cannot be read from hadoop.security.credential.provider.path: " + e.getMessage());
             isUnread = true;
         }
         String file = conf.getTrimmed(name + ".file", "");
@@ -46,9 +45,14 @@ final class Passwords {
         try {
             return fromFile(file);
         } catch (IOException | InvalidPathException e) {
-            LOG.warning(name + ".file: " + file + " cannot be read: " + e + ". Files are read without parity");
+            warn(name + ".file: " + file + " cannot be read: " + e + ". Files are read without parity");
             return null;
         }
+    }
+
+    /** The logger is made here only: it costs a JVM that does not need it milliseconds. */
+    private static void warn(String text) {
+        Logger.getLogger(Passwords.class.getName()).warning(text);
     }
 
     /** The file's first and only line. */

@@ -97,6 +97,16 @@ public final class TroublesTest {
     }
 
     @Test
+    public void aStripeThatDoesNotFitIsLoggedOnceWithWhatToRaise() throws IOException {
+        FilesClient client = FilesClient.of(settings(nobody(), nobody()));
+        client.onStripeDeclined(client.settings.readMemoryBytes + (777L << 20));
+        client.onStripeDeclined(client.settings.readMemoryBytes + (777L << 20));
+        List<String> lines = about("declined_for_memory");
+        assertEquals(1, lines.size());
+        assertTrue(lines.get(0), lines.get(0).contains("778 MiB, and 1 MiB") && lines.get(0).contains("raise fs.paritas.read.memory"));
+    }
+
+    @Test
     public void aStewardThatIsNotThere() throws IOException {
         String address = nobody();
         open(settings(address, nobody()));
