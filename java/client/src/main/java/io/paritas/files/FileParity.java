@@ -36,6 +36,8 @@ public final class FileParity implements FilesClient.Pinned {
     /** The cache drops parity one day after it was written, or after the steward last put off its expiry. */
     static final int TTL_SECONDS = 86_400;
 
+    private static final int ABSENT = -1;
+
     private final FilesClient client;
     private final File file;
     /** Nobody reads the file now. */
@@ -122,7 +124,9 @@ public final class FileParity implements FilesClient.Pinned {
             return false;
         }
         try {
-            return isOfThisVersion() && get(key(stripe, sub), into, length);
+            int count = isOfThisVersion() ? get(key(stripe, sub), into, length) : ABSENT;
+            client.counters.parityBytes.addAndGet(Math.max(0, count));
+            return count != ABSENT;
         } catch (IOException e) {
             // The cache is away. It may have the parity when it is back.
             return false;
@@ -135,7 +139,7 @@ public final class FileParity implements FilesClient.Pinned {
             if (isOfThisVersion == null) {
                 byte[] version = new byte[Long.BYTES];
                 String key = ParityValue.versionKey(client.settings.namespace, file.id, grant().token);
-                boolean isThere = get(key, version, version.length);
+                boolean isThere = get(key, version, version.length) != ABSENT;
                 isOfThisVersion = isThere && Arrays.equals(version, ParityValue.version(file.version));
                 if (isThere && !isOfThisVersion) {
                     client.counters.damagedParity.incrementAndGet();
@@ -146,19 +150,16 @@ public final class FileParity implements FilesClient.Pinned {
         }
     }
 
-    /** Gets a value of at least `length` bytes. False if it is absent or not what a client has put there. */
-    private boolean get(String key, byte[] into, int length) throws IOException {
+    /** Gets a value of at least `length` bytes. Returns its length; ABSENT also if it is not what a client has put there. */
+    private int get(String key, byte[] into, int length) throws IOException {
         byte[] header = new byte[ParityValue.HEADER_BYTES];
         int count = client.get(key, header, into);
-        if (count >= 0) {
-            client.counters.parityBytes.addAndGet(count);
-        }
         if (count < length || !ParityValue.isOf(client.settings.secret, key, header, into, count)) {
             (count < 0 ? client.counters.missingParity : client.counters.damagedParity).incrementAndGet();
             onBadParity();
-            return false;
+            return ABSENT;
         }
-        return true;
+        return count;
     }
 
     /** The steward is told when the reader has gone, so that the parity is made again. */
