@@ -107,14 +107,17 @@ public final class FilesClient {
 
         @Override
         public String toString() {
-            return "opens_cached=" + opensCached + " opens_to_cache=" + opensToCache + " opens_without=" + opensWithout
-                    + " opens_failed=" + opensFailed + " stripes=" + stripes + " whole_stripes=" + wholeStripes + " data_bytes=" + dataBytes + " parity_bytes="
-                    + parityBytes + " delivered_bytes=" + deliveredBytes + " decoded_bytes=" + decodedBytes
-                    + " parity_subblocks_written="
-                    + paritySubblocksWritten + " commits=" + commits + " writes_committed=" + writesCommitted
-                    + " writes_dropped=" + writesDropped + " writes_declined=" + writesDeclined + " deletes_told=" + deletesTold + " lost_reads=" + lostReads + " damaged_parity="
-                    + damagedParity + " wrong_decodes=" + wrongDecodes + " unchecked_bytes=" + uncheckedBytes + " missing_parity=" + missingParity + " hedges=" + hedges + " hedge_wins="
-                    + hedgeWins + " hedge_bytes=" + hedgeBytes + " hedges_declined=" + hedgesDeclined;
+            return "opens_cached=" + opensCached + " opens_to_cache=" + opensToCache
+                    + " opens_without=" + opensWithout + " opens_failed=" + opensFailed + " stripes=" + stripes
+                    + " whole_stripes=" + wholeStripes + " data_bytes=" + dataBytes + " parity_bytes=" + parityBytes
+                    + " delivered_bytes=" + deliveredBytes + " decoded_bytes=" + decodedBytes
+                    + " parity_subblocks_written=" + paritySubblocksWritten + " commits=" + commits
+                    + " writes_committed=" + writesCommitted + " writes_dropped=" + writesDropped
+                    + " writes_declined=" + writesDeclined + " deletes_told=" + deletesTold
+                    + " lost_reads=" + lostReads + " damaged_parity=" + damagedParity
+                    + " wrong_decodes=" + wrongDecodes + " unchecked_bytes=" + uncheckedBytes
+                    + " missing_parity=" + missingParity + " hedges=" + hedges + " hedge_wins=" + hedgeWins
+                    + " hedge_bytes=" + hedgeBytes + " hedges_declined=" + hedgesDeclined;
         }
     }
 
@@ -251,8 +254,10 @@ public final class FilesClient {
             return "nothing was gained: parity was missing or refused, and is made again by a later read";
         }
         if (counters.opensToCache.get() > 0) {
-            return "nothing was gained: this read " + (counters.commits.get() > 0 ? "has made the parity" : "was to make the parity,"
-                    + " and has not finished it") + ". A later read can use it";
+            boolean isMade = counters.commits.get() > 0;
+            return "nothing was gained: this read "
+                    + (isMade ? "has made the parity" : "was to make the parity, and has not finished it")
+                    + ". A later read can use it";
         }
         if (counters.opensWithout.get() > 0) {
             return "nothing was gained: the steward gave no parity. `declined` of `paritas files status --json` says why";

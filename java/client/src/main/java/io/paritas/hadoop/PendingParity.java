@@ -10,7 +10,10 @@ import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 
-/** Files that are read or written, those whose parity is not yet committed, and what the steward is not yet told. A program must not end before. */
+/**
+ * Files that are read or written, those whose parity is not yet committed, and what the steward is not yet told. A program must
+ * not end before.
+ */
 final class PendingParity {
     /** After a wait that was too short, further calls do not wait for this time: a JVM that ends has 30 s for all of them. */
     private static final long LATE_NS = TimeUnit.SECONDS.toNanos(30);

@@ -102,8 +102,8 @@ public final class Prefetch extends Configured implements Tool {
             }
             for (long begin = 0; begin < map.file.length; begin += map.stripeBytes()) {
                 long start = System.nanoTime();
-                HdfsStripe stripe =
-                        HdfsStripe.start(hdfs.getClient(), getConf(), hdfs.statistics(), client, map, parity, begin / map.stripeBytes());
+                HdfsStripe stripe = HdfsStripe.start(
+                        hdfs.getClient(), getConf(), hdfs.statistics(), client, map, parity, begin / map.stripeBytes());
                 if (stripe == null) {
                     return "no memory: raise fs.paritas.read.memory";
                 }

@@ -103,7 +103,8 @@ public final class TroublesTest {
         client.onStripeDeclined(client.settings.readMemoryBytes + (777L << 20));
         List<String> lines = about("declined_for_memory");
         assertEquals(1, lines.size());
-        assertTrue(lines.get(0), lines.get(0).contains("778 MiB, and 1 MiB") && lines.get(0).contains("raise fs.paritas.read.memory"));
+        assertTrue(lines.get(0), lines.get(0).contains("778 MiB, and 1 MiB"));
+        assertTrue(lines.get(0), lines.get(0).contains("raise fs.paritas.read.memory"));
     }
 
     @Test
