@@ -52,6 +52,7 @@ fn registration(node: u16, incarnation: u64) -> Registration {
         installed: Vec::new(),
         heard: Vec::new(),
         incarnations: Vec::new(),
+        more: Default::default(),
     }
 }
 
@@ -641,6 +642,7 @@ pub(crate) fn agent_seeds() -> Vec<Vec<u8>> {
         client_address: "127.0.0.1:1".into(),
         cluster_address: "127.0.0.1:2".into(),
         peer_address: "127.0.0.1:3".into(),
+        more: Default::default(),
     }];
     let registered = ToAgent::Registered(Box::new(Registered {
         nonce: 3,

@@ -2,7 +2,7 @@
 //! list (P1.2). Plain data. The rules that change them are in `control`.
 
 use crate::hash_slots::ListSlots;
-use crate::{ClusterId, Epoch, Incarnation, ListId, NodeId, Position, SLOT_COUNT, StreamId, Term, Version};
+use crate::{ClusterId, Epoch, Incarnation, ListId, NodeId, Position, SLOT_COUNT, Sections, StreamId, Term, Version};
 use core::hash::Hasher;
 use serde::{Deserialize, Serialize};
 use siphasher::sip::SipHasher24;
@@ -84,6 +84,8 @@ pub struct Configuration {
     /// The ids of the preceding epochs, latest first: up to [`Configuration::TRAIL_MAX`], or more if a node asked for
     /// more.
     pub trail: Vec<u64>,
+    /// What a later version has added.
+    pub more: Sections,
 }
 
 /// How a later configuration of a list relates to an earlier one.
@@ -259,8 +261,8 @@ impl Configuration {
 pub struct ClusterRecord {
     /// The cluster.
     pub id: ClusterId,
-    /// Version of the format of records and chunks.
-    pub format: u16,
+    /// The version of formats that all speak ([`crate::formats`]).
+    pub active_version: u16,
     /// Number of data positions of every list.
     pub data: u8,
     /// Number of parity positions of every list.
@@ -284,6 +286,8 @@ pub struct ClusterRecord {
     /// Number of parity positions of each list, counted from the last, that lie on log nodes. Fewer than `parity`, or
     /// 0.
     pub logged: u8,
+    /// What a later version has added.
+    pub more: Sections,
 }
 
 impl ClusterRecord {
@@ -368,6 +372,8 @@ pub struct NodeRecord {
     pub cluster_address: String,
     /// Address where peers connect.
     pub peer_address: String,
+    /// What a later version has added.
+    pub more: Sections,
 }
 
 #[cfg(test)]
@@ -378,7 +384,7 @@ mod tests {
     fn the_last_parity_positions_are_the_logged_ones() {
         let record = |logged| ClusterRecord {
             id: ClusterId(1),
-            format: 1,
+            active_version: crate::formats::HIGHEST,
             data: 4,
             parity: 3,
             ack_quorum: 3,
@@ -389,6 +395,7 @@ mod tests {
             min_redundancy: 1,
             slots: Vec::new(),
             logged,
+            more: Default::default(),
         };
         let logged =
             |record: ClusterRecord| -> Vec<u8> { (0..=7).filter(|p| record.is_logged(Position(*p))).collect() };
@@ -416,6 +423,7 @@ mod tests {
             slots: ListSlots::default(),
             id: 0,
             trail: Vec::new(),
+            more: Default::default(),
         };
         // Another position began empty at epoch 4, after this tenure began.
         assert!(list(0).is_born(&tenure(3)));
@@ -438,6 +446,7 @@ mod tests {
                 slots: ListSlots::default(),
                 id: 0,
                 trail: Vec::new(),
+                more: Default::default(),
             };
             list.seal(before);
             list

@@ -206,7 +206,7 @@ mod tests {
     fn cluster() -> ClusterRecord {
         ClusterRecord {
             id: crate::ClusterId(1),
-            format: 1,
+            active_version: crate::formats::HIGHEST,
             data: 2,
             parity: 1,
             ack_quorum: 1,
@@ -222,6 +222,7 @@ mod tests {
                 (16_383, stream(1, 1)),
             ],
             logged: 0,
+            more: Default::default(),
         }
     }
 

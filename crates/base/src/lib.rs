@@ -1,11 +1,13 @@
 //! Crate `base`: plain values that every other crate uses. No policy, no clock, no globals.
 
 pub mod configuration;
+pub mod formats;
 pub mod hash_slots;
 mod id;
 mod map;
 mod prng;
 mod reader;
+pub mod sections;
 mod time;
 mod turn_budget;
 pub mod varint;
@@ -15,6 +17,7 @@ pub use id::{ClusterId, ConnId, Epoch, Incarnation, ListId, NodeId, Position, St
 pub use map::{FixedHasher, Map, Set, map, set};
 pub use prng::Prng;
 pub use reader::Reader;
+pub use sections::Sections;
 pub use time::{Clock, Span, Time};
 pub use turn_budget::TurnBudget;
 pub use version::Version;

@@ -578,9 +578,10 @@ fn bytes_at_most(configuration: &Configuration) -> usize {
         gone,
         trail,
         slots,
+        more,
         ..
     } = configuration;
-    100 + 20 * positions.len() + 13 * gone.len() + 10 * trail.len() + 8 * slots.ranges.len()
+    100 + more.bytes().len() + 20 * positions.len() + 13 * gone.len() + 10 * trail.len() + 8 * slots.ranges.len()
 }
 
 /// Encodes and sends a message. One that is too long is reported and dropped; the limits of a plan prevent that.

@@ -284,6 +284,7 @@ mod tests {
             slots: Default::default(),
             id: 0,
             trail: vec![],
+            more: Default::default(),
         };
         list.seal(None);
         list

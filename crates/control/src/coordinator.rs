@@ -51,7 +51,7 @@ use leases::Leases;
 pub use note::Note;
 use orders::Orders;
 use paritas_base::configuration::{ClusterRecord, Configuration, Duty, NodeRecord, NodeState};
-use paritas_base::{Clock, NodeId, Span, Time};
+use paritas_base::{Clock, NodeId, Sections, Span, Time};
 use paritas_protocol::LinkId;
 use placement::Placement;
 use presence::Presence;
@@ -315,12 +315,14 @@ pub(crate) fn first_record(registration: &Registration, domain: String) -> Store
         client_address: registration.client_address.clone(),
         cluster_address: registration.cluster_address.clone(),
         peer_address: registration.peer_address.clone(),
+        more: registration.more.clone(),
     };
     StoredNode {
         record,
         end: End::Unknown,
         past: Vec::new(),
         duty: Duty::Full,
+        more: Sections::none(),
     }
 }
 

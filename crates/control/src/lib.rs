@@ -25,7 +25,7 @@ pub use coordinator::{Coordinator, CoordinatorEvent, CoordinatorOut, Ending, Not
 pub use layout::Layout;
 pub use mutant::Mutant;
 pub use plan::{
-    CLUSTER_FORMAT, ClusterPlan, DOMAIN_BYTES_MAX, LEASE_PARTS, LostPolicy, NODES_MAX, POSITIONS_MAX, PlanError,
-    PlannedNode, check_record,
+    ClusterPlan, DOMAIN_BYTES_MAX, LEASE_PARTS, LostPolicy, NODES_MAX, POSITIONS_MAX, PlanError, PlannedNode,
+    check_record,
 };
 pub use record::{OpenError, RECORD_FORMAT};

@@ -6,12 +6,13 @@ use crate::status::{ShardProgress, Status};
 use core::fmt;
 use paritas_base::configuration::{ClusterRecord, Configuration, Duty, NodeRecord, NodeRole, Tenure};
 use paritas_base::hash_slots::SlotOrder;
-use paritas_base::{ClusterId, Epoch, Incarnation, ListId, NodeId, Position};
+use paritas_base::sections::{self, BadSections};
+use paritas_base::{ClusterId, Epoch, Incarnation, ListId, NodeId, Position, Sections, formats};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 /// The version of these messages.
-pub const MESSAGE_VERSION: u8 = 7;
+pub const MESSAGE_VERSION: u8 = formats::HIGHEST as u8;
 /// Longest frame to a coordinator, in bytes.
 pub const TO_COORDINATOR_BYTES_MAX: usize = 256 << 10;
 /// Longest frame to an agent, in bytes: it holds all configurations of the largest cluster.
@@ -51,6 +52,8 @@ pub struct Registration {
     /// The latest incarnation of each node that it knows, and its ordinal. A coordinator whose store is an old copy
     /// continues with these ordinals.
     pub incarnations: Vec<(NodeId, Incarnation, u32)>,
+    /// What a later version has added.
+    pub more: Sections,
 }
 
 /// Peers that a process does not hear. It hears all other peers with which it exchanges frames.
@@ -389,6 +392,8 @@ pub enum MessageError {
     Version(u8),
     /// The contents cannot be decoded.
     Contents,
+    /// A later version has added what must not be left out.
+    Section(BadSections),
 }
 
 impl fmt::Display for MessageError {
@@ -401,6 +406,7 @@ impl fmt::Display for MessageError {
                 "a control message of version {v}; this version supports {MESSAGE_VERSION}"
             ),
             Self::Contents => f.write_str("a control message that cannot be decoded"),
+            Self::Section(bad) => write!(f, "a control message: {bad}"),
         }
     }
 }
@@ -443,8 +449,8 @@ pub fn encode(message: &impl Serialize, bytes_max: usize) -> Result<Vec<u8>, Mes
 /// Decodes one complete frame, as found by [`split`].
 ///
 /// # Errors
-/// If it is not exactly one valid message of this version.
-pub fn decode<T: DeserializeOwned>(frame: &[u8], bytes_max: usize) -> Result<T, MessageError> {
+/// If it is not one valid message of this version, and perhaps sections after it that may be left out.
+pub fn decode<T: ControlMessage>(frame: &[u8], bytes_max: usize) -> Result<T, MessageError> {
     if split(frame, bytes_max)? != Some(frame.len()) {
         return Err(MessageError::Length(frame.len()));
     }
@@ -456,9 +462,47 @@ pub fn decode<T: DeserializeOwned>(frame: &[u8], bytes_max: usize) -> Result<T, 
     if body[0] != MESSAGE_VERSION {
         return Err(MessageError::Version(body[0]));
     }
-    match postcard::take_from_bytes(&body[1..]) {
-        Ok((message, [])) => Ok(message),
-        _ => Err(MessageError::Contents),
+    let (message, rest): (T, _) = postcard::take_from_bytes(&body[1..]).map_err(|_| MessageError::Contents)?;
+    sections::check(rest, &[]).map_err(MessageError::Section)?;
+    message.check_sections().map_err(MessageError::Section)?;
+    Ok(message)
+}
+
+/// A message of either way.
+pub trait ControlMessage: DeserializeOwned {
+    /// Whether this version may use all records in it.
+    ///
+    /// # Errors
+    /// The first section that it does not know and must not leave out.
+    fn check_sections(&self) -> Result<(), BadSections>;
+}
+
+impl ControlMessage for ToCoordinator {
+    fn check_sections(&self) -> Result<(), BadSections> {
+        match self {
+            Self::Register(registration) => registration.more.check(&[]),
+            Self::Testimony(testimony) => {
+                let cluster = testimony.cluster.iter().map(|cluster| &cluster.more);
+                let lists = testimony.configurations.iter().map(|list| &list.more);
+                cluster.chain(lists).try_for_each(|more| more.check(&[]))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl ControlMessage for ToAgent {
+    /// Not those of the cluster's record: a process that is told of such a cluster says why it ends.
+    fn check_sections(&self) -> Result<(), BadSections> {
+        let (nodes, lists): (&[NodeRecord], &[Configuration]) = match self {
+            Self::Registered(registered) => (&registered.nodes, &registered.configurations),
+            Self::Configurations(lists) => (&[], lists),
+            Self::Nodes(nodes) => (nodes, &[]),
+            _ => return Ok(()),
+        };
+        let nodes = nodes.iter().map(|node| &node.more);
+        let lists = lists.iter().map(|list| &list.more);
+        nodes.chain(lists).try_for_each(|more| more.check(&[]))
     }
 }
 

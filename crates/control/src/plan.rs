@@ -6,11 +6,9 @@ use crate::layout::{self, Layout, Shape};
 use core::fmt;
 use core::str::FromStr;
 use paritas_base::configuration::ClusterRecord;
-use paritas_base::{ClusterId, ListId, NodeId, Position, SLOT_COUNT, Span, StreamId};
+use paritas_base::{ClusterId, ListId, NodeId, Position, SLOT_COUNT, Sections, Span, StreamId, formats};
 use serde::{Deserialize, Serialize};
 
-/// The format of the records and chunks that this version writes.
-pub const CLUSTER_FORMAT: u16 = 1;
 /// Limit of nodes of a cluster, spares included.
 pub const NODES_MAX: usize = 1024;
 /// Limit of positions over all lists, so that one message can hold every configuration.
@@ -113,6 +111,8 @@ pub struct ClusterPlan {
     pub logged: u8,
     /// The log nodes that hold them.
     pub log_nodes: Vec<PlannedNode>,
+    /// What a later version has added.
+    pub more: Sections,
 }
 
 /// Why a plan is invalid.
@@ -162,6 +162,7 @@ impl ClusterPlan {
             node_bytes: 0,
             logged: 0,
             log_nodes: Vec::new(),
+            more: Sections::none(),
         }
     }
 
@@ -411,7 +412,7 @@ impl ClusterPlan {
     pub fn record(&self) -> ClusterRecord {
         ClusterRecord {
             id: self.cluster,
-            format: CLUSTER_FORMAT,
+            active_version: formats::HIGHEST,
             data: self.data,
             parity: self.parity,
             ack_quorum: self.ack_quorum,
@@ -422,6 +423,7 @@ impl ClusterPlan {
             min_redundancy: self.min_redundancy,
             slots: self.slots(&self.layout()),
             logged: self.logged,
+            more: Sections::none(),
         }
     }
 
@@ -458,14 +460,19 @@ fn planned(id: u16) -> PlannedNode {
 /// Checks all values of a cluster record that another process has written.
 ///
 /// # Errors
-/// Says what is wrong. Of a record with another format it only says that.
+/// Says what is wrong. Of a record of another version it only says that.
 pub fn check_record(record: &ClusterRecord) -> Result<(), PlanError> {
     let fail = |why: String| Err(PlanError(why));
-    if record.format != CLUSTER_FORMAT {
+    if !formats::is_known(record.active_version) {
         return fail(format!(
-            "the cluster's records are of format {}, this version knows {CLUSTER_FORMAT}: use another paritas",
-            record.format
+            "the cluster's active version is {}, and this paritas speaks {} to {}: use another paritas",
+            record.active_version,
+            formats::LOWEST,
+            formats::HIGHEST
         ));
+    }
+    if let Err(bad) = record.more.check(&[]) {
+        return fail(format!("the cluster's record: {bad}"));
     }
     let width = usize::from(record.data) + usize::from(record.parity);
     let times = record.lease_ms > 0 && record.suspicion_ms > 0;

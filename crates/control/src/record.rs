@@ -5,10 +5,10 @@ mod error;
 
 use crate::coordinator::SlotTask;
 use crate::mutant::{Broken, Mutant};
-use crate::plan::{CLUSTER_FORMAT, ClusterPlan, PlannedNode, check_record};
+use crate::plan::{ClusterPlan, PlannedNode, check_record};
 use crate::store::{Change, Expected, Store, StoreError};
 use paritas_base::configuration::{ClusterRecord, Configuration, Duty, NodeRecord, NodeRole, NodeState};
-use paritas_base::{Epoch, Incarnation, ListId, NodeId};
+use paritas_base::{Epoch, Incarnation, ListId, NodeId, Sections, formats};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 pub use error::OpenError;
 
 /// The first byte of every record.
-pub const RECORD_FORMAT: u8 = 5;
+pub const RECORD_FORMAT: u8 = formats::HIGHEST as u8;
 const CLUSTER_KEY: &str = "cluster";
 const PLAN_KEY: &str = "plan";
 const HEAD_KEY: &str = "head";
@@ -76,6 +76,8 @@ pub(crate) struct StoredNode {
     pub(crate) past: Vec<(Incarnation, bool)>,
     /// Its duty, which holds for all its incarnations.
     pub(crate) duty: Duty,
+    /// What a later version has added.
+    pub(crate) more: Sections,
 }
 
 impl StoredNode {
@@ -93,10 +95,12 @@ impl StoredNode {
                 client_address: String::new(),
                 cluster_address: String::new(),
                 peer_address: String::new(),
+                more: Sections::none(),
             },
             end: End::Unknown,
             past: Vec::new(),
             duty: Duty::Full,
+            more: Sections::none(),
         }
     }
 
@@ -150,6 +154,8 @@ pub(crate) struct StoredSlots {
     /// The newest task, and why it was given up. Empty if it was not.
     pub(crate) latest: Option<SlotTask>,
     pub(crate) reason: String,
+    /// What a later version has added.
+    pub(crate) more: Sections,
 }
 
 impl StoredSlots {
@@ -282,6 +288,12 @@ impl Records {
                 }
                 _ => return Err(OpenError::Damaged { key: key.clone() }),
             }
+            let several = [NODE_PREFIX, LIST_PREFIX, TRAIL_PREFIX];
+            let is_known = [CLUSTER_KEY, PLAN_KEY, HEAD_KEY, SLOTS_KEY].contains(&key.as_str())
+                || several.iter().any(|prefix| key.starts_with(prefix));
+            if !is_known {
+                return Err(OpenError::UnknownRecord { key: key.clone() });
+            }
         }
         let values: BTreeMap<String, Vec<u8>> = entries.into_iter().collect();
         let mut records = Self {
@@ -308,6 +320,8 @@ impl Records {
                 if *key != node_key(node.record.id) {
                     return Err(OpenError::Damaged { key: key.clone() });
                 }
+                known(key, &node.more)?;
+                known(key, &node.record.more)?;
                 records.nodes.insert(node.record.id, node);
             } else if key.starts_with(LIST_PREFIX) {
                 let list: Configuration = read(&values, key)?;
@@ -315,6 +329,7 @@ impl Records {
                 if *key != list_key(list.list) || !scheme || !list.is_well_formed() {
                     return Err(OpenError::Damaged { key: key.clone() });
                 }
+                known(key, &list.more)?;
                 let trail: Vec<u64> = read(&values, &trail_key(list.list))?;
                 if !trail.starts_with(&list.trail) {
                     return Err(OpenError::Damaged {
@@ -332,13 +347,16 @@ impl Records {
     fn check_fixed(&self) -> Result<(), OpenError> {
         let damaged = |key: &str| OpenError::Damaged { key: key.into() };
         let (plan, cluster) = (&self.plan, &self.cluster);
-        if cluster.format > CLUSTER_FORMAT {
+        if cluster.active_version > formats::HIGHEST {
             return Err(OpenError::NewerFormat {
                 key: CLUSTER_KEY.into(),
-                found: cluster.format,
-                known: CLUSTER_FORMAT,
+                found: cluster.active_version,
+                known: formats::HIGHEST,
             });
         }
+        known(CLUSTER_KEY, &cluster.more)?;
+        known(PLAN_KEY, &plan.more)?;
+        known(SLOTS_KEY, &self.slots.more)?;
         plan.check().map_err(|_| damaged(PLAN_KEY))?;
         let scheme = (cluster.data, cluster.parity, cluster.logged) == (plan.data, plan.parity, plan.logged);
         if !scheme || cluster.chunk_bytes != plan.chunk_bytes || check_record(cluster).is_err() {
@@ -531,6 +549,12 @@ fn read_one<T: DeserializeOwned>(key: &str, value: &[u8]) -> Result<T, OpenError
         Ok((value, [])) => Ok(value),
         _ => Err(damaged()),
     }
+}
+
+/// Refuses a record with a section that this version does not know and must not leave out.
+fn known(key: &str, more: &Sections) -> Result<(), OpenError> {
+    more.check(&[])
+        .map_err(|bad| OpenError::Section { key: key.into(), bad })
 }
 
 /// Checks that the settings are those of the cluster in the store. Its id and hash key are random, and `paritas set`

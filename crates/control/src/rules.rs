@@ -11,7 +11,7 @@ use crate::fence::{Cause, Fence, Hold};
 use crate::plan::{ClusterPlan, LostPolicy};
 pub(crate) use moves::Obstacle;
 use paritas_base::configuration::{Assignment, Configuration, Duty, PositionState, Tenure};
-use paritas_base::{Epoch, Incarnation, ListId, NodeId, Position, Time, Version};
+use paritas_base::{Epoch, Incarnation, ListId, NodeId, Position, Sections, Time, Version};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Limit of certified incarnations that one configuration names. The oldest are dropped first; they only shorten waits.
@@ -204,6 +204,7 @@ pub(crate) fn first(list: ListId, homes: &[NodeId], plan: &ClusterPlan, facts: &
         slots: Default::default(),
         id: 0,
         trail: Vec::new(),
+        more: Sections::none(),
     }
 }
 

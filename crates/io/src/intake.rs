@@ -196,13 +196,16 @@ impl<M: Machine> Shard<M> {
                 self.machine.look_ahead(&frames[..count]);
             }
             for bytes in &frames[..count] {
-                // The machine may close the link at any frame. The following frames are then ignored.
-                if !self.driver.links.is_up(id) {
-                    return Ok(at);
-                }
                 at += bytes.len();
                 let link = LinkId(id);
                 self.machine.on(now, Event::Frame { link, bytes }, &mut self.driver);
+                // The machine may close the link at any frame. The following frames are then ignored.
+                if !self.driver.links.is_up(id) {
+                    if let Err(error) = peer::decode(bytes) {
+                        tracing::warn!(%error, "link closed: a frame that this version does not take");
+                    }
+                    return Ok(at);
+                }
             }
             if let Some(error) = bad {
                 return Err(error);

@@ -611,6 +611,7 @@ mod tests {
             heard: Vec::new(),
             incarnations: Vec::new(),
             coordinators: 1,
+            more: Default::default(),
         };
         let agent = Agent::start(registration, vec![coordinator], door(Role::Node, MESSAGE_VERSION), 1).unwrap();
         let mut line = listener.accept().unwrap().0;

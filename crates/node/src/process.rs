@@ -228,6 +228,7 @@ fn registration(
         installed: Vec::new(),
         heard: Vec::new(),
         incarnations: Vec::new(),
+        more: Default::default(),
     })
 }
 

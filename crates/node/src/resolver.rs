@@ -198,6 +198,7 @@ mod tests {
             client_address: address.to_owned(),
             cluster_address: address.to_owned(),
             peer_address: address.to_owned(),
+            more: Default::default(),
         }
     }
 

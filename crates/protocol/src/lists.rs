@@ -285,6 +285,7 @@ mod tests {
                 slots: Default::default(),
                 id: 0,
                 trail: Vec::new(),
+                more: Default::default(),
             };
             let roles = Vec::new();
             *lists.entry(list) = Some(List {

@@ -7,11 +7,11 @@
 
 use crate::interface::{Channel, LinkId, Out};
 use paritas_base::configuration::{NodeRecord, NodeState};
-use paritas_base::{ClusterId, Incarnation, Map, NodeId, Span, Time, map};
+use paritas_base::{ClusterId, Incarnation, Map, NodeId, Span, Time, formats, map};
 use paritas_wire::peer::{self, Header, Hello, Message};
 
 /// The protocol version this build speaks.
-pub const PROTOCOL_VERSION: u16 = 5;
+pub const PROTOCOL_VERSION: u16 = formats::HIGHEST;
 
 /// The most past incarnations remembered of each peer.
 const PAST_MAX: usize = 32;

@@ -83,7 +83,7 @@ impl World {
             .collect();
         let cluster = ClusterRecord {
             id: ClusterId(random.next_u64()),
-            format: 1,
+            active_version: paritas_base::formats::HIGHEST,
             data: swarm.data,
             parity: swarm.parity,
             ack_quorum: swarm.ack_quorum,
@@ -94,6 +94,7 @@ impl World {
             min_redundancy: swarm.min_redundancy,
             slots,
             logged: swarm.logged,
+            more: Default::default(),
         };
         let records: Vec<NodeRecord> = (0..count)
             .map(|i| NodeRecord {
@@ -107,6 +108,7 @@ impl World {
                 client_address: String::new(),
                 cluster_address: client::address(i),
                 peer_address: String::new(),
+                more: Default::default(),
             })
             .collect();
         // Each list is shifted by one node against the one before, so that the holder of data of one list holds parity
@@ -137,6 +139,7 @@ impl World {
                 slots: Default::default(),
                 id: 0,
                 trail: Vec::new(),
+                more: Default::default(),
             };
             first.seal(None);
             first

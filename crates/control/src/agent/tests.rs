@@ -318,8 +318,9 @@ fn an_invalid_cluster_record_ends_the_process_with_a_reason() {
     let good = after_messages(&[registered(|_| {})]);
     assert!(good.ended.is_none() && good.clusters.len() == 1);
     type Change = fn(&mut ClusterRecord);
-    let wrong: [(Change, &str); 8] = [
-        (|c| c.format = 2, "format 2, this version knows 1"),
+    let wrong: [(Change, &str); 9] = [
+        (|c| c.active_version += 1, "speaks"),
+        (|c| c.more.put(128, b"\x02"), "section 128"),
         (|c| c.data = 0, "has invalid values"),
         (|c| c.parity = 255, "has invalid values"),
         (|c| c.chunk_bytes = 0, "has invalid values"),

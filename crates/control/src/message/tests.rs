@@ -18,11 +18,12 @@ fn register() -> ToCoordinator {
         installed: vec![(ListId(1), Epoch(5), 300)],
         heard: vec![(ListId(1), Epoch(6), 301)],
         incarnations: vec![(NodeId(3), Incarnation(9), 300)],
+        more: Default::default(),
     }))
 }
 
 #[test]
-fn golden_bytes_of_version_7() {
+fn golden_bytes_of_this_version() {
     let shard = ShardProgress {
         shard: 1,
         turns: 2,
@@ -55,8 +56,8 @@ fn golden_bytes_of_version_7() {
         (
             register(),
             &[
-                39, 0, 0, 0, 194, 13, 101, 214, 7, 0, 1, 7, 3, 162, 34, 0, 0, 42, 1, 3, 104, 58, 49, 3, 104, 58, 50, 3,
-                104, 58, 51, 1, 1, 1, 5, 172, 2, 1, 1, 6, 173, 2, 1, 3, 9, 172, 2,
+                40, 0, 0, 0, 34, 121, 236, 152, 8, 0, 1, 7, 3, 162, 34, 0, 0, 42, 1, 3, 104, 58, 49, 3, 104, 58, 50, 3,
+                104, 58, 51, 1, 1, 1, 5, 172, 2, 1, 1, 6, 173, 2, 1, 3, 9, 172, 2, 0,
             ],
         ),
         (
@@ -66,7 +67,7 @@ fn golden_bytes_of_version_7() {
                 silent: vec![(NodeId(2), Incarnation(9))],
                 opinions: None,
             },
-            &[9, 0, 0, 0, 236, 109, 81, 209, 7, 1, 172, 2, 0, 1, 2, 9, 0],
+            &[9, 0, 0, 0, 97, 81, 66, 174, 8, 1, 172, 2, 0, 1, 2, 9, 0],
         ),
         (
             ToCoordinator::Heartbeat {
@@ -76,7 +77,7 @@ fn golden_bytes_of_version_7() {
                 opinions: None,
             },
             &[
-                37, 0, 0, 0, 190, 196, 13, 122, 7, 1, 172, 2, 1, 1, 2, 3, 4, 5, 1, 1, 107, 6, 7, 8, 11, 12, 13, 1, 9,
+                37, 0, 0, 0, 245, 176, 65, 111, 8, 1, 172, 2, 1, 1, 2, 3, 4, 5, 1, 1, 107, 6, 7, 8, 11, 12, 13, 1, 9,
                 10, 1, 114, 1, 14, 15, 18, 19, 20, 21, 22, 1, 16, 17, 0, 0,
             ],
         ),
@@ -85,7 +86,7 @@ fn golden_bytes_of_version_7() {
                 node: NodeId(1),
                 incarnation: Incarnation(2),
             },
-            &[4, 0, 0, 0, 154, 237, 79, 114, 7, 6, 1, 2],
+            &[4, 0, 0, 0, 182, 54, 11, 157, 8, 6, 1, 2],
         ),
     ];
     for (message, golden) in cases {
@@ -161,4 +162,42 @@ fn no_bytes_with_a_good_checksum_panic() {
         }
         let _ = decode::<ToAgent>(&frame, TO_AGENT_BYTES_MAX);
     }
+}
+
+#[test]
+fn what_a_later_version_has_added_is_left_out_and_what_must_be_known_is_refused_by_name() {
+    let (mut may, mut must) = (Sections::none(), Sections::none());
+    may.put(3, b"later");
+    must.put(200, b"later");
+    let read = |message: &ToCoordinator, after: &[u8]| {
+        let mut body = vec![MESSAGE_VERSION];
+        body.extend(postcard::to_allocvec(message).unwrap());
+        body.extend_from_slice(after);
+        let mut frame = (body.len() as u32).to_le_bytes().to_vec();
+        frame.extend(crc32c::crc32c(&body).to_le_bytes());
+        frame.extend(body);
+        decode::<ToCoordinator>(&frame, TO_COORDINATOR_BYTES_MAX)
+    };
+    let message = register();
+    assert_eq!(read(&message, may.bytes()), Ok(message.clone()));
+    let refused = Err(MessageError::Section(BadSections::Unknown(200)));
+    assert_eq!(read(&message, must.bytes()), refused);
+    assert_eq!(read(&message, &[7]), Err(MessageError::Section(BadSections::Malformed)));
+    // In the registration itself: kept, and told to all with the node's record.
+    let with = |more: &Sections| match register() {
+        ToCoordinator::Register(registration) => ToCoordinator::Register(Box::new(Registration {
+            more: more.clone(),
+            ..*registration
+        })),
+        other => other,
+    };
+    assert_eq!(read(&with(&may), &[]), Ok(with(&may)));
+    assert_eq!(read(&with(&must), &[]), refused);
+    let ToCoordinator::Register(registration) = with(&may) else {
+        panic!("a registration")
+    };
+    let node = crate::coordinator::first_record(&registration, "a".into());
+    assert_eq!(node.record.more, may);
+    let told = MessageError::Section(BadSections::Unknown(200)).to_string();
+    assert!(told.contains("section 200"), "{told}");
 }

@@ -4,6 +4,7 @@ use super::RECORD_FORMAT;
 use crate::plan::PlanError;
 use crate::store::StoreError;
 use core::fmt;
+use paritas_base::sections::BadSections;
 
 /// Why a coordinator cannot open a store. The store is unchanged.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -29,6 +30,18 @@ pub enum OpenError {
         key: String,
         /// Its format.
         found: u8,
+    },
+    /// A later version has made this record.
+    UnknownRecord {
+        /// Which.
+        key: String,
+    },
+    /// A later version has added to a record what must not be left out.
+    Section {
+        /// Which record.
+        key: String,
+        /// What is wrong.
+        bad: BadSections,
     },
     /// A record cannot be read, or is missing.
     Damaged {
@@ -69,6 +82,11 @@ impl fmt::Display for OpenError {
                 "record {key} has format {found}, and this version writes {RECORD_FORMAT}: take a snapshot with the \
                  version that made the cluster, make a new cluster, and restore the snapshot"
             ),
+            Self::UnknownRecord { key } => write!(
+                f,
+                "there is a record {key} in it, which this version does not know: use a newer paritas"
+            ),
+            Self::Section { key, bad } => write!(f, "record {key}: {bad}"),
             Self::Damaged { key } => write!(f, "record {key} is damaged or missing"),
             Self::Plan(error) => error.fmt(f),
             Self::OtherPlan { key, stored, asked } => {

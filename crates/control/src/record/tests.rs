@@ -41,12 +41,14 @@ fn node() -> StoredNode {
         client_address: "h:1".into(),
         cluster_address: "h:2".into(),
         peer_address: "h:3".into(),
+        more: Default::default(),
     };
     StoredNode {
         record,
         end: End::Unknown,
         past: vec![(Incarnation(2), true)],
         duty: Duty::Draining,
+        more: Default::default(),
     }
 }
 
@@ -96,24 +98,25 @@ fn list() -> Configuration {
         },
         id: 0,
         trail: vec![],
+        more: Default::default(),
     };
     list.seal(None);
     list
 }
 
 #[test]
-fn golden_bytes_of_format_5() {
+fn golden_bytes_of_this_format() {
     assert_eq!(
         encode(&node()),
         [
-            5, 1, 172, 2, 1, 1, 97, 0, 0, 5, 3, 104, 58, 49, 3, 104, 58, 50, 3, 104, 58, 51, 0, 1, 2, 1, 2
+            8, 1, 172, 2, 1, 1, 97, 0, 0, 5, 3, 104, 58, 49, 3, 104, 58, 50, 3, 104, 58, 51, 0, 0, 1, 2, 1, 2, 0
         ]
     );
     assert_eq!(
         encode(&list()),
         [
-            5, 4, 2, 1, 1, 1, 1, 2, 0, 1, 1, 172, 2, 2, 1, 1, 1, 2, 0, 3, 1, 5, 144, 3, 0, 1, 6, 5, 7, 4, 0, 2, 0, 238,
-            192, 197, 206, 153, 240, 204, 240, 168, 1, 0
+            8, 4, 2, 1, 1, 1, 1, 2, 0, 1, 1, 172, 2, 2, 1, 1, 1, 2, 0, 3, 1, 5, 144, 3, 0, 1, 6, 5, 7, 4, 0, 2, 0, 150,
+            231, 135, 136, 168, 198, 155, 199, 112, 0, 0
         ]
     );
     let head = Head {
@@ -121,12 +124,12 @@ fn golden_bytes_of_format_5() {
         reign: 300,
         attempt: 2,
     };
-    assert_eq!(encode(&head), [5, 3, 172, 2, 2]);
+    assert_eq!(encode(&head), [8, 3, 172, 2, 2]);
     let plan = encode(&plan());
     assert_eq!(
         plan,
         [
-            5, 9, 1, 1, 1, 2, 0, 1, 48, 1, 1, 49, 0, 128, 128, 1, 208, 15, 232, 7, 244, 3, 1, 0, 0, 0, 0, 0, 0
+            8, 9, 1, 1, 1, 2, 0, 1, 48, 1, 1, 49, 0, 128, 128, 1, 208, 15, 232, 7, 244, 3, 1, 0, 0, 0, 0, 0, 0, 0
         ]
     );
     let mut logged = ClusterPlan::simple(ClusterId(9), 1, 2, 2, 0);
@@ -136,7 +139,7 @@ fn golden_bytes_of_format_5() {
         domain: "b".into(),
     }];
     let logged = encode(&logged);
-    assert_eq!(logged[logged.len() - 5..], [1, 1, 2, 1, 98]);
+    assert_eq!(logged[logged.len() - 6..], [1, 1, 2, 1, 98, 0]);
 }
 
 #[test]
@@ -226,27 +229,27 @@ fn records_are_read_back() {
 #[test]
 fn a_record_of_a_newer_format_is_refused_and_nothing_changed() {
     let mut store = created();
-    write(&mut store, "node/00000", vec![6, 1, 2, 3]);
+    write(&mut store, "node/00000", vec![9, 1, 2, 3]);
     let before = store.list("").unwrap();
     let refused = Records::open(&mut store, &plan(), 7).unwrap_err();
     assert_eq!(
         refused,
         OpenError::NewerFormat {
             key: "node/00000".into(),
-            found: 6,
-            known: 5
+            found: 9,
+            known: 8
         }
     );
     assert_eq!(
         refused.to_string(),
-        "record node/00000 has format 6, this version knows 5: use a newer paritas"
+        "record node/00000 has format 9, this version knows 8: use a newer paritas"
     );
     assert_eq!(store.list("").unwrap(), before);
 }
 
 #[test]
 fn a_damaged_record_is_reported() {
-    for bytes in [vec![], vec![0], vec![5], vec![5, 255, 255, 255, 255]] {
+    for bytes in [vec![], vec![0], vec![8], vec![8, 255, 255, 255, 255]] {
         let mut store = created();
         write(&mut store, "list/00000", bytes);
         let refused = Records::open(&mut store, &plan(), 7).unwrap_err();
@@ -549,13 +552,106 @@ fn a_record_with_invalid_values_is_reported_as_damaged() {
     assert_eq!(error.to_string(), "record cluster is damaged or missing");
 }
 
+/// What a later version adds: a section that may be left out, and one that must not.
+fn more(tag: u8) -> Sections {
+    let mut more = Sections::none();
+    more.put(tag, b"later");
+    more
+}
+
+#[test]
+fn what_a_later_version_has_added_to_records_is_kept_when_they_are_written_again() {
+    let mut store = created();
+    let mut records = Records::open(&mut store, &plan(), 7).unwrap();
+    let mut node = node();
+    (node.more, node.record.more) = (more(3), more(4));
+    let mut list = list();
+    list.more = more(5);
+    list.seal(None);
+    let slots = StoredSlots {
+        more: more(6),
+        ..StoredSlots::default()
+    };
+    records.commit(&mut store, &[node], &[list], Some(&slots)).unwrap();
+    let (mut plan_more, mut cluster) = (records.plan.clone(), records.cluster.clone());
+    (plan_more.more, cluster.more) = (more(7), more(8));
+    records.commit_settings(&mut store, plan_more, cluster).unwrap();
+    let mut again = Records::open(&mut store, &plan(), 8).unwrap();
+    // Each record is changed and written anew.
+    let mut node = again.nodes[&NodeId(1)].clone();
+    node.begin(Incarnation(301));
+    let mut next = again.lists[&ListId(4)].clone();
+    next.epoch = Epoch(3);
+    next.seal(Some(&again.lists[&ListId(4)]));
+    let mut slots = again.slots.clone();
+    slots.version += 1;
+    again
+        .commit(&mut store, &[node], &[next.clone()], Some(&slots))
+        .unwrap();
+    let (mut settings, mut cluster) = (again.plan.clone(), again.cluster.clone());
+    (settings.suspicion_ms, cluster.suspicion_ms) = (2_000, 2_000);
+    again.commit_settings(&mut store, settings, cluster).unwrap();
+    let last = Records::open(&mut store, &plan(), 9).unwrap();
+    let node = &last.nodes[&NodeId(1)];
+    let list = &last.lists[&ListId(4)];
+    assert_eq!(
+        (node.record.incarnation, &node.more, &node.record.more),
+        (Incarnation(301), &more(3), &more(4))
+    );
+    assert_eq!((list.epoch, &list.more, list.id), (Epoch(3), &more(5), next.id));
+    assert_eq!((last.slots.version, &last.slots.more), (1, &more(6)));
+    assert_eq!((&last.plan.more, &last.cluster.more), (&more(7), &more(8)));
+    let mut other = next;
+    other.more = more(9);
+    other.seal(None);
+    assert_ne!(
+        other.id, list.id,
+        "the id of a configuration covers what a later version has added"
+    );
+}
+
+#[test]
+fn a_record_with_what_must_not_be_left_out_is_refused_by_name() {
+    let told = |key: &str, value: Vec<u8>| opened_with(key, value).unwrap_err().to_string();
+    // 128 in the cluster's record is kept for a shift of locators.
+    let mut cluster = plan().record();
+    cluster.more = more(128);
+    let why = told("cluster", encode(&cluster));
+    assert!(
+        why.starts_with("record cluster: it has section 128, which this version does not know"),
+        "{why}"
+    );
+    let mut changed = node();
+    changed.more = more(200);
+    assert!(told("node/00001", encode(&changed)).contains("node/00001: it has section 200"));
+    let mut changed = node();
+    changed.record.more = more(201);
+    assert!(told("node/00001", encode(&changed)).contains("section 201"));
+    let mut changed = list();
+    changed.more = more(202);
+    assert!(told("list/00004", encode(&changed)).contains("section 202"));
+    let slots = StoredSlots {
+        more: more(203),
+        ..StoredSlots::default()
+    };
+    assert!(told("slots", encode(&slots)).contains("section 203"));
+    // Records that are kept for later, and any other.
+    for key in ["settings", "layout", "future/1"] {
+        let why = told(key, encode(&7u8));
+        assert_eq!(
+            why,
+            format!("there is a record {key} in it, which this version does not know: use a newer paritas")
+        );
+    }
+}
+
 #[test]
 fn a_cluster_of_a_newer_format_is_refused() {
     let mut cluster = plan().record();
-    cluster.format = 2;
+    cluster.active_version = 9;
     let error = opened_with("cluster", encode(&cluster)).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "record cluster has format 2, this version knows 1: use a newer paritas"
+        "record cluster has format 9, this version knows 8: use a newer paritas"
     );
 }

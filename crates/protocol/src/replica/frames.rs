@@ -9,7 +9,7 @@ use crate::lists::{List, Role};
 use crate::rules::Fault;
 use crate::session::Greeting;
 use paritas_base::{Clock, Incarnation, NodeId};
-use paritas_wire::peer::{self, BadFrame, Header, Message, StageState};
+use paritas_wire::peer::{self, Header, Message, StageState};
 
 impl Replica {
     pub(super) fn on_frame<'f>(
@@ -21,7 +21,7 @@ impl Replica {
     ) -> Option<FrontMessage<'f>> {
         let (header, message) = match peer::decode(bytes) {
             Ok(decoded) => decoded,
-            Err(BadFrame::Length(_) | BadFrame::Crc | BadFrame::Kind(_) | BadFrame::Body(_)) => {
+            Err(_) => {
                 out.close(link);
                 return None;
             }

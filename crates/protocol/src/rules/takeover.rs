@@ -112,6 +112,7 @@ mod tests {
             slots: Default::default(),
             id: 0,
             trail: Vec::new(),
+            more: Default::default(),
         };
         let holders = [tenure(1, 7, 3), tenure(1, 8, 4), tenure(2, 7, 5)];
         let certified = |holder: &Tenure| Rules::default().is_certified(&configuration, holder, holders.into_iter());

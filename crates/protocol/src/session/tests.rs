@@ -168,6 +168,7 @@ fn an_incarnation_that_the_records_have_replaced_is_refused() {
             client_address: String::new(),
             cluster_address: String::new(),
             peer_address: String::new(),
+            more: Default::default(),
         };
         sessions.on_nodes(NOW, &[record], &mut out);
     }

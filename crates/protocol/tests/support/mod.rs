@@ -118,6 +118,7 @@ pub(crate) fn configuration(list: u16, owner: usize, epoch: u32, since: u32) -> 
         slots: Default::default(),
         id: 0,
         trail: Vec::new(),
+        more: Default::default(),
     };
     configuration.seal(None);
     configuration
@@ -269,7 +270,7 @@ impl Cluster {
     ) -> Self {
         let record = ClusterRecord {
             id: ClusterId(7),
-            format: 1,
+            active_version: paritas_base::formats::HIGHEST,
             data,
             parity,
             ack_quorum: parity,
@@ -280,6 +281,7 @@ impl Cluster {
             min_redundancy: parity.min(1),
             slots,
             logged: log.map_or(0, |(logged, ..)| logged),
+            more: Default::default(),
         };
         let nodes: Vec<NodeRecord> = (0..count)
             .map(|i| NodeRecord {
@@ -293,6 +295,7 @@ impl Cluster {
                 client_address: format!("127.0.0.1:{}", 6379 + i),
                 cluster_address: format!("127.0.0.1:{}", 7379 + i),
                 peer_address: format!("127.0.0.1:{}", 16379 + i),
+                more: Default::default(),
             })
             .collect();
         let now = Clock {

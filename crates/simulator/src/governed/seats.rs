@@ -415,6 +415,7 @@ pub(super) fn register(plan: &ClusterPlan, at: usize, incarnation: Incarnation, 
         installed: Vec::new(),
         heard: Vec::new(),
         incarnations: Vec::new(),
+        more: Default::default(),
     }
 }
 

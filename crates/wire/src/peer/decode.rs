@@ -6,16 +6,30 @@ use super::parts::{
 };
 use super::read::{clock, tenure};
 use super::{BadFrame, dialect, kind};
-use paritas_base::Reader;
 use paritas_base::{ClusterId, ConnId, Incarnation, NodeId, Position, Stripe, Version};
+use paritas_base::{Reader, sections};
 
 impl<'a> Message<'a> {
     pub(super) fn decode(kind: u8, body: &'a [u8]) -> Result<Self, BadFrame> {
-        Self::read(kind, Reader(body)).ok_or(BadFrame::Body(kind))
+        let mut r = Reader(body);
+        let Some(message) = Self::read(kind, &mut r) else {
+            return Err(match kind {
+                kind::IMPORT => unknown_object(body).map_or(BadFrame::Body(kind), BadFrame::Object),
+                _ => BadFrame::Body(kind),
+            });
+        };
+        if !r.0.is_empty() && !kind::takes_sections(kind) {
+            return Err(BadFrame::Body(kind));
+        }
+        let strange = |bad| BadFrame::Section(kind, bad);
+        sections::check(r.0, &[]).map_err(strange)?;
+        if let Self::Stale { configuration } = &message {
+            configuration.more.check(&[]).map_err(strange)?;
+        }
+        Ok(message)
     }
 
-    fn read(kind: u8, mut r: Reader<'a>) -> Option<Self> {
-        let r = &mut r;
+    fn read(kind: u8, r: &mut Reader<'a>) -> Option<Self> {
         let message = match kind {
             kind::HELLO => Self::Hello(Hello {
                 cluster: ClusterId(r.u64()?),
@@ -162,7 +176,7 @@ impl<'a> Message<'a> {
                 conn: ConnId(r.varint()?),
                 n: r.varint()?,
                 dialect: Some(r.u8()?).filter(|byte| dialect::is_known(*byte))?,
-                command: r.rest(),
+                command: counted(r)?,
             },
             kind::REPLY => Self::Reply {
                 conn: ConnId(r.varint()?),
@@ -193,7 +207,7 @@ impl<'a> Message<'a> {
                 n: r.varint()?,
                 value_bytes: r.varint()?,
                 taken: r.varint()?,
-                key: r.rest(),
+                key: counted(r)?,
             },
             kind::STAGE_BYTES => Self::StageBytes {
                 conn: ConnId(r.varint()?),
@@ -251,11 +265,11 @@ impl<'a> Message<'a> {
                 term: r.u32()?,
                 question: r.u32()?,
                 name: PartName::read(r)?,
-                record: record(r.rest())?,
+                record: record(r)?,
             },
             kind::MAKE_PART => Self::MakePart {
                 name: PartName::read(r)?,
-                record: record(r.rest())?,
+                record: record(r)?,
             },
             kind::PUT_UNIT => Self::PutUnit {
                 name: PartName::read(r)?,
@@ -305,8 +319,18 @@ impl<'a> Message<'a> {
             },
             _ => return None,
         };
-        r.end(message)
+        Some(message)
     }
+}
+
+/// Bits of the first object of an `Import` that this version does not know.
+fn unknown_object(body: &[u8]) -> Option<u8> {
+    let mut r = Reader(body);
+    // Version, term, round, number.
+    for _ in 0..4 {
+        r.varint()?;
+    }
+    Objects::unknown_bits(r.0)
 }
 
 fn unzigzag(n: u64) -> u64 {
@@ -335,10 +359,16 @@ fn part_state(state: u8, number: u32) -> Option<PartState> {
     }
 }
 
+/// Bytes after their number.
+fn counted<'a>(r: &mut Reader<'a>) -> Option<&'a [u8]> {
+    let length = r.varint_u32()? as usize;
+    r.bytes(length)
+}
+
 /// A record begins with the number of bytes that follow.
-fn record(bytes: &[u8]) -> Option<&[u8]> {
-    let (length, rest) = bytes.split_first()?;
-    (rest.len() == usize::from(*length)).then_some(bytes)
+fn record<'a>(r: &mut Reader<'a>) -> Option<&'a [u8]> {
+    let length = usize::from(*r.0.first()?);
+    r.bytes(1 + length)
 }
 
 fn stripe(bits: u32) -> Option<Stripe> {

@@ -183,6 +183,7 @@ impl Message<'_> {
                 to.varint(conn.0);
                 to.varint(*n);
                 to.u8(*dialect);
+                to.varint(command.len() as u64);
                 to.extend_from_slice(command);
             }
             Self::Reply { conn, n, bytes } => {
@@ -232,6 +233,7 @@ impl Message<'_> {
                 to.varint(*n);
                 to.varint(*value_bytes);
                 to.varint(*taken);
+                to.varint(key.len() as u64);
                 to.extend_from_slice(key);
             }
             Self::StageBytes { conn, n, at, bytes } => {

@@ -49,6 +49,33 @@ pub const READ_REPLY: u8 = 53;
 pub const REPLY_BYTES: u8 = 54;
 pub const GIVE_UP: u8 = 55;
 
+/// Whether sections may follow the body (`docs/formats/sections.md`). The others end with a run of bytes or of records
+/// that fills the frame.
+pub(super) fn takes_sections(kind: u8) -> bool {
+    let runs = [
+        DELTA,
+        SYNC,
+        ALLOC,
+        LEASE_REQUEST,
+        LEASE,
+        SEAL_REPLY,
+        DIRECTORY,
+        PARITY_VALUE,
+        CHUNK_VALUE,
+        STALE,
+        REPLY,
+        IMPORT,
+        IMPORT_BODY,
+        STAGE_BYTES,
+        REPLY_BYTES,
+        PUT_UNIT,
+        FREE_GROUPS,
+        ALIVE_GROUPS,
+        UNIT_VALUE,
+    ];
+    kind != HELLO && !runs.contains(&kind)
+}
+
 pub(super) fn is_known(kind: u8) -> bool {
     kind == HELLO || (DELTA..=GIVE_UP).contains(&kind)
 }

@@ -22,6 +22,7 @@ pub use parts::{
     Versions,
 };
 
+use paritas_base::sections::BadSections;
 use paritas_base::{Epoch, ListId, Position, Reader, StreamId, varint};
 
 /// Most bytes of a frame that is accepted.
@@ -83,6 +84,10 @@ pub enum BadFrame {
     Kind(u8),
     /// The body does not fit its kind.
     Body(u8),
+    /// After the body of this kind there are sections that are malformed, or that must be known and are not.
+    Section(u8, BadSections),
+    /// An object with these bits of its kind, which this version does not know.
+    Object(u8),
 }
 
 impl core::fmt::Display for BadFrame {
@@ -92,6 +97,8 @@ impl core::fmt::Display for BadFrame {
             Self::Crc => write!(f, "frame CRC does not match"),
             Self::Kind(n) => write!(f, "unknown frame kind {n}"),
             Self::Body(n) => write!(f, "malformed body of a frame of kind {n}"),
+            Self::Section(n, bad) => write!(f, "a frame of kind {n}: {bad}"),
+            Self::Object(bits) => write!(f, "an object with kind bits {bits}, which this version does not know"),
         }
     }
 }

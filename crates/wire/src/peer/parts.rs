@@ -178,6 +178,13 @@ impl LeaseRecord {
     }
 }
 
+/// Bits of an object's form.
+const FORM_EXPIRY: u8 = 1;
+const FORM_FLAGS: u8 = 2;
+const FORM_HASH: u8 = 8;
+const FORM_RECORD: u8 = 16;
+const FORM_ALL: u8 = FORM_EXPIRY | FORM_FLAGS | FORM_HASH | FORM_RECORD;
+
 /// One object of an [`Objects`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ObjectRecord<'a> {
@@ -196,8 +203,8 @@ pub struct ObjectRecord<'a> {
 }
 
 /// A sequence of whole objects, each key length, value length, `u8 form, [u64 expiry], [u32 flags],
-/// [u8 record length, record], key, value`. In `form`, bit 0 means that there is an expiry, bit 1 that there are flags,
-/// bit 2 that the value is a hash, bit 3 that there is a record.
+/// [u8 record length, record], key, value`. `form` has the bits of an object's kind (`docs/formats/object.md`), except
+/// that of pieces.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Objects<'a>(pub(super) &'a [u8]);
 
@@ -219,12 +226,11 @@ impl<'a> Objects<'a> {
     pub fn push(to: &mut Vec<u8>, object: &ObjectRecord<'_>) {
         to.varint(object.key.len() as u64);
         to.varint(object.value.len() as u64);
-        let (expires, flagged) = (object.expiry_ms.is_some(), object.flags.is_some());
-        let (hash, large) = (
-            u8::from(object.hash_kind) << 2,
-            u8::from(!object.record.is_empty()) << 3,
-        );
-        to.u8(u8::from(expires) | u8::from(flagged) << 1 | hash | large);
+        let bit = |set: bool, bit: u8| if set { bit } else { 0 };
+        to.u8(bit(object.expiry_ms.is_some(), FORM_EXPIRY)
+            | bit(object.flags.is_some(), FORM_FLAGS)
+            | bit(object.hash_kind, FORM_HASH)
+            | bit(!object.record.is_empty(), FORM_RECORD));
         object.expiry_ms.iter().for_each(|at| to.u64(*at));
         object.flags.iter().for_each(|flags| to.u32(*flags));
         if !object.record.is_empty() {
@@ -243,12 +249,12 @@ impl<'a> Objects<'a> {
             r.varint_u32()? as usize,
             r.u8()?,
         );
-        if form > 0b1111 {
+        if form & !FORM_ALL != 0 {
             return None;
         }
-        let expiry_ms = if form & 1 != 0 { Some(r.u64()?) } else { None };
-        let flags = if form & 2 != 0 { Some(r.u32()?) } else { None };
-        let record = match form & 8 {
+        let expiry_ms = if form & FORM_EXPIRY != 0 { Some(r.u64()?) } else { None };
+        let flags = if form & FORM_FLAGS != 0 { Some(r.u32()?) } else { None };
+        let record = match form & FORM_RECORD {
             0 => &[],
             _ => {
                 let length = Some(r.u8()?).filter(|length| *length > 0)?;
@@ -261,7 +267,7 @@ impl<'a> Objects<'a> {
             record,
             expiry_ms,
             flags,
-            hash_kind: form & 4 != 0,
+            hash_kind: form & FORM_HASH != 0,
         };
         Some((object, Self(r.0)))
     }
@@ -272,6 +278,19 @@ impl<'a> Objects<'a> {
             (_, rest) = rest.split_first()?;
         }
         Some(Self(bytes))
+    }
+
+    /// Of objects that were refused: the bits of the first refused one that this version does not know.
+    pub(super) fn unknown_bits(bytes: &'a [u8]) -> Option<u8> {
+        let mut rest = Self(bytes);
+        while let Some((_, after)) = rest.split_first() {
+            rest = after;
+        }
+        let mut r = Reader(rest.0);
+        // Lengths of key and value.
+        r.varint()?;
+        r.varint()?;
+        Some(r.u8()? & !FORM_ALL).filter(|bits| *bits != 0)
     }
 }
 

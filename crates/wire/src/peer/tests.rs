@@ -2,6 +2,7 @@ mod golden;
 mod samples;
 
 use super::*;
+use paritas_base::Sections;
 use samples::with_each;
 
 fn header() -> Header {
@@ -90,6 +91,101 @@ fn a_body_that_does_not_fit_its_kind_is_refused_and_never_panics() {
             }
         }
     });
+}
+
+#[test]
+fn sections_may_follow_a_body_of_known_length_and_one_that_must_be_known_is_refused_by_name() {
+    let (mut may, mut must) = (Sections::none(), Sections::none());
+    may.put(7, b"later");
+    // Of a forwarded command, 128 is kept for the database, 129 for the user, 130 for places of arguments.
+    must.put(128, b"\x01");
+    with_each(|message| {
+        let (mut bytes, kind) = (Vec::new(), message.kind());
+        encode(&mut bytes, &header(), message);
+        let body = covered(&bytes).unwrap().0;
+        let with = |sections: &[u8]| sealed(&[body, sections].concat());
+        let read = decode(&with(may.bytes())).map(|(_, read)| read == *message);
+        if kind::takes_sections(kind) {
+            assert_eq!(read, Ok(true), "left out");
+            let refused = |bad| Err(BadFrame::Section(kind, bad));
+            assert_eq!(decode(&with(must.bytes())), refused(BadSections::Unknown(128)));
+            assert_eq!(decode(&with(b"\x07\x05late")), refused(BadSections::Malformed));
+        } else {
+            // They are a part of its run, or refused with it.
+            assert_ne!(read, Ok(true), "{message:?}");
+        }
+    });
+    let told = BadFrame::Section(kind::FORWARD, BadSections::Unknown(128)).to_string();
+    assert!(told.contains("kind 33") && told.contains("section 128"), "{told}");
+}
+
+#[test]
+fn a_configuration_with_what_must_not_be_left_out_is_refused_by_name() {
+    with_each(|message| {
+        let mut message = message.clone();
+        let Message::Stale { configuration } = &mut message else {
+            return;
+        };
+        for (tag, refused) in [(7, None), (200, Some(BadSections::Unknown(200)))] {
+            configuration.more = Sections::none();
+            configuration.more.put(tag, b"later");
+            let message = Message::Stale {
+                configuration: configuration.clone(),
+            };
+            let mut bytes = Vec::new();
+            encode(&mut bytes, &header(), &message);
+            let expected = refused.map_or(Ok((header(), message)), |bad| Err(BadFrame::Section(kind::STALE, bad)));
+            assert_eq!(decode(&bytes), expected);
+        }
+    });
+}
+
+#[test]
+fn an_object_of_a_kind_to_come_is_refused_by_its_bits() {
+    let object = ObjectRecord {
+        key: b"k",
+        value: b"v",
+        record: &[],
+        expiry_ms: None,
+        flags: None,
+        hash_kind: false,
+    };
+    let mut objects = Vec::new();
+    Objects::push(&mut objects, &object);
+    let form = objects.len() + 2;
+    Objects::push(&mut objects, &object);
+    // Pieces are joined before; invisible, memcached's marks, type and database.
+    for bit in [4, 32, 64, 128] {
+        let mut bent = objects.clone();
+        bent[form] |= bit;
+        let message = Message::Import {
+            version: 1,
+            term: 2,
+            round: 3,
+            n: 4,
+            objects: Objects::new(&bent),
+        };
+        let mut bytes = Vec::new();
+        encode(&mut bytes, &header(), &message);
+        assert_eq!(decode(&bytes), Err(BadFrame::Object(bit)));
+    }
+    let told = BadFrame::Object(128).to_string();
+    assert!(told.contains("kind bits 128"), "{told}");
+}
+
+#[test]
+fn a_dialect_to_come_is_refused() {
+    for dialect in [2, 3, 64, 65, 130] {
+        let message = Message::Forward {
+            conn: paritas_base::ConnId(1),
+            n: 2,
+            dialect,
+            command: b"*1\r\n$4\r\nPING\r\n",
+        };
+        let mut bytes = Vec::new();
+        encode(&mut bytes, &header(), &message);
+        assert_eq!(decode(&bytes), Err(BadFrame::Body(kind::FORWARD)));
+    }
 }
 
 #[test]

@@ -38,6 +38,7 @@ pub(super) fn first_lists() -> Vec<Configuration> {
             slots: Default::default(),
             id: 0,
             trail: vec![],
+            more: Default::default(),
         };
         list.seal(None);
         list
@@ -91,6 +92,7 @@ pub(super) fn registration(node: u16, incarnation: Incarnation, cluster: Option<
         installed: vec![],
         heard: vec![],
         incarnations: vec![],
+        more: Default::default(),
     }
 }
 

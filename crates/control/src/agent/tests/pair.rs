@@ -103,6 +103,7 @@ pub(super) fn registration(node: u16, incarnation: u64) -> Registration {
         installed: vec![],
         heard: vec![],
         incarnations: vec![],
+        more: Default::default(),
     }
 }
 

@@ -28,6 +28,7 @@ pub(super) fn registration(node: u16, incarnation: Incarnation) -> Registration 
         installed: vec![],
         heard: vec![],
         incarnations: vec![],
+        more: Default::default(),
     }
 }
 

@@ -31,6 +31,7 @@ fn list(data: u8, parity: u8) -> Configuration {
         slots: Default::default(),
         id: 0,
         trail: Vec::new(),
+        more: Default::default(),
     }
 }
 

@@ -142,6 +142,7 @@ pub(super) fn with_each(mut check: impl FnMut(&Message<'_>)) {
         },
         id: n(20),
         trail: vec![n(21), n(22)],
+        more: Sections::none(),
     };
     let parity = Parity {
         recv: n(3),

@@ -1,0 +1,13 @@
+//! One number for all formats: frames and control messages, records, objects and index pages, records of large values,
+//! the disk of a log node. The cluster's record says which version is active: all nodes speak its formats, whatever
+//! they could (`docs/formats/sections.md`).
+
+/// The lowest version that this build speaks.
+pub const LOWEST: u16 = 8;
+/// The highest.
+pub const HIGHEST: u16 = 8;
+
+/// Whether this build speaks it.
+pub fn is_known(version: u16) -> bool {
+    (LOWEST..=HIGHEST).contains(&version)
+}
