@@ -39,6 +39,10 @@ class Recovered(ByHand):
         self.restart(node)
         until(lambda: self.epochs() != before and self.is_whole() and self.is_settled(), "the node's next process")
 
+    def fence(self, *nodes):
+        """Says that the processes of these nodes have ended, as soon as the coordinator believes it."""
+        until(lambda: self.order("fence", *map(str, nodes), "--yes").returncode == 0, "all of them to be silent")
+
     def begin(self, *nodes):
         for node in nodes:
             self.processes[node] = self.start_node(node)
@@ -59,11 +63,12 @@ def test_a_whole_cluster_that_was_off_begins_again_by_order_and_is_restored(run,
     assert paritas("snapshot", str(snapshot), "--port", str(cluster.port)).returncode == 0
     none = cluster.order("reset-list", "--lost", "--yes")
     assert none.returncode != 0 and "no list is lost" in none.stderr
-    # All nodes lose power. No end is certified; each new process ends the one before.
+    # All nodes lose power. No end is certified, so each new process waits.
     cluster.kill(*range(4))
     cluster.stop_coordinator()
     cluster.start_coordinator()
     cluster.begin(*range(4))
+    cluster.fence(*range(4))
     until(lambda: all(entry["lost"] for entry in cluster.lists().values()), "lost lists")
     status = cluster.ask_coordinator()
     assert status["trouble"]["lost"] == sorted(cluster.lists()) and "paritas reset-list --lost" in words(status)
@@ -173,6 +178,7 @@ def test_settings_change_while_the_cluster_lives_and_outlive_its_coordinator(run
     # All nodes at once: by the new policy the lists begin again.
     cluster.kill(0, 1, 2)
     cluster.begin(0, 1, 2)
+    cluster.fence(0, 1, 2)
     until(lambda: cluster.is_whole() and all(entry["reset"] for entry in cluster.lists().values()), "lists that began again")
 
 
@@ -344,6 +350,7 @@ def test_two_histories_are_not_adopted(make, tmp_path):
     cluster.kill(0, 1, 2)
     cluster.start_coordinator()
     cluster.begin(0, 1, 2)
+    cluster.fence(0, 1, 2)
     until(lambda: any(entry["lost"] for entry in cluster.lists().values()), "other decisions")
     cluster.stop_coordinator()
     shutil.copy(newest, cluster.store)

@@ -303,8 +303,8 @@ pub enum Refusal {
     },
     /// This incarnation was certified ended, or a later one of the node has registered.
     IncarnationEnded,
-    /// Another incarnation of the node may still run: it was heard a short time ago, or the coordinator has just
-    /// started.
+    /// Another incarnation of the node may still run: it was heard a short time ago, it holds positions, or the
+    /// coordinator has just started.
     Running,
     /// The plan has the node in another failure domain.
     WrongDomain {
@@ -352,9 +352,10 @@ impl fmt::Display for Refusal {
             Self::WrongCluster { here } => write!(f, "the coordinator is of another cluster ({:016x})", here.0),
             Self::IncarnationEnded => f.write_str("this incarnation of the node has ended, or the node runs twice"),
             Self::Running => f.write_str(
-                "another process with this node's id was heard a moment ago, or the coordinator has just started and \
-                 cannot know yet: this process is accepted once the other one is silent. If both should run, give this \
-                 one its own id",
+                "another process with this node's id may run: it was heard a moment ago, or it holds positions and its \
+                 lists cannot do without it yet. This process waits until the other one's end is certified, or until \
+                 the lists can do without it. If the other one has ended, `paritas fence` with the node's number shows \
+                 what would be lost. If both should run, give this one its own id",
             ),
             Self::WrongRole { why } => f.write_str(why),
             Self::WrongDomain { planned } => write!(

@@ -12,6 +12,8 @@ pub enum Mutant {
     NoHold,
     /// P10.13: a new incarnation ends the present one at once.
     RunningAdmitted,
+    /// P10.13: a new incarnation ends a silent one, also where the lists cannot do without that one.
+    SilentReplaced,
     /// P10.14: of two configurations the one with the higher epoch counts, even from another history.
     EpochForId,
     /// P10.16: a coordinator decides, and takes in new processes, although a node has a configuration that its store
@@ -35,11 +37,12 @@ pub enum Mutant {
 
 impl Mutant {
     /// All of them, with the names by which a test asks for them.
-    pub const ALL: [(&'static str, Self); 13] = [
+    pub const ALL: [(&'static str, Self); 14] = [
         ("no-votes", Self::NoVotes),
         ("no-grace", Self::NoGrace),
         ("no-hold", Self::NoHold),
         ("running-admitted", Self::RunningAdmitted),
+        ("silent-replaced", Self::SilentReplaced),
         ("epoch-for-id", Self::EpochForId),
         ("behind-commits", Self::BehindCommits),
         ("no-witness", Self::NoWitness),

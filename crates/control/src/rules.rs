@@ -33,7 +33,7 @@ pub(crate) struct NodeFacts {
     pub(crate) ended: bool,
     /// Its supervisor certified the end.
     pub(crate) certified: bool,
-    /// It ended a short time ago, and its next incarnation may register soon.
+    /// Its next incarnation may register soon: it ended a short time ago, or another process waits for its place.
     pub(crate) waiting: bool,
     /// Earlier incarnations, and whether their end is certified.
     pub(crate) past: Vec<(Incarnation, bool)>,
@@ -397,6 +397,8 @@ impl Change<'_> {
     /// A removal must also improve the list. A data position goes only to a successor, since its owner may still serve.
     /// A parity position goes to a successor, or becomes vacant if enough parities remain for writes. If no data is
     /// missing, the last parities may leave too: reads then need no leases and continue, but writes stop (P4.5).
+    ///
+    /// If another process of the node waits for its place (P10.13), the position becomes vacant for that one.
     fn suspect(&mut self) {
         let cut = self.cut_positions();
         let leaves = |i: &usize| !self.fence.is_ended(*i) && (self.fence.is_suspect(*i) || cut.contains(i));
@@ -410,11 +412,13 @@ impl Change<'_> {
             let (Some(suspect), Some(permit)) = (self.fence.tenure(i), self.fence.remove(i, Cause::Suspect)) else {
                 continue;
             };
-            if let Some(node) = self.candidate(i, None).or_else(|| self.stand_in(i)) {
+            let next_comes = self.fence.facts.is_waiting(suspect.node);
+            let writes_go_on = self.parities_beside(i, &suspects) >= self.fence.facts.min_redundancy;
+            let successor = self.candidate(i, None).or_else(|| self.stand_in(i));
+            let is_awaited = next_comes && (!self.fence.is_parity(i) || writes_go_on);
+            if let Some(node) = successor.filter(|_| !is_awaited) {
                 self.fence.assign(permit, node);
-            } else if self.fence.is_parity(i)
-                && (data_whole || self.parities_beside(i, &suspects) >= self.fence.facts.min_redundancy)
-            {
+            } else if next_comes || (self.fence.is_parity(i) && (data_whole || writes_go_on)) {
                 self.fence.vacate(permit);
             } else {
                 continue;

@@ -21,7 +21,7 @@ impl World {
             let live = position.as_ref().is_some_and(|a| {
                 let process = self.fleet.processes[usize::from(a.tenure.node.0)].as_ref();
                 let runs = process.is_some_and(|p| p.incarnation == a.tenure.incarnation);
-                a.state.is_live() && runs && !self.is_replaced(a.tenure.incarnation)
+                a.state.is_live() && runs
             });
             if !live {
                 if configuration.is_data(Position(i as u8)) {
@@ -62,8 +62,7 @@ impl World {
     /// Numbers of Live data and parity positions of a list that a process holds.
     pub(crate) fn live_positions_of(&self, list: ListId, node: NodeId) -> (usize, usize) {
         let mut count = (0, 0);
-        let process = self.fleet.processes[usize::from(node.0)].as_ref();
-        let Some(process) = process.filter(|p| !self.is_replaced(p.incarnation)) else {
+        let Some(process) = self.fleet.processes[usize::from(node.0)].as_ref() else {
             return count;
         };
         let configuration = self.committed.configuration(list);

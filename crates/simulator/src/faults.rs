@@ -113,16 +113,8 @@ impl World {
             Fault::Pause => {
                 let at = self.schedule.random.below(count) as usize;
                 let pause = Span(self.schedule.random.below(4 * self.swarm.parameters.lease.0));
-                let until = self.schedule.now + pause;
                 let stopped_at = self.schedule.random.chance(400_000).then_some(self.schedule.now);
-                if let Some(process) = self.fleet.processes[at].as_mut()
-                    && !process.unflushed
-                {
-                    process.paused_until = process.paused_until.max(until);
-                    process.stopped_at = stopped_at.filter(|_| !process.turn_open);
-                    self.oracle.counts.pauses += 1;
-                    self.schedule.log(|| format!("n{at} pauses for {} ms", pause.as_ms()));
-                }
+                self.pause(at, pause, stopped_at);
             }
             Fault::Partition if self.schedule.random.chance(300_000) => self.split(),
             Fault::Partition => {
@@ -160,6 +152,19 @@ impl World {
                     self.schedule.log(|| format!("n{at} gets its wall clock set"));
                 }
             }
+        }
+    }
+
+    /// A process stands still. `stopped_at`: between its reading of the clock and its input.
+    pub(crate) fn pause(&mut self, at: usize, pause: Span, stopped_at: Option<Time>) {
+        let until = self.schedule.now + pause;
+        if let Some(process) = self.fleet.processes[at].as_mut()
+            && !process.unflushed
+        {
+            process.paused_until = process.paused_until.max(until);
+            process.stopped_at = stopped_at.filter(|_| !process.turn_open);
+            self.oracle.counts.pauses += 1;
+            self.schedule.log(|| format!("n{at} pauses for {} ms", pause.as_ms()));
         }
     }
 

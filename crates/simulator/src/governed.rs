@@ -132,8 +132,6 @@ struct Host {
     stopped_until: Time,
     /// When the coordinator opened the store.
     opened_at: Time,
-    /// When the coordinator started. `None` if the lists began under it: then all their nodes have registered.
-    started_at: Option<Time>,
 }
 
 /// The coordinators of a run, and everybody who talks with them.
@@ -371,10 +369,12 @@ impl World {
             mono: now,
             wall_ms: 1_000_000 + now.0 / 1_000_000,
         };
+        let mut taken_in = Vec::new();
         let (next, is_over, committed) = match &mut coordinator {
             Leader::Coordinator(coordinator) => {
                 coordinator.on(clock, event, &mut asked);
                 let committed = self.unseen(coordinator);
+                taken_in = self.newly_taken_in(coordinator);
                 (coordinator.next_deadline(), coordinator.ending().is_some(), committed)
             }
             Leader::Adoption(adoption) => {
@@ -398,6 +398,9 @@ impl World {
                 place.timer_at = Some(due);
                 self.push_control_at(due, Control::CoordinatorTimer { host, reign, due });
             }
+        }
+        for (node, second) in taken_in {
+            self.see_taken_in(node, second, &committed);
         }
         self.see_all_committed(committed);
         for (link, bytes) in asked.frames {

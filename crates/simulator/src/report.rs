@@ -18,8 +18,6 @@ pub(crate) fn say(line: &str) {
 pub(crate) enum Excuse {
     /// A false suspicion and an end together lost a list.
     Lost,
-    /// A second process counts as a node.
-    SecondProcess,
     /// An old store of a history that was given up is in use.
     OtherHistory,
     /// Nothing is left from which a store could be made.
@@ -27,7 +25,7 @@ pub(crate) enum Excuse {
 }
 
 impl Excuse {
-    const COUNT: usize = 4;
+    const COUNT: usize = 3;
 }
 
 /// Counts of one run, for the report.
@@ -92,13 +90,12 @@ impl Counts {
 
     /// All counts in one line.
     pub(crate) fn line(&self, simulated_ns: u128) -> String {
-        let [lost, second, other, nothing] = self.excused;
+        let [lost, other, nothing] = self.excused;
         format!(
             "{} simulated hours, {} events, {} replies ({} refused, {} uncertain), {} crashes, {} pauses, {} false \
              suspicions, {} configurations, {} histories unchecked, {} sums refused, \
              {} bits flipped, {} chunks scrubbed, {} wrong; {} governed runs, {} of them excused ({lost} lost after a \
-             false suspicion, {second} with a second process, {other} with another history, {nothing} with nothing \
-             left); {} runs outgrown",
+             false suspicion, {other} with another history, {nothing} with nothing left); {} runs outgrown",
             simulated_ns / 3_600_000_000_000,
             self.events,
             self.replies,

@@ -129,8 +129,11 @@ fn a_second_process_of_a_node_waits_until_the_first_is_silent_and_then_ends_it()
     assert_eq!(pair.processes[0].driver.ended, None);
     assert!(pair.processes[0].agent.is_registered() && !pair.processes[3].agent.is_registered());
     assert_eq!(pair.processes[3].driver.ended, None, "it registers again later");
-    // The first process is paused.
+    // The first process is paused. While a peer hears it, it is not replaced.
     let first = pair.processes.remove(0);
+    pair.pass(2_500);
+    assert!(!pair.processes[2].agent.is_registered());
+    pair.do_not_hear(&[0, 1], 0, 100);
     pair.pass(2_500);
     assert!(pair.processes[2].agent.is_registered());
     pair.processes.push(first);
@@ -150,7 +153,8 @@ fn requests_of_shards_reach_the_coordinator() {
     let mut pair = Pair::new();
     pair.pass(20);
     pair.processes.remove(0);
-    pair.pass(1_500);
+    pair.do_not_hear(&[0, 1], 0, 100);
+    pair.pass(2_500);
     pair.processes.push(process(0, 555));
     pair.pass(20);
     let held = pair.coordinator.configurations().find_map(|c| {

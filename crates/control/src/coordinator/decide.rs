@@ -8,7 +8,7 @@ use crate::rules::{self, Facts, NodeFacts};
 use crate::store::{Store, StoreError};
 use paritas_base::configuration::{Configuration, Duty, NodeRecord, NodeRole, NodeState};
 use paritas_base::{ListId, NodeId, Position, Time, Version};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// From this epoch on the operator is warned that a list runs out of epochs (P1.4).
 const EPOCH_ALARM: u32 = Version::TERM_MAX - (1 << 10);
@@ -252,6 +252,7 @@ impl<S: Store> Coordinator<S> {
             moves_left: self.moves_left(),
             ..self.placement.facts(now)
         };
+        let seconds: BTreeSet<NodeId> = self.seconds(now).map(|(node, _)| node).collect();
         for (id, node) in nodes {
             let known = NodeFacts {
                 incarnation: node.record.incarnation,
@@ -261,7 +262,7 @@ impl<S: Store> Coordinator<S> {
                 proof: self.proof(&node.record, said.get(id)),
                 ended: node.has_ended(),
                 certified: node.end == End::Certified,
-                waiting: self.suspicion.waits().contains_key(id),
+                waiting: self.suspicion.waits().contains_key(id) || seconds.contains(id),
                 past: node.past.clone(),
                 flapping: self.suspicion.is_flapping(now, *id),
                 duty: node.duty,

@@ -130,6 +130,10 @@ impl<S: Store> Coordinator<S> {
                 .note_asked(now, registration.node, registration.incarnation);
         }
         if let Some(refusal) = self.refusal(now, &registration) {
+            if refusal == Refusal::Running {
+                self.registry
+                    .note_second(now, registration.node, registration.incarnation);
+            }
             let mut installed = registration.installed.iter();
             let is_heard_only = self.unknown_heard(&registration).next().is_some()
                 && !installed.any(|(list, epoch, id)| self.records.knows(*list, *epoch, *id) == Some(false));
@@ -242,7 +246,8 @@ impl<S: Store> Coordinator<S> {
     }
 
     /// P10.13: whether another incarnation of the node may still run. It counts as ended if that is certified. It also
-    /// does if it is silent, no peer hears it, and the coordinator has run long enough to hear it.
+    /// does if it is silent, no peer hears it, and the coordinator has run long enough to hear it. While it holds
+    /// positions its silence is no end: only the fence takes these from it, where the lists can do without it.
     fn is_running(&self, now: Time, node: NodeId, incarnation: Incarnation) -> bool {
         if self.broken.is(Mutant::RunningAdmitted) {
             return false;
@@ -258,7 +263,9 @@ impl<S: Store> Coordinator<S> {
         let presence = self.registry.presence_of(node, present);
         // From `settled_from` on, every running holder has registered and is heard.
         let is_early = now < self.suspicion.settled_from() && !self.records.lists.is_empty();
-        is_early
+        let holds = self.holds_anything(node, present) && !self.broken.is(Mutant::SilentReplaced);
+        holds
+            || is_early
             || presence.is_some_and(|p| now - p.heard_at() < self.records.plan.suspicion())
             || self.asked_ago(now, node, present).is_some()
             || self.judge_silence(now).isolated.contains(&node)

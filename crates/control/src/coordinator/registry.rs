@@ -5,7 +5,7 @@ use crate::fence;
 use crate::message::{Opinions, Registration};
 use crate::plan::NODES_MAX;
 use paritas_base::configuration::{NodeRecord, Tenure};
-use paritas_base::{Incarnation, ListId, NodeId, Prng, Time};
+use paritas_base::{Incarnation, ListId, NodeId, Prng, Span, Time};
 use paritas_protocol::LinkId;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -41,6 +41,8 @@ pub(super) struct Registry {
     /// The incarnation of each node that last asked to register while it was the present one, and when: it may run,
     /// although it is not registered.
     asked: BTreeMap<NodeId, (Incarnation, Time)>,
+    /// The process of each node that last asked to register and has to wait for another one (P10.13), and when.
+    seconds: BTreeMap<NodeId, (Incarnation, Time)>,
     /// The latest incarnation of each node that any registered node knows, and its ordinal.
     incarnations: BTreeMap<NodeId, (Incarnation, u32)>,
     /// The largest number of coordinator addresses that any agent knows. An agent dials them one after the other.
@@ -57,6 +59,7 @@ impl Registry {
             ended: BTreeSet::new(),
             contacts: BTreeMap::new(),
             asked: BTreeMap::new(),
+            seconds: BTreeMap::new(),
             incarnations: BTreeMap::new(),
             addresses: 1,
             nonces: Prng::new(seed),
@@ -106,6 +109,17 @@ impl Registry {
         asked.filter(|(of, _)| *of == incarnation).map(|(_, at)| *at)
     }
 
+    /// A process asks for the place of a node that another process may have.
+    pub(super) fn note_second(&mut self, now: Time, node: NodeId, incarnation: Incarnation) {
+        self.seconds.insert(node, (incarnation, now));
+    }
+
+    /// Nodes of which a process waits for the place of another one, and that process. It has asked within this time.
+    pub(super) fn seconds(&self, now: Time, within: Span) -> impl Iterator<Item = (NodeId, Incarnation)> {
+        let waiting = self.seconds.iter().filter(move |(_, (_, at))| now - *at < within);
+        waiting.map(|(node, (incarnation, _))| (*node, *incarnation))
+    }
+
     /// Keeps a registration until a heartbeat repeats the returned nonce. `None`: the link has ended.
     pub(super) fn begin(&mut self, link: LinkId, registration: Box<Registration>) -> Option<u64> {
         let nonce = self.nonces.next_u64();
@@ -135,6 +149,7 @@ impl Registry {
         lacks: BTreeSet<ListId>,
     ) {
         let (node, incarnation) = (registration.node, registration.incarnation);
+        self.seconds.remove(&node);
         if let Some(state) = self.links.get_mut(&link) {
             state.node = Some((node, incarnation, nonce));
         }

@@ -307,6 +307,11 @@ impl<S: Store> Coordinator<S> {
         lacks.then_some((wanted, away))
     }
 
+    /// P10.13: nodes of which a process waits for the place of another one, and that process. It asks again and again.
+    pub(super) fn seconds(&self, now: Time) -> impl Iterator<Item = (NodeId, Incarnation)> {
+        self.registry.seconds(now, fence::LINK_TIMEOUT)
+    }
+
     /// Nodes that hold a position in their present incarnation, which is not known to have ended.
     fn holders(&self, now: Time) -> BTreeMap<NodeId, Holder> {
         let mut holders = BTreeMap::new();

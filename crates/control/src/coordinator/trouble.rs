@@ -4,7 +4,7 @@ use super::Coordinator;
 use crate::fence::{Hold, Opinion, Silence};
 use crate::status::{SilentNode, Trouble, Verdict};
 use crate::store::Store;
-use paritas_base::{ListId, NodeId, Time};
+use paritas_base::{Incarnation, ListId, NodeId, Time};
 
 impl<S: Store> Coordinator<S> {
     /// The reasons why the coordinator waits, in words and for scripts.
@@ -96,6 +96,10 @@ impl<S: Store> Coordinator<S> {
                 self.records.plan.restart_wait_ms
             ));
         }
+        words.extend(
+            self.seconds(now)
+                .map(|(node, incarnation)| second_in_words(node, incarnation)),
+        );
         let resets: Vec<ListId> = self.orders.resets().iter().copied().collect();
         if !resets.is_empty() {
             words.push(format!(
@@ -175,6 +179,16 @@ fn silence_in_words(silent: &SilentNode) -> String {
             names(unsure)
         ),
     }
+}
+
+fn second_in_words(node: NodeId, incarnation: Incarnation) -> String {
+    let number = node.0;
+    format!(
+        "does not take in a second process of {node} (incarnation {incarnation}), which waits: the present one may \
+         run. If that is silent, its positions are taken from it where the lists can do without it, and then the \
+         second process is taken in. If it has ended, `paritas fence {number}` shows what would be lost, and with \
+         --yes counts it as ended. If both should run, give the second one its own id"
+    )
 }
 
 /// The names of nodes, separated by commas.

@@ -2,13 +2,13 @@
 //! agents are there. They must not be taken in while the node's own process may be heard (P10.13).
 
 use super::seats::{Asked, register};
+use super::store::SharedStore;
 use super::{Control, ControlMessage};
 use crate::marks::Seen;
-use crate::report::Excuse;
 use crate::world::World;
 use paritas_base::configuration::Configuration;
-use paritas_base::{Clock, Incarnation, NodeId, Span, Time};
-use paritas_control::{Agent, AgentEvent};
+use paritas_base::{Clock, Incarnation, NodeId, Prng, Span, Time};
+use paritas_control::{Agent, AgentEvent, Coordinator};
 use paritas_protocol::LinkId;
 
 /// Second processes of a run at most: they come after the nodes in the numbers that connections know.
@@ -66,6 +66,11 @@ impl World {
             .log(|| format!("a second process of n{node} begins, incarnation {}", incarnation.0));
         self.oracle.marks.see(Seen::SecondProcess);
         self.stray_has(at, AgentEvent::Timer);
+        // Numbers of their own: without this trouble the run is the same as ever.
+        let mut random = Prng::new(self.schedule.now.0 ^ 0x0050_4155_5345);
+        if random.chance(500_000) {
+            self.pause(node, Span::from_ms(random.between(1_500, 6_000)), None);
+        }
     }
 
     /// The node whose process has this place, be it a second one.
@@ -81,10 +86,26 @@ impl World {
         strays.any(|stray| stray.node == node && self.schedule.now < stray.ends_at)
     }
 
-    /// Whether that incarnation of a node is a second process.
-    pub(super) fn is_stray(&self, incarnation: Incarnation) -> bool {
+    /// Second processes that count as their nodes by the records of a coordinator, and did not before.
+    pub(super) fn newly_taken_in(&self, coordinator: &Coordinator<SharedStore>) -> Vec<(usize, Incarnation)> {
+        let Some(governed) = self.governed.as_ref() else {
+            return Vec::new();
+        };
+        let strays = governed.strays.iter().map(|stray| (stray.node, stray.incarnation));
+        let is_recorded = |(node, incarnation): &(usize, Incarnation)| {
+            let mut records = coordinator.nodes();
+            records.any(|n| (usize::from(n.id.0), n.incarnation) == (*node, *incarnation))
+        };
+        let new = strays.filter(|(_, incarnation)| !governed.truth.has_taken_in(*incarnation));
+        new.filter(is_recorded).collect()
+    }
+
+    /// Whether a process runs, of a node or a second one.
+    pub(super) fn runs(&self, node: NodeId, incarnation: Incarnation) -> bool {
+        let process = self.fleet.processes[usize::from(node.0)].as_ref();
         let mut strays = self.governed.iter().flat_map(|g| &g.strays);
-        strays.any(|stray| stray.incarnation == incarnation)
+        process.is_some_and(|p| p.incarnation == incarnation)
+            || strays.any(|stray| stray.incarnation == incarnation && self.runs_twice(stray.node))
     }
 
     fn stray(&mut self, at: usize) -> Option<&mut Stray> {
@@ -160,41 +181,27 @@ impl World {
         drop::<Vec<ControlMessage>>(asked.messages);
     }
 
-    /// A second process counts as the node now, and the first one's incarnation is over. That may be only if the
-    /// coordinator has had time to hear the first one, and has not for the suspicion time.
-    ///
-    /// From now on the first process counts as ended, although it may run on. If the redundancy bears that end, all
-    /// checks go on.
-    pub(super) fn see_taken_in(&mut self, node: usize, second: Incarnation, host: usize) {
-        if self.governed.as_ref().is_some_and(|g| g.truth.is_accepted(second)) {
-            return;
-        }
-        let incarnation = self.fleet.records[node].incarnation;
-        let holds = |c: &Configuration| c.held_by(NodeId(node as u16), incarnation).next().is_some();
-        // One that has just begun and holds nothing may come too late. An old store may not know the first process.
-        let is_known = self
-            .store_reader()
-            .is_some_and(|reader| reader.configurations().any(holds));
-        let is_holder = self.committed.configurations.iter().any(holds);
-        let counts = self.fleet.processes[node].is_some() && is_known && is_holder;
-        if counts && self.may_be_heard(node, host) {
-            self.violate(format!(
-                "D1: a second process of n{node} is taken in, and the first one lives and may be heard"
-            ));
-        }
-        // Without parity the first process serves on without leases. A coordinator with an old store, or one of two,
-        // may have taken the second one in while another one knows the first.
-        // The one that is in its event is not counted.
-        let is_alone = self.coordinators_count() == 0 && self.troubles().is_some_and(|t| !t.store_is_old());
-        let is_borne =
-            self.swarm.parity > 0 && is_alone && (self.fleet.processes[node].is_none() || self.may_lose(node));
-        if !is_borne {
-            self.oracle.excused = Some(Excuse::SecondProcess);
-            return;
-        }
+    /// D1: a second process counts as the node now, by the same commit as these configurations. The first one's
+    /// incarnation is over. So that one may hold nothing by then, unless it has ended.
+    pub(super) fn see_taken_in(&mut self, node: usize, second: Incarnation, committed: &[Configuration]) {
+        self.schedule
+            .log(|| format!("a second process counts as n{node}: incarnation {}", second.0));
         self.oracle.marks.see(Seen::SecondTakenIn);
         if let Some(governed) = self.governed.as_mut() {
-            governed.truth.accept(second, incarnation);
+            governed.truth.take_in(second);
+        }
+        let Some(first) = self.fleet.processes[node].as_ref().map(|p| p.incarnation) else {
+            return;
+        };
+        let before = |new: &Configuration| {
+            let list = self.committed.configurations.get(usize::from(new.list.0));
+            list.filter(|old| new.trail.first() == Some(&old.id))
+        };
+        let holds = |c: &Configuration| c.held_by(NodeId(node as u16), first).next().is_some();
+        if committed.iter().filter_map(before).any(holds) {
+            self.violate(format!(
+                "D1: a second process of n{node} is taken in, and the first one lives and holds positions"
+            ));
         }
     }
 }

@@ -1,12 +1,15 @@
 //! What happens to coordinators, to their store, and to the paths to them.
 
+use super::lines::Lines;
 use super::store::SharedStore;
 use super::{Control, Leader};
 use crate::marks::Seen;
 use crate::report::Excuse;
 use crate::world::World;
-use paritas_base::configuration::Configuration;
+use paritas_base::configuration::{Configuration, NodeRecord};
 use paritas_base::{ListId, NodeId, Prng, Span, Time};
+use paritas_control::message::{Order, TO_COORDINATOR_BYTES_MAX, ToCoordinator, encode};
+use paritas_control::rights::Speaker;
 use paritas_control::store::MemoryStore;
 use paritas_control::{Adoption, Coordinator, CoordinatorEvent, OpenError, Progress};
 use std::collections::BTreeSet;
@@ -458,7 +461,8 @@ impl World {
     }
 
     /// Nodes know of decisions that are not in the store, and too few others register. The newest store is in use, so
-    /// the way out that is left is to adopt.
+    /// the way out that is left is to adopt. If a process waits for the place of one that has ended, the operator says
+    /// that.
     fn read_status(&mut self) {
         let now = self.schedule.now;
         let hosts = self.governed.iter().flat_map(|g| &g.hosts);
@@ -475,8 +479,58 @@ impl World {
                 troubles.attested.clear();
             }
             self.begin_adoption();
+        } else {
+            self.attest_ends();
         }
         self.push_control(READS_STATUS_EVERY, Control::Trouble(Trouble::ReadStatus));
+    }
+
+    /// P10.13: a process waits for the place of another one, and its node's process has ended without a certificate.
+    fn attest_ends(&mut self) {
+        let now = self.schedule.now;
+        let hosts = self.governed.iter().flat_map(|g| &g.hosts).enumerate();
+        let mut running = hosts.filter_map(|(host, place)| match &place.coordinator {
+            Some(Leader::Coordinator(coordinator)) => Some((host, coordinator)),
+            _ => None,
+        });
+        let Some((host, coordinator)) = running.next() else {
+            return;
+        };
+        let words = coordinator.status(now).coordinator;
+        let waits = |node: &NodeRecord| {
+            let said = format!("does not take in a second process of {} ", node.id);
+            words.iter().any(|line| line.starts_with(&said))
+        };
+        let records = coordinator.nodes().filter(|n| waits(n));
+        let ended = records.filter(|n| !self.runs(n.id, n.incarnation)).map(|n| n.id);
+        let nodes: Vec<NodeId> = ended.collect();
+        if nodes.is_empty() {
+            return;
+        }
+        self.schedule
+            .log(|| format!("the operator says that the former processes of {nodes:?} have ended"));
+        self.oracle.marks.see(Seen::EndAttested);
+        // One at a time: one order may be refused because a peer has not been told that it should hear that node.
+        for node in nodes {
+            self.order_fence(host, node);
+        }
+    }
+
+    fn order_fence(&mut self, host: usize, node: NodeId) {
+        let Some(link) = self.lines().map(Lines::fresh) else {
+            return;
+        };
+        let (order, confirmed) = (Order::Fence { nodes: vec![node] }, true);
+        let Ok(frame) = encode(
+            &ToCoordinator::Order { n: 1, order, confirmed },
+            TO_COORDINATOR_BYTES_MAX,
+        ) else {
+            return;
+        };
+        self.coordinator_has(host, CoordinatorEvent::Connected { link });
+        let (by, bytes) = (Speaker::Operator, frame.as_slice());
+        self.coordinator_has(host, CoordinatorEvent::Message { link, by, bytes });
+        self.coordinator_has(host, CoordinatorEvent::Disconnected { link });
     }
 
     fn is_any_installed(&self) -> bool {
@@ -629,7 +683,6 @@ impl World {
                 place.reign += 1;
                 (place.coordinator, place.timer_at) = (Some(leader), None);
                 place.opened_at = self.schedule.now;
-                place.started_at = (!self.committed.configurations.is_empty()).then_some(self.schedule.now);
                 self.schedule.log(|| format!("coordinator {host} starts"));
                 self.coordinator_has(host, CoordinatorEvent::Timer);
             }

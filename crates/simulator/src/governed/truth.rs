@@ -15,7 +15,7 @@ use crate::report::Excuse;
 use crate::world::World;
 use paritas_base::configuration::Configuration;
 use paritas_base::{Epoch, Incarnation, ListId, NodeId, Position, Span, Time};
-use paritas_control::{Coordinator, HEARTBEAT, Note, is_decodable};
+use paritas_control::{Coordinator, Note, is_decodable};
 use paritas_protocol::LinkId;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -37,9 +37,7 @@ pub(crate) struct Truth {
     /// When frames of agents came to each coordinator: by node and host.
     beats: BTreeMap<(usize, usize), Streak>,
     /// Second processes that count as their nodes.
-    accepted: BTreeSet<Incarnation>,
-    /// Incarnations of first processes that are over by that, although they may run.
-    replaced: BTreeSet<Incarnation>,
+    taken_in: BTreeSet<Incarnation>,
     /// A commit has failed, and may have taken effect: what it decided is seen later.
     is_late: bool,
     /// The store was just made anew: each list has an epoch more, whether or not anything changes (P10.18).
@@ -47,14 +45,13 @@ pub(crate) struct Truth {
 }
 
 impl Truth {
-    /// A second process takes the place of the first one.
-    pub(super) fn accept(&mut self, second: Incarnation, first: Incarnation) {
-        self.accepted.insert(second);
-        self.replaced.insert(first);
+    /// A second process counts as its node.
+    pub(super) fn take_in(&mut self, second: Incarnation) {
+        self.taken_in.insert(second);
     }
 
-    pub(super) fn is_accepted(&self, second: Incarnation) -> bool {
-        self.accepted.contains(&second)
+    pub(super) fn has_taken_in(&self, second: Incarnation) -> bool {
+        self.taken_in.contains(&second)
     }
 }
 
@@ -119,24 +116,6 @@ impl World {
         }
     }
 
-    /// Whether a coordinator hears a node, or has not yet had the time to.
-    pub(super) fn may_be_heard(&self, node: usize, host: usize) -> bool {
-        let (now, suspicion) = (self.schedule.now, self.suspicion());
-        let Some(governed) = self.governed.as_ref() else {
-            return false;
-        };
-        let incarnation = self.fleet.records[node].incarnation;
-        let beats = governed
-            .truth
-            .beats
-            .get(&(node, host))
-            .filter(|s| s.of.0 == incarnation.0);
-        // Only heartbeats count for the coordinator; other messages may come between two of them.
-        let is_heard = beats.is_some_and(|s| now - s.last + HEARTBEAT < suspicion);
-        let started_at = governed.hosts[host].started_at;
-        is_heard || started_at.is_some_and(|at| now - at < Span::from_secs(4))
-    }
-
     pub(super) fn see_note(&mut self, host: usize, note: &Note) {
         self.schedule.log(|| format!("coordinator {host}: {note:?}"));
         match note {
@@ -150,9 +129,6 @@ impl World {
                 if let Some(governed) = self.governed.as_mut() {
                     governed.truth.is_late = true;
                 }
-            }
-            Note::Registered { node, incarnation } if self.is_stray(*incarnation) => {
-                self.see_taken_in(usize::from(node.0), *incarnation, host);
             }
             Note::Deposed => self.oracle.marks.see(Seen::Deposed),
             Note::StoreWentBack => {
@@ -336,10 +312,10 @@ impl World {
         let known: Vec<usize> = (0..self.fleet.processes.len()).filter(has_newer).collect();
         // Without parity only the holder knows its configuration. If an old store does not have the holder's process,
         // and a second process of that node has reported in its place, the coordinator cannot learn of the
-        // configuration.
+        // configuration (H58).
         let can_be_known = |at: &usize| self.swarm.parity > 0 || !self.runs_twice(*at);
         if !known.is_empty() && !known.iter().any(can_be_known) {
-            self.oracle.excused = Some(Excuse::SecondProcess);
+            self.oracle.excused = Some(Excuse::OtherHistory);
             return false;
         }
         if !known.is_empty() {
@@ -402,13 +378,7 @@ impl World {
 
     fn is_alive(&self, node: NodeId, incarnation: Incarnation) -> bool {
         let process = self.fleet.processes[usize::from(node.0)].as_ref();
-        process.is_some_and(|p| p.incarnation == incarnation) && !self.is_replaced(incarnation)
-    }
-
-    /// Whether a second process of the node counts in place of this one.
-    pub(crate) fn is_replaced(&self, incarnation: Incarnation) -> bool {
-        let governed = self.governed.as_ref();
-        governed.is_some_and(|g| g.truth.replaced.contains(&incarnation))
+        process.is_some_and(|p| p.incarnation == incarnation)
     }
 
     /// D3: a node is not removed for silence if a peer hears it that the coordinator hears.
@@ -531,7 +501,7 @@ impl World {
     pub(super) fn check_may_end(&mut self, at: usize, incarnation: Incarnation) {
         let node = NodeId(at as u16);
         let holds = |c: &Configuration| c.held_by(node, incarnation).any(|(_, a)| a.state.is_live());
-        let counts = self.swarm.parity > 0 && !self.is_replaced(incarnation);
+        let counts = self.swarm.parity > 0;
         if counts && self.committed.configurations.iter().any(holds) {
             self.violate(format!(
                 "D1: n{at} is told that its incarnation is over, and holds a Live position"

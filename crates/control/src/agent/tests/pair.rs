@@ -212,6 +212,16 @@ impl Pair {
         }
     }
 
+    /// The shards of these processes do not hear another process.
+    pub(super) fn do_not_hear(&mut self, processes: &[usize], node: u16, incarnation: u64) {
+        for i in processes {
+            let unheard = vec![(NodeId(node), Incarnation(incarnation))];
+            let unsure = Vec::new();
+            let opinions = paritas_protocol::Opinions { unheard, unsure };
+            self.agent(*i, AgentEvent::Proposal(Proposal::Opinions(opinions)));
+        }
+    }
+
     /// The coordinator's process is replaced by another on the same store; links break.
     pub(super) fn replace_coordinator(&mut self) {
         let plan = ClusterPlan::simple(ClusterId(3), 2, 1, 3, 0);

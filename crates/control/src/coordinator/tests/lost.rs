@@ -65,8 +65,8 @@ fn a_lost_list_does_not_begin_again_while_an_earlier_owner_may_still_serve() {
     let mut world = World::started(plan);
     let list = list_where(&world, 0, 0);
     // The end of the owner's incarnation is not certified: its lease may still be in force.
-    world.restart(0);
-    world.restart(1);
+    world.attest(&[0, 1]);
+    (0..2).for_each(|node| world.start(node));
     assert!(world.list(list).lost);
     world.pass(2_000);
     assert!(world.list(list).lost);
@@ -116,15 +116,16 @@ fn a_lost_list_waits_for_owners_that_the_same_commit_removes() {
     let mut world = with_reset_policy(2, 1, 3, 1);
     world.start(3);
     world.certify(0);
-    world.restart(1);
+    world.attest(&[1]);
+    world.start(1);
     assert_waits_for_leases(&mut world);
 }
 
 #[test]
 fn a_lost_list_waits_for_owners_that_the_previous_coordinator_removed() {
     let mut world = with_reset_policy(1, 1, 2, 0);
-    world.restart(0);
-    world.restart(1);
+    world.attest(&[0, 1]);
+    (0..2).for_each(|node| world.start(node));
     world.reopen();
     (0..2).for_each(|node| world.register_again(node));
     world.pass(200);
@@ -136,8 +137,11 @@ fn a_lost_list_waits_for_owners_removed_by_a_commit_whose_outcome_was_unknown() 
     let mut world = with_reset_policy(2, 1, 3, 1);
     world.start(3);
     world.certify(0);
+    world.kill(1);
+    world.pass(3_000);
     world.coordinator.store_mut().lose_answers(1);
-    world.restart(1);
+    world.attest(&[1]);
+    world.start(1);
     world.pass(600);
     assert_waits_for_leases(&mut world);
 }
@@ -154,8 +158,8 @@ fn a_lost_list_does_not_wait_for_owners_whose_ends_are_certified() {
     // The same if the certificates arrive after the removal.
     let mut world = with_reset_policy(1, 1, 2, 0);
     let incarnations = [0, 1].map(|node| (NodeId(node), world.incarnation(node)));
-    world.restart(0);
-    world.restart(1);
+    world.attest(&[0, 1]);
+    (0..2).for_each(|node| world.start(node));
     assert!(world.coordinator.configurations().all(|c| c.lost));
     for (node, incarnation) in incarnations {
         world.say(world.supervisor, &ToCoordinator::Exited { node, incarnation });

@@ -453,3 +453,69 @@ fn a_second_process_is_not_accepted_while_the_first_asks_to_register() {
     let second = world.offer(link, 3, Incarnation(99_000));
     assert!(second.is_ok(), "{second:?}");
 }
+
+/// A second process of node 3 asks again and again, as an agent does. Returns whether it is taken in.
+fn second_asks(world: &mut World, ms: u64) -> bool {
+    for _ in 0..ms / 500 {
+        world.pass(500);
+        let link = world.connect();
+        match world.offer(link, 3, Incarnation(99_000)) {
+            Ok(_) => return true,
+            Err(refusal) => assert_eq!(refusal, Refusal::Running),
+        }
+    }
+    false
+}
+
+#[test]
+fn a_second_process_does_not_turn_a_pause_into_a_loss() {
+    let mut world = World::started(plan(4, 2, 6, 0));
+    world.pass(5000);
+    // Two nodes have ended, so the lists need the third one, which stands still.
+    world.kill(3);
+    world.certify(0);
+    world.certify(1);
+    let is_taken_in = second_asks(&mut world, 10_000);
+    assert!(!is_taken_in, "the first one holds positions");
+    assert!(world.coordinator.configurations().all(|list| !list.lost));
+    let words = world.coordinator.status(world.now()).coordinator.join("\n");
+    assert!(words.contains("`paritas fence 3`"), "{words}");
+    let holds = |list: &Configuration| list.of_node(NodeId(3)).next().is_some();
+    assert!(world.coordinator.configurations().any(holds));
+}
+
+#[test]
+fn a_second_process_gets_the_place_when_the_lists_can_do_without_the_first() {
+    for world in [
+        World::started(plan(4, 2, 6, 0)),
+        World::started(plan(4, 2, 6, 0)).without_stand_ins(),
+    ] {
+        let mut world = world;
+        world.pass(5000);
+        world.kill(3);
+        assert!(second_asks(&mut world, 5000), "{:?}", world.list(0));
+        // It has registered by a heartbeat, and holds positions again.
+        world.nodes.remove(&3);
+        world.restart(3);
+        let holds = |list: &Configuration| list.of_node(NodeId(3)).next().is_some();
+        assert!(world.coordinator.configurations().any(holds), "{:?}", world.list(0));
+        assert!(world.coordinator.configurations().all(|list| !list.lost));
+    }
+}
+
+#[test]
+fn a_place_that_waits_for_a_second_process_goes_to_a_stand_in_when_that_one_is_gone() {
+    let mut world = World::started(plan(4, 2, 6, 0));
+    world.pass(5000);
+    world.kill(3);
+    let link = world.connect();
+    world.pass(700);
+    assert_eq!(world.offer(link, 3, Incarnation(99_000)), Err(Refusal::Running));
+    world.pass(5000);
+    let named = |list: &Configuration| {
+        list.positions
+            .iter()
+            .all(|held| held.is_some_and(|a| a.tenure.node != NodeId(3)))
+    };
+    assert!(world.coordinator.configurations().all(named), "{:?}", world.list(0));
+}

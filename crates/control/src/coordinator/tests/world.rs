@@ -5,7 +5,7 @@ mod checks;
 
 use super::*;
 use crate::check_transition;
-use crate::message::{Opinions, split};
+use crate::message::{Opinions, Order, split};
 use paritas_base::Epoch;
 
 pub(super) fn plan(data: u8, parity: u8, nodes: u16, spares: u16) -> ClusterPlan {
@@ -339,6 +339,17 @@ impl World {
             node.alive = false;
         }
         self.cut_off.remove(&node);
+    }
+
+    /// Kills the processes. An operator, and no supervisor, says that they have ended.
+    pub(super) fn attest(&mut self, nodes: &[u16]) {
+        nodes.iter().for_each(|node| self.kill(*node));
+        self.pass(3_000);
+        let link = self.connect();
+        let nodes = nodes.iter().map(|node| NodeId(*node)).collect();
+        let order = Order::Fence { nodes };
+        let confirmed = true;
+        self.say(link, &ToCoordinator::Order { n: 7, order, confirmed });
     }
 
     /// The process runs, but the coordinator does not hear it any more.
