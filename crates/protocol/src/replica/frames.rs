@@ -19,12 +19,9 @@ impl Replica {
         bytes: &'f [u8],
         out: &mut impl Out,
     ) -> Option<FrontMessage<'f>> {
-        let (header, message) = match peer::decode(bytes) {
-            Ok(decoded) => decoded,
-            Err(_) => {
-                out.close(link);
-                return None;
-            }
+        let Ok((header, message)) = peer::decode(bytes) else {
+            out.close(link);
+            return None;
         };
         if let Message::Hello(hello) = &message {
             let before = self.shared.sessions.incarnation_of(hello.node, Channel::Main);

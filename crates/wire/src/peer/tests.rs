@@ -134,7 +134,10 @@ fn a_configuration_with_what_must_not_be_left_out_is_refused_by_name() {
             };
             let mut bytes = Vec::new();
             encode(&mut bytes, &header(), &message);
-            let expected = refused.map_or(Ok((header(), message)), |bad| Err(BadFrame::Section(kind::STALE, bad)));
+            let expected = refused.map_or_else(
+                || Ok((header(), message)),
+                |bad| Err(BadFrame::Section(kind::STALE, bad)),
+            );
             assert_eq!(decode(&bytes), expected);
         }
     });
