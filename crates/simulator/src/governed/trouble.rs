@@ -510,17 +510,19 @@ impl World {
         self.schedule
             .log(|| format!("the operator says that the former processes of {nodes:?} have ended"));
         self.oracle.marks.see(Seen::EndAttested);
-        // One at a time: one order may be refused because a peer has not been told that it should hear that node.
+        // All together: the coordinator may wait for each of them. Then one at a time: an order is refused as a whole
+        // if a peer has not been told that it should hear one of them.
+        self.order_fence(host, nodes.clone());
         for node in nodes {
-            self.order_fence(host, node);
+            self.order_fence(host, vec![node]);
         }
     }
 
-    fn order_fence(&mut self, host: usize, node: NodeId) {
+    fn order_fence(&mut self, host: usize, nodes: Vec<NodeId>) {
         let Some(link) = self.lines().map(Lines::fresh) else {
             return;
         };
-        let (order, confirmed) = (Order::Fence { nodes: vec![node] }, true);
+        let (order, confirmed) = (Order::Fence { nodes }, true);
         let Ok(frame) = encode(
             &ToCoordinator::Order { n: 1, order, confirmed },
             TO_COORDINATOR_BYTES_MAX,
