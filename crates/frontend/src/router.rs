@@ -428,13 +428,13 @@ impl Dispatcher {
             self.held.push(client.caller);
         }
         if stalled && !client.stalled {
-            let caller = client.caller;
+            let (caller, now) = (client.caller, cx.mono());
             if cx.shared.turn_budget.take_refused() {
                 self.yielded.push(Yielded { caller, has_run });
             } else {
                 self.stalled.push(caller);
             }
-            client.stalled_since.get_or_insert(cx.mono());
+            client.stalled_since.get_or_insert(now);
         }
         client.stalled = stalled;
     }

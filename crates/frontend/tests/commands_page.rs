@@ -92,7 +92,8 @@ together, each counted with 16 bytes more |
 | COMMAND INFO, COMMAND DOCS | at most 1,024 names |
 | EXISTS, TOUCH, MGET, DEL, UNLINK | at most 65,535 keys of one hash slot |
 | EXISTS, TOUCH, MGET, MSET, DEL, UNLINK | at most 524,287 keys and values if they are of several hash slots |
-| BITCOUNT, BITPOS, BITOP, BITFIELD, BITFIELD_RO | read at most 4 MiB of values; BITFIELD has at most 4,096 operations. GETBIT and SETBIT work on values of any length, but each change of a value above 64 KiB writes it anew |
+| BITCOUNT, BITPOS, BITOP, BITFIELD, BITFIELD_RO | read at most 4 MiB of values; BITFIELD has at most 4,096 operations |
+| GETBIT, SETBIT | work on values of any length; each change of a value above 64 KiB writes it anew |
 | BITOP | needs its keys in one hash slot |
 | SET … IFEQ, DELIFEQ | as in Valkey 8.1 and 9.0. The value that is compared has at most 4 MiB |
 | SCAN | `SLOT n` returns only the keys of a hash slot |

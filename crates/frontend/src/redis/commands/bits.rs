@@ -162,7 +162,7 @@ fn count_bits(bytes: &[u8], bits: &RangeInclusive<usize>) -> u64 {
     let (words, rest) = whole.as_chunks::<8>();
     let of_words: u64 = words
         .iter()
-        .map(|w| u64::from(u64::from_ne_bytes(*w).count_ones()))
+        .map(|w| u64::from(u64::from_le_bytes(*w).count_ones()))
         .sum();
     let of_rest: u64 = rest.iter().map(|byte| u64::from(byte.count_ones())).sum();
     of_words + of_rest + edges.filter(|at| bit_of(bytes, *at)).count() as u64

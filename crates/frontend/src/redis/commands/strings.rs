@@ -248,7 +248,7 @@ impl<'a, O: Out> Operation<'a, '_, O> {
         Ok(())
     }
 
-    /// Whether the string of the key in argument `at` equals the argument `with`. It was looked up, or is looked up now.
+    /// The string of the key in argument `at`, and whether it equals the argument `with`.
     fn compare(&mut self, at: usize, with: usize) -> Result<(Option<Seen>, bool), Stop> {
         let text = self.old_string(at)?;
         let wanted = self.job.args.arg(with);
