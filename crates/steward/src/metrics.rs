@@ -291,6 +291,16 @@ const FAMILIES: &[Family] = &[
         &[("", "/other_version")],
     ),
     counter(
+        "paritas_files_deleted_total",
+        "Messages that a file is gone.",
+        &[("", "/deleted")],
+    ),
+    counter(
+        "paritas_files_checks_total",
+        "Files that workers were to look for.",
+        &[("", "/checks")],
+    ),
+    counter(
         "paritas_files_credit_bytes_total",
         "Bytes granted for hedged reads beside slow nodes.",
         &[("", "/credit_bytes")],
