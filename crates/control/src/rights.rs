@@ -71,7 +71,7 @@ impl About {
     pub fn speakers(self) -> &'static str {
         match self {
             Self::Itself => "a node, of itself",
-            Self::End => "a node, of itself; a supervisor",
+            Self::End => "a supervisor",
             Self::Order => "a node; an operator",
             Self::Danger => "an operator",
             Self::Question => "all",
@@ -85,7 +85,7 @@ impl About {
         };
         match (self, speaker) {
             (Self::Question, _) | (Self::End, Speaker::Supervisor) => true,
-            (Self::Itself | Self::End, Speaker::Node(own, incarnation)) => is_itself(own, incarnation),
+            (Self::Itself, Speaker::Node(own, incarnation)) => is_itself(own, incarnation),
             (Self::Order, Speaker::Node(..) | Speaker::Operator) | (Self::Danger, Speaker::Operator) => true,
             _ => false,
         }
@@ -108,9 +108,8 @@ fn read(message: &ToCoordinator) -> (&'static str, About, Option<(NodeId, Option
         M::HandOff { .. } => ("HandOff", About::Itself, None),
         M::Testimony(_) => ("Testimony", About::Itself, None),
         M::Witnessed { .. } => ("Witnessed", About::Itself, None),
-        // A node may say that an earlier process of it has ended.
-        M::Supervise { node, .. } => ("Supervise", About::End, Some((*node, None))),
-        M::Exited { node, .. } => ("Exited", About::End, Some((*node, None))),
+        M::Supervise { .. } => ("Supervise", About::End, None),
+        M::Exited { .. } => ("Exited", About::End, None),
         M::SetDuty { .. } => ("SetDuty", About::Order, None),
         M::MoveSlots { .. } => ("MoveSlots", About::Order, None),
         M::Order { .. } => ("Order", About::Danger, None),

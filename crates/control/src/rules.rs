@@ -33,8 +33,10 @@ pub(crate) struct NodeFacts {
     pub(crate) ended: bool,
     /// Its supervisor certified the end.
     pub(crate) certified: bool,
-    /// Its next incarnation may register soon: it ended a short time ago, or another process waits for its place.
+    /// Its next incarnation may register soon: it ended a short time ago.
     pub(crate) waiting: bool,
+    /// Another process waits for its place (P10.13).
+    pub(crate) has_second: bool,
     /// Earlier incarnations, and whether their end is certified.
     pub(crate) past: Vec<(Incarnation, bool)>,
     /// It failed repeatedly in the recent past: it gets a position only where no other node is free (P10.7).
@@ -161,6 +163,12 @@ impl Facts {
     fn is_waiting(&self, node: NodeId) -> bool {
         self.node(node)
             .is_some_and(|n| n.waiting && !n.flapping && !n.duty.leaves())
+    }
+
+    /// Whether another process waits for the node's place, and may get positions there.
+    fn has_second(&self, node: NodeId) -> bool {
+        self.node(node)
+            .is_some_and(|n| n.has_second && !n.flapping && !n.duty.leaves())
     }
 }
 
@@ -398,7 +406,8 @@ impl Change<'_> {
     /// A parity position goes to a successor, or becomes vacant if enough parities remain for writes. If no data is
     /// missing, the last parities may leave too: reads then need no leases and continue, but writes stop (P4.5).
     ///
-    /// If another process of the node waits for its place (P10.13), the position becomes vacant for that one.
+    /// If another process of the node waits for its place (P10.13), and no other node is free, the position becomes
+    /// vacant: that process is taken in once the node holds nothing.
     fn suspect(&mut self) {
         let cut = self.cut_positions();
         let leaves = |i: &usize| !self.fence.is_ended(*i) && (self.fence.is_suspect(*i) || cut.contains(i));
@@ -412,13 +421,12 @@ impl Change<'_> {
             let (Some(suspect), Some(permit)) = (self.fence.tenure(i), self.fence.remove(i, Cause::Suspect)) else {
                 continue;
             };
-            let next_comes = self.fence.facts.is_waiting(suspect.node);
             let writes_go_on = self.parities_beside(i, &suspects) >= self.fence.facts.min_redundancy;
+            let may_be_vacant = self.fence.is_parity(i) && (data_whole || writes_go_on);
             let successor = self.candidate(i, None).or_else(|| self.stand_in(i));
-            let is_awaited = next_comes && (!self.fence.is_parity(i) || writes_go_on);
-            if let Some(node) = successor.filter(|_| !is_awaited) {
+            if let Some(node) = successor {
                 self.fence.assign(permit, node);
-            } else if next_comes || (self.fence.is_parity(i) && (data_whole || writes_go_on)) {
+            } else if may_be_vacant || self.fence.facts.has_second(suspect.node) {
                 self.fence.vacate(permit);
             } else {
                 continue;

@@ -6,7 +6,7 @@ use paritas_base::{ClusterId, Span, Time};
 use paritas_wire::greeting::{Greeting, Process, Role, SecretId, Secrets};
 use std::fmt;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Most connections at a port that have not proven who they are.
@@ -15,8 +15,9 @@ pub const UNPROVEN_MAX: usize = 64;
 pub const UNPROVEN_OF_ADDRESS_MAX: usize = 8;
 /// Time in which a connection must prove who it is.
 pub const PROVE_WITHIN: Span = Span::from_secs(3);
-/// A connection younger than this gives its place to no other: else a burst of honest callers would displace itself.
-const YOUNG: Span = Span::from_ms(250);
+/// While all connections are younger than this, none gives its place to another: else a burst of honest callers would
+/// displace itself. It is short, so that a flood of strangers does not keep honest ones waiting.
+const YOUNG: Span = Span::from_ms(25);
 
 /// Lines that the log has of refusals at once, and the time after which it may have one more.
 const REFUSALS_AT_ONCE: u32 = 32;
@@ -110,7 +111,10 @@ pub fn has_room<K>(unproven: &[Unproven<K>], now: Time) -> bool {
 
 /// The connection that gives its place to one that has come from `address`: the oldest of that address, or of all.
 pub fn gives_way<K: Copy>(unproven: &[Unproven<K>], address: IpAddr, is_own_machine: bool) -> Option<K> {
-    let of_address: Vec<_> = unproven.iter().filter(|line| line.address == address).collect();
+    let of_address: Vec<_> = unproven
+        .iter()
+        .filter(|line| network(line.address) == network(address))
+        .collect();
     let oldest = if of_address.len() >= UNPROVEN_OF_ADDRESS_MAX && !is_own_machine {
         of_address.into_iter().min_by_key(|line| line.since)
     } else if unproven.len() >= UNPROVEN_MAX {
@@ -119,6 +123,14 @@ pub fn gives_way<K: Copy>(unproven: &[Unproven<K>], address: IpAddr, is_own_mach
         None
     };
     oldest.map(|line| line.key)
+}
+
+/// What counts as one address: of IPv6 the upper 64 bits, since a machine may use all addresses behind them.
+fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(v6) => IpAddr::V6(Ipv6Addr::from(u128::from(v6) >> 64 << 64)),
+        v4 @ IpAddr::V4(_) => v4,
+    }
 }
 
 /// Whether the other end of a connection is on this machine. A machine that connects to one of its own addresses uses
@@ -237,6 +249,15 @@ mod tests {
     }
 
     #[test]
+    fn a_network_of_ipv6_counts_as_one_address() {
+        let of = |text: &str| network(text.parse().unwrap());
+        assert_eq!(of("2001:db8:1:2::7"), of("2001:db8:1:2:ffff::1"));
+        assert_ne!(of("2001:db8:1:2::7"), of("2001:db8:1:3::7"));
+        assert_ne!(of("10.0.0.1"), of("10.0.0.2"));
+        assert_eq!(of("::ffff:10.0.0.1"), of("10.0.0.1"));
+    }
+
+    #[test]
     fn a_burst_of_callers_waits_instead_of_displacing_itself() {
         let full: Vec<_> = (0..64)
             .map(|key| Unproven {
@@ -245,8 +266,8 @@ mod tests {
                 since: at(1_000),
             })
             .collect();
-        assert!(!has_room(&full, at(1_249)));
-        assert!(has_room(&full, at(1_250)), "who holds a place without proving loses it");
+        assert!(!has_room(&full, at(1_024)));
+        assert!(has_room(&full, at(1_025)), "who holds a place without proving loses it");
         assert!(has_room(&full[1..], at(1_000)));
     }
 

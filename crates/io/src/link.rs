@@ -1,7 +1,7 @@
 //! Links between nodes: dialing, binding, incoming and outgoing frames.
 
 use crate::backlog::Backlog;
-use crate::door::Unproven;
+use crate::door::{UNPROVEN_MAX, Unproven};
 use crate::id_table::IdTable;
 use mio::net::TcpStream;
 use paritas_base::configuration::NodeRecord;
@@ -13,8 +13,8 @@ use std::io;
 use std::net::SocketAddr;
 
 const KEEP_BYTES: usize = 16 << 10;
-/// Descriptors reserved for connections that have not proven who they are. There may be more while others are free.
-const STRANGERS: usize = 16;
+/// Descriptors reserved for connections that have not proven who they are.
+const STRANGERS: usize = UNPROVEN_MAX;
 
 /// How far the greeting of a link is.
 #[derive(Debug)]
@@ -206,10 +206,14 @@ impl Links {
         self.slots.find(id).is_some_and(|link| link.up)
     }
 
-    /// The accepted connections whose other ends have not proven who they are.
+    /// The accepted connections whose other ends have not proven who they are, or have not said so in a `Hello`: where
+    /// there is no secret, everybody can prove that.
     pub(crate) fn unproven(&self) -> Vec<Unproven<u64>> {
         let of = |id: u64| {
-            let link = self.slots.find(id).filter(|link| !link.up && link.dialed.is_none())?;
+            let link = self
+                .slots
+                .find(id)
+                .filter(|link| link.bound.is_none() && link.dialed.is_none())?;
             Some(Unproven {
                 key: id,
                 address: link.address.map(|address| address.ip())?,

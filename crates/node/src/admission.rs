@@ -110,6 +110,7 @@ fn accept_all(listener: &TcpListener, door: &Arc<Door>, tell: &(impl Fn(Admitted
             let _ = leaves.stream.shutdown(Shutdown::Both);
             door.refusals.note(Some(leaves.address), &Late::Crowded);
         }
+        let unheard = strangers.clone();
         let (strangers, door, tell) = (strangers.clone(), Arc::clone(door), tell.clone());
         let hear = move || {
             let mut stream = stream;
@@ -137,6 +138,7 @@ fn accept_all(listener: &TcpListener, door: &Arc<Door>, tell: &(impl Fn(Admitted
         };
         if let Err(error) = thread::Builder::new().name("greet".into()).spawn(hear) {
             tracing::warn!(%error, "connection refused: no thread");
+            unheard.remove(link);
         }
     }
 }

@@ -102,19 +102,29 @@ impl From<Reason> for Refused {
     }
 }
 
+/// The secret of a proof.
+struct Key(Vec<u8>);
+
+// It stands in no log.
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Key")
+    }
+}
+
 /// The end that has called.
 #[derive(Debug)]
 pub struct Caller {
     packet: Vec<u8>,
     greeting: Greeting,
-    key: Vec<u8>,
+    key: Key,
 }
 
 impl Caller {
     /// Names the first of the secrets in the greeting. Returns the packet to send, too.
     pub fn new(mut greeting: Greeting, secrets: &Secrets) -> (Self, Vec<u8>) {
         greeting.secret = secrets.first();
-        let key = secrets.key(greeting.secret).unwrap_or_default().to_vec();
+        let key = Key(secrets.key(greeting.secret).unwrap_or_default().to_vec());
         let packet = packet(Kind::Call, 0, |to| greeting.encode(to));
         let sent = packet.clone();
         (Self { packet, greeting, key }, sent)
@@ -150,7 +160,7 @@ impl Caller {
         if theirs.secret != own.secret {
             return Err(Reason::OtherSecret);
         }
-        if !is_proof(&self.key, &[OF_CALLED, &self.packet, said], proof) {
+        if !is_proof(&self.key.0, &[OF_CALLED, &self.packet, said], proof) {
             return Err(Reason::Proof);
         }
         if own.common_version(&theirs).is_none() {
@@ -164,7 +174,7 @@ impl Caller {
         if theirs.session != own.session || theirs.channel != own.channel || theirs.to != own.from {
             return Err(Reason::Process);
         }
-        let proof = prove(&self.key, &[OF_CALLER, &self.packet, said]);
+        let proof = prove(&self.key.0, &[OF_CALLER, &self.packet, said]);
         let sent = packet(Kind::Proof, 0, |to| to.extend_from_slice(&proof));
         Ok((theirs, sent))
     }
@@ -177,7 +187,7 @@ pub struct Called {
     /// The answer without its proof.
     said: Vec<u8>,
     greeting: Greeting,
-    key: Vec<u8>,
+    key: Key,
 }
 
 impl Called {
@@ -200,7 +210,7 @@ impl Called {
             Some(_) if matches!((own.cluster, greeting.cluster), (Some(own), Some(theirs)) if own != theirs) => {
                 Err(Reason::Cluster)
             }
-            Some(key) => check(&greeting).map(|()| key.to_vec()),
+            Some(key) => check(&greeting).map(|()| Key(key.to_vec())),
         };
         let key = judged.map_err(|reason| {
             let refusal = packet(Kind::Refusal, 0, |to| {
@@ -218,7 +228,7 @@ impl Called {
         own.session = greeting.session;
         own.to = greeting.from;
         let said = packet(Kind::Answer, PROOF_BYTES, |to| own.encode(to));
-        let proof = prove(&key, &[OF_CALLED, call, &said]);
+        let proof = prove(&key.0, &[OF_CALLED, call, &said]);
         let answer = [said.as_slice(), &proof].concat();
         let call = call.to_vec();
         Ok((
@@ -241,7 +251,7 @@ impl Called {
         if kind != Kind::Proof {
             return Err(BadPacket::Kind(kind.number()).into());
         }
-        if !is_proof(&self.key, &[OF_CALLER, &self.call, &self.said], proof) {
+        if !is_proof(&self.key.0, &[OF_CALLER, &self.call, &self.said], proof) {
             return Err(Reason::Proof);
         }
         Ok(self.greeting)

@@ -64,12 +64,13 @@ fn a_stranger_gives_no_order_and_ends_no_process() {
     );
     assert!(!world.coordinator.records.nodes[&NodeId(3)].has_ended());
 
-    // What ended three nodes that lived: each of these by somebody else than the node itself or its supervisor.
+    // What ended three nodes that lived: each of these by somebody else than a supervisor.
     let incarnation = world.coordinator.records.nodes[&node].record.incarnation;
     for by in [
         Speaker::Guest,
         Speaker::Operator,
         Speaker::Node(NodeId(2), Incarnation(9)),
+        Speaker::Node(node, Incarnation(9)),
     ] {
         for message in [
             ToCoordinator::Supervise { node, incarnation },

@@ -8,6 +8,8 @@ use paritas_wire::resp::{encode, errors, parse_integer};
 
 /// The most bytes of values that one of these commands reads at a time. GETBIT and SETBIT read one.
 const READ_BYTES_MAX: usize = 4 << 20;
+/// Steps of a turn's budget for a byte that is read.
+const BYTE_STEPS: u64 = 1;
 /// The most operations of one BITFIELD: they run in one turn.
 const FIELDS_MAX: usize = 4096;
 
@@ -48,6 +50,55 @@ struct FieldOperation {
     at: usize,
     action: FieldAction,
     overflow: Overflow,
+}
+
+/// What BITOP does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Join {
+    And,
+    Or,
+    Xor,
+    Not,
+}
+
+/// What BITOP has made so far.
+#[derive(Default, Debug)]
+struct Joined {
+    bytes: Vec<u8>,
+    /// All bytes from here on are zeros. So a short string costs only its own length.
+    zeros_from: usize,
+}
+
+impl Joined {
+    /// Joins the next string, which counts as if zeros followed it.
+    fn add(&mut self, join: Join, is_first: bool, next: Vec<u8>) {
+        if is_first {
+            self.bytes = next;
+            self.zeros_from = self.bytes.len();
+            if join == Join::Not {
+                self.bytes.iter_mut().for_each(|byte| *byte = !*byte);
+            }
+            return;
+        }
+        if next.len() > self.bytes.len() {
+            self.bytes.resize(next.len(), 0);
+        }
+        let pairs = self.bytes.iter_mut().zip(&next);
+        match join {
+            Join::And => {
+                pairs.for_each(|(to, from)| *to &= from);
+                if let Some(rest) = self.bytes.get_mut(next.len()..self.zeros_from) {
+                    rest.fill(0);
+                }
+                self.zeros_from = self.zeros_from.min(next.len());
+            }
+            Join::Or | Join::Not => pairs.for_each(|(to, from)| *to |= from),
+            Join::Xor => pairs.for_each(|(to, from)| *to ^= from),
+        }
+        if join != Join::And {
+            self.zeros_from = self.zeros_from.max(next.len());
+        }
+    }
 }
 
 impl FieldType {
@@ -142,9 +193,6 @@ fn set_bit(byte: &mut u8, at: usize, is_set: bool) {
 fn part_of(start: i64, end: i64, length: usize) -> Option<RangeInclusive<usize>> {
     let length = length as i64;
     let from_end = |index: i64| if index < 0 { (length + index).max(0) } else { index };
-    if start < 0 && end < 0 && start > end {
-        return None;
-    }
     let (start, end) = (from_end(start), from_end(end).min(length - 1));
     (start <= end).then_some(start as usize..=end as usize)
 }
@@ -205,16 +253,26 @@ impl<O: Out> Operation<'_, '_, O> {
             .ok_or(Stop::Error(errors::BIT_OFFSET))
     }
 
+    /// Waits for the next turn if nothing of this one's budget is left. Commands that read whole strings begin so.
+    pub(super) fn admit(&mut self) -> Result<(), Stop> {
+        match self.access.turn_budget().admits() {
+            true => Ok(()),
+            false => Err(Stop::Wait),
+        }
+    }
+
     /// All bytes of a string. `read`: bytes of others that the command has.
     pub(super) fn whole(&mut self, text: &Text<'_>, read: usize) -> Result<Vec<u8>, Stop> {
-        if read + text.length() > READ_BYTES_MAX {
+        let length = text.length();
+        if read + length > READ_BYTES_MAX {
             return Err(Stop::Error(errors::TOO_MANY_BITS));
         }
-        let mut bytes = Vec::with_capacity(text.length());
+        let mut bytes = Vec::with_capacity(length);
         if !text.record.is_empty() {
             bytes.extend_from_slice(self.access.body(&text.record, 0..u64::MAX)?);
         }
         bytes.extend_from_slice(&text.rest);
+        self.access.turn_budget().spend(length as u64 * BYTE_STEPS);
         Ok(bytes)
     }
 
@@ -285,6 +343,7 @@ impl<O: Out> Operation<'_, '_, O> {
     }
 
     pub(crate) fn bitcount(&mut self) -> Result<(), Stop> {
+        self.admit()?;
         let text = self.old_string(1)?;
         if text.seen.is_none() {
             encode::integer(self.reply, 0);
@@ -296,7 +355,9 @@ impl<O: Out> Operation<'_, '_, O> {
             _ => return Err(Stop::Error(errors::SYNTAX)),
         };
         let measure = self.measure(4)?;
-        let bits = bits_of(start, end, measure, text.length());
+        // As in Redis, such a part is empty here, but not for BITPOS.
+        let is_empty = start < 0 && end < 0 && start > end;
+        let bits = bits_of(start, end, measure, text.length()).filter(|_| !is_empty);
         let bytes = self.whole(&text, 0)?;
         let count = bits.map_or(0, |bits| count_bits(&bytes, &bits));
         encode::integer(self.reply, count as i64);
@@ -310,6 +371,7 @@ impl<O: Out> Operation<'_, '_, O> {
             _ => return Err(Stop::Error(errors::BIT_ARGUMENT)),
         };
         let count = self.count();
+        self.admit()?;
         let text = self.old_string(1)?;
         if text.seen.is_none() {
             encode::integer(self.reply, if wanted { -1 } else { 0 });
@@ -335,39 +397,35 @@ impl<O: Out> Operation<'_, '_, O> {
     }
 
     pub(crate) fn bitop(&mut self) -> Result<(), Stop> {
-        let join: fn(u8, u8) -> u8 = match () {
-            () if self.is_word(1, "and") => |a, b| a & b,
-            () if self.is_word(1, "or") => |a, b| a | b,
-            () if self.is_word(1, "xor") => |a, b| a ^ b,
-            () if self.is_word(1, "not") => |_, b| !b,
+        let join = match () {
+            () if self.is_word(1, "and") => Join::And,
+            () if self.is_word(1, "or") => Join::Or,
+            () if self.is_word(1, "xor") => Join::Xor,
+            () if self.is_word(1, "not") => Join::Not,
             () => return Err(Stop::Error(errors::SYNTAX)),
         };
-        if self.is_word(1, "not") && self.count() != 4 {
+        if join == Join::Not && self.count() != 4 {
             return Err(Stop::Error(errors::BITOP_NOT));
         }
-        let (mut basis, mut read, mut made) = (Vec::new(), 0, Vec::<u8>::new());
+        self.admit()?;
+        let (mut basis, mut read, mut joined) = (Vec::new(), 0, Joined::default());
         for at in 3..self.count() {
             let text = self.old_string(at)?;
             let bytes = self.whole(&text, read)?;
             read += bytes.len();
-            basis.extend_from_slice(&text.record);
-            basis.extend_from_slice(&text.rest);
-            let is_first = at == 3 && !self.is_word(1, "not");
-            if bytes.len() > made.len() {
-                made.resize(bytes.len(), 0);
+            for part in [&text.record[..], &text.rest] {
+                basis.extend_from_slice(&part.len().to_le_bytes());
+                basis.extend_from_slice(part);
             }
-            let padded = bytes.iter().chain(core::iter::repeat(&0));
-            for (to, from) in made.iter_mut().zip(padded) {
-                *to = if is_first { *from } else { join(*to, *from) };
-            }
+            joined.add(join, at == 3, bytes);
         }
-        let length = made.len();
+        let made = joined.bytes;
         if made.is_empty() {
             self.remove(2)?;
         } else {
-            self.put_made(2, None, &basis, &[Piece::Bytes(&made)], length)?;
+            self.put_made(2, None, &basis, &[Piece::Bytes(&made)], made.len())?;
         }
-        encode::integer(self.reply, length as i64);
+        encode::integer(self.reply, made.len() as i64);
         Ok(())
     }
 
@@ -423,6 +481,7 @@ impl<O: Out> Operation<'_, '_, O> {
         if only_reads && end.is_some() {
             return Err(Stop::Error(errors::BITFIELD_RO));
         }
+        self.admit()?;
         let old = self.old_string(1)?;
         // As in Redis, the string has all fields that are to be written, even those that were not for overflow.
         let length = old.length().max(end.unwrap_or(0));
@@ -432,6 +491,7 @@ impl<O: Out> Operation<'_, '_, O> {
         let before = self.whole(&old, 0)?;
         let mut bytes = before.clone();
         bytes.resize(length, 0);
+        self.access.turn_budget().spend(length as u64 * BYTE_STEPS);
         let answers: Vec<Option<i64>> = operations.iter().map(|operation| operation.run(&mut bytes)).collect();
         if bytes != before {
             self.put_changed(1, &old, &[Piece::Bytes(&bytes)], length)?;
@@ -484,6 +544,32 @@ mod tests {
                 let first = bits.clone().find(|at| bit_of(&bytes, *at) == wanted);
                 assert_eq!(find_bit(&bytes, &bits, wanted), first, "{bytes:?} {bits:?}");
             }
+        }
+    }
+
+    #[test]
+    fn strings_are_joined_as_if_zeros_followed_them() {
+        let mut random = paritas_base::Prng::new(9);
+        for _ in 0..2_000 {
+            let join = *random.pick(&[Join::And, Join::Or, Join::Xor]);
+            let strings: Vec<Vec<u8>> = (0..1 + random.below(5))
+                .map(|_| (0..random.below(12)).map(|_| random.next_u64() as u8).collect())
+                .collect();
+            let mut joined = Joined::default();
+            for (n, string) in strings.iter().enumerate() {
+                joined.add(join, n == 0, string.clone());
+            }
+            let longest = strings.iter().map(Vec::len).max().unwrap();
+            let byte = |at: usize| {
+                let all = strings.iter().map(|string| string.get(at).copied().unwrap_or(0));
+                all.reduce(|a, b| match join {
+                    Join::And => a & b,
+                    Join::Xor => a ^ b,
+                    Join::Or | Join::Not => a | b,
+                })
+            };
+            let expected: Vec<u8> = (0..longest).filter_map(byte).collect();
+            assert_eq!(joined.bytes, expected, "{join:?} of {strings:?}");
         }
     }
 

@@ -250,6 +250,7 @@ impl<'a, O: Out> Operation<'a, '_, O> {
 
     /// The string of the key in argument `at`, and whether it equals the argument `with`.
     fn compare(&mut self, at: usize, with: usize) -> Result<(Option<Seen>, bool), Stop> {
+        self.admit()?;
         let text = self.old_string(at)?;
         let wanted = self.job.args.arg(with);
         let is_equal = text.seen.is_some() && text.length() == wanted.len() && self.whole(&text, 0)? == wanted;
