@@ -235,7 +235,7 @@ def test_few_descriptors_are_kept_for_peers(run, tmp_path):
         settings = f'id = {node}\nport = {base + node}\nmemory = "64mb"\ncoordinator = ["{listen}"]\n'
         return run("node", settings, inside)
 
-    poor = start(0, limited("-n 192"))
+    poor = start(0, limited("-n 128"))
     other = start(1)
     start(2)
     until(lambda: all(serves(base + node) for node in range(3)), "all nodes to serve")
@@ -248,7 +248,7 @@ def test_few_descriptors_are_kept_for_peers(run, tmp_path):
             if answer != b"+PONG\r\n":
                 break
             taken.append(client)
-        assert answer == b"-ERR max number of clients reached\r\n" and 20 < len(taken) < 192, (answer, len(taken))
+        assert answer == b"-ERR max number of clients reached\r\n" and 20 < len(taken) < 128, (answer, len(taken))
         # With all clients connected, a peer that returns is accepted, and lists acknowledge writes.
         other.kill()
         other.wait()

@@ -59,13 +59,15 @@ fn one(frame: &[u8]) {
         return;
     };
     walk(&message);
-    // A frame has one encoding, so a frame that is decoded and encoded again must be the same. Configurations are
-    // encoded by postcard, whose numbers have several encodings; for them the decoded values must be the same.
+    // A frame has one encoding, so a frame that is decoded and encoded again must be the same, but for sections of later
+    // versions, which are left out. Configurations are encoded by postcard, whose numbers have several encodings. For
+    // these frames the decoded values must be the same.
     let mut again = Vec::new();
     peer::encode(&mut again, &header, &message);
-    match &message {
-        Message::Stale { .. } => assert_eq!(peer::decode(&again), Ok((header, message.clone()))),
-        _ => assert_eq!(again, frame, "{message:?}"),
+    if matches!(message, Message::Stale { .. }) || again.len() < frame.len() {
+        assert_eq!(peer::decode(&again), Ok((header, message)));
+    } else {
+        assert_eq!(again, frame, "{message:?}");
     }
 }
 

@@ -249,7 +249,9 @@ impl Play<'_> {
                 "a false frame made a role halt: {halts:?}"
             );
             for halt in halts {
-                let known = ["I4: ", "I5: ", "I6: "].iter().any(|rule| halt.starts_with(rule));
+                let known = ["I4: ", "I5: ", "I6: ", "P10.15: "]
+                    .iter()
+                    .any(|rule| halt.starts_with(rule));
                 assert!(known, "a role halted without a rule: {halt}");
             }
             // Reads everything there is.

@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn ends_are_said_by_the_node_itself_or_by_a_supervisor() {
+    fn ends_are_said_by_a_supervisor_alone() {
         let (node, incarnation) = (NodeId(3), Incarnation(30));
         for message in [
             ToCoordinator::Supervise { node, incarnation },
@@ -160,7 +160,7 @@ mod tests {
         ] {
             let may = |speaker| forbids(speaker, &message).is_none();
             assert!(may(Speaker::Supervisor));
-            assert!(may(Speaker::Node(node, Incarnation(31))), "its next process");
+            assert!(!may(Speaker::Node(node, Incarnation(31))), "its next process");
             assert!(!may(Speaker::Node(NodeId(4), incarnation)));
             assert!(!may(Speaker::Operator) && !may(Speaker::Guest));
         }

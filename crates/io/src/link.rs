@@ -1,7 +1,7 @@
 //! Links between nodes: dialing, binding, incoming and outgoing frames.
 
 use crate::backlog::Backlog;
-use crate::door::{UNPROVEN_MAX, Unproven};
+use crate::door::Unproven;
 use crate::id_table::IdTable;
 use mio::net::TcpStream;
 use paritas_base::configuration::NodeRecord;
@@ -13,8 +13,8 @@ use std::io;
 use std::net::SocketAddr;
 
 const KEEP_BYTES: usize = 16 << 10;
-/// Descriptors reserved for connections that have not proven who they are.
-const STRANGERS: usize = UNPROVEN_MAX;
+/// Descriptors reserved for connections that have not proven who they are. There may be more while others are free.
+const STRANGERS: usize = 16;
 
 /// How far the greeting of a link is.
 #[derive(Debug)]

@@ -147,7 +147,7 @@ fn command_list_filters() {
     let list = |line: &str| ask(line, reply::list);
     assert_eq!(texts(&list("COMMAND LIST")).len(), COMMANDS.len());
     let by_pattern = texts(&list("COMMAND LIST FILTERBY PATTERN GET*"));
-    assert_eq!(by_pattern, ["get", "getset", "getdel", "getex", "getrange"]);
+    assert_eq!(by_pattern, ["get", "getset", "getdel", "getex", "getrange", "getbit"]);
     assert!(texts(&list("command list filterby pattern c*|i*")).contains(&"client|id".into()));
     assert!(texts(&list("COMMAND LIST FILTERBY ACLCAT Dangerous")).contains(&"flushall".into()));
     assert_eq!(list("COMMAND LIST FILTERBY MODULE m"), Value::Array(vec![]));

@@ -118,7 +118,7 @@ impl Replica {
                 // P10.15: a position becomes Live only after its holder asked for it. This incarnation has lost the
                 // role.
                 let reason = format!(
-                    "list {} names position {} of this node Live, and it has no such role",
+                    "P10.15: list {} names position {} of this node Live, and it has no such role",
                     new.list.0, position.0
                 );
                 cx.out.halt(HaltReason(reason.clone()));
