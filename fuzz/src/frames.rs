@@ -59,9 +59,9 @@ fn one(frame: &[u8]) {
         return;
     };
     walk(&message);
-    // A frame has one encoding, so a frame that is decoded and encoded again must be the same, but for sections of later
-    // versions, which are left out. Configurations are encoded by postcard, whose numbers have several encodings. For
-    // these frames the decoded values must be the same.
+    // A frame has one encoding, so a frame that is decoded and encoded again must be the same. Sections of later
+    // versions are left out, and configurations are encoded by postcard, whose numbers have several encodings. For
+    // such frames the decoded values must be the same.
     let mut again = Vec::new();
     peer::encode(&mut again, &header, &message);
     if matches!(message, Message::Stale { .. }) || again.len() < frame.len() {
