@@ -129,6 +129,14 @@ public final class Reads {
         settings.put(setting.substring(0, equals), setting.substring(equals + 1));
     }
 
+    /** As Spark reads them: the newer statistics do not have the count of a thread. */
+    @SuppressWarnings("deprecation")
+    private static String statistics(FileSystem mode) {
+        FileSystem.Statistics counted = FileSystem.getStatistics("hdfs", mode.getClass());
+        return counted.getThreadStatistics().getBytesRead() + " " + counted.getBytesRead() + ' '
+                + counted.getBytesReadErasureCoded();
+    }
+
     private String run(String[] words) throws IOException {
         switch (words[0]) {
             case "write":
@@ -205,9 +213,7 @@ public final class Reads {
                 FileSystem mode = mode(words[1]);
                 return "ok " + (mode instanceof ParitasHdfs ? ((ParitasHdfs) mode).counters() : "");
             case "statistics":
-                FileSystem.Statistics counted = FileSystem.getStatistics("hdfs", mode(words[1]).getClass());
-                return "ok " + counted.getThreadStatistics().getBytesRead() + ' ' + counted.getBytesRead() + ' '
-                        + counted.getBytesReadErasureCoded();
+                return "ok " + statistics(mode(words[1]));
             default:
                 return "error unknown command " + words[0];
         }
