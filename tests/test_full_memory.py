@@ -65,9 +65,11 @@ def test_more_memory_than_the_positions_of_a_node_take_is_named(run, tmp_path):
     assert node.log.read_text(encoding="utf-8").count(says) == 1
     node.kill()
     node.wait()
+    # There is no parity, so the list can't do without the first process until somebody says that it has ended.
     node = run("node", f'{settings}memory = "4gb"\n')
+    fence = [BINARY, "fence", "0", "--yes", "--coordinator", listen]
+    until(lambda: subprocess.run(fence, capture_output=True, timeout=TIMEOUT_S, check=False).returncode == 0, "the fence")
     until(lambda: serves(base), "the node to serve")
-
 
     def shown():
         text = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False).stdout

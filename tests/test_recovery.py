@@ -352,6 +352,8 @@ def test_two_histories_are_not_adopted(make, tmp_path):
     cluster.begin(0, 1, 2)
     cluster.fence(0, 1, 2)
     until(lambda: any(entry["lost"] for entry in cluster.lists().values()), "other decisions")
+    begun = {node: cluster.processes[node].pid for node in (0, 1, 2)}
+    until(lambda: {node["id"]: node["pid"] for node in (cluster.ask_coordinator() or {"nodes": []})["nodes"]} == begun, "the new processes to register")
     cluster.stop_coordinator()
     shutil.copy(newest, cluster.store)
     cluster.adopt()
