@@ -444,6 +444,11 @@ impl Dispatcher {
         self.yielded.retain(|yielded| yielded.caller != caller);
     }
 
+    /// Whether no caller waits for the budget of a turn.
+    pub(crate) const fn nobody_yields(&self) -> bool {
+        self.yielded.is_empty()
+    }
+
     /// Callers whose next command waits.
     pub(crate) fn stalled_count(&self) -> usize {
         self.stalled.len() + self.yielded.len()

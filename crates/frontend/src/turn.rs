@@ -93,6 +93,11 @@ impl Node {
     /// The last phase. Before: the commands of this turn have run. After: those of the next turn have its whole budget.
     #[inline]
     fn begin_budget(&mut self, now: Clock, out: &mut impl Out) {
+        if self.router.dispatcher.nobody_yields() {
+            // The usual case, once in each turn.
+            let (shared, _) = self.replica.parts();
+            return shared.turn_budget.begin(shared.parameters.turn_steps, false);
+        }
         let (mut cx, lists, router) = self.command_parts(now, out);
         router.begin_budget(&mut cx, lists);
     }
