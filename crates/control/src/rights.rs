@@ -78,26 +78,23 @@ impl About {
         }
     }
 
-    /// Whether it may be said. `node`: which node it is about, if the message names one that must be the speaker.
-    fn may_say(self, speaker: Speaker, node: Option<(NodeId, Option<Incarnation>)>) -> bool {
-        let is_itself = |own: NodeId, incarnation: Incarnation| {
-            node.is_none_or(|(of, run)| of == own && run.is_none_or(|run| run == incarnation))
-        };
+    /// Whether it may be said. `process`: the one that the message is about, if it names it.
+    fn may_say(self, speaker: Speaker, process: Option<(NodeId, Incarnation)>) -> bool {
         match (self, speaker) {
             (Self::Question, _) | (Self::End, Speaker::Supervisor) => true,
-            (Self::Itself, Speaker::Node(own, incarnation)) => is_itself(own, incarnation),
+            (Self::Itself, Speaker::Node(node, incarnation)) => process.is_none_or(|of| of == (node, incarnation)),
             (Self::Order, Speaker::Node(..) | Speaker::Operator) | (Self::Danger, Speaker::Operator) => true,
             _ => false,
         }
     }
 }
 
-/// A message's name, what it is about, and the process that it is about if that must be the speaker.
-fn read(message: &ToCoordinator) -> (&'static str, About, Option<(NodeId, Option<Incarnation>)>) {
+/// A message's name, what it is about, and the process that it is about if it must be the speaker.
+fn read(message: &ToCoordinator) -> (&'static str, About, Option<(NodeId, Incarnation)>) {
     use ToCoordinator as M;
     match message {
         M::Register(registration) => {
-            let process = (registration.node, Some(registration.incarnation));
+            let process = (registration.node, registration.incarnation);
             ("Register", About::Itself, Some(process))
         }
         // What these are about is checked against the registration of their link.
@@ -119,9 +116,9 @@ fn read(message: &ToCoordinator) -> (&'static str, About, Option<(NodeId, Option
 
 /// Whether the speaker may say this. If not, the name of the message.
 pub fn forbids(speaker: Speaker, message: &ToCoordinator) -> Option<&'static str> {
-    let (name, about, node) = read(message);
+    let (name, about, process) = read(message);
     debug_assert!(about.messages().contains(&name));
-    (!about.may_say(speaker, node)).then_some(name)
+    (!about.may_say(speaker, process)).then_some(name)
 }
 
 /// Somebody who may say this.

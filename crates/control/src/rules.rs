@@ -49,6 +49,13 @@ pub(crate) struct NodeFacts {
     pub(crate) log: bool,
 }
 
+impl NodeFacts {
+    /// Whether positions wait for its next process. For a node that fails repeatedly, or that is to leave, they do not.
+    fn may_return(&self) -> bool {
+        !self.flapping && !self.duty.leaves()
+    }
+}
+
 /// Two nodes that hear the coordinator but not each other (P10.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct BrokenLink {
@@ -159,16 +166,14 @@ impl Facts {
         self.node(node).and_then(|n| n.proof)
     }
 
-    /// Whether the node's next incarnation is awaited. A node that fails repeatedly, or that is to leave, is not.
+    /// Whether the node's next incarnation is awaited.
     fn is_waiting(&self, node: NodeId) -> bool {
-        self.node(node)
-            .is_some_and(|n| n.waiting && !n.flapping && !n.duty.leaves())
+        self.node(node).is_some_and(|n| n.waiting && n.may_return())
     }
 
     /// Whether another process waits for the node's place, and may get positions there.
     fn has_second(&self, node: NodeId) -> bool {
-        self.node(node)
-            .is_some_and(|n| n.has_second && !n.flapping && !n.duty.leaves())
+        self.node(node).is_some_and(|n| n.has_second && n.may_return())
     }
 }
 

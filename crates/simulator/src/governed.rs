@@ -132,6 +132,8 @@ struct Host {
     stopped_until: Time,
     /// When the coordinator opened the store.
     opened_at: Time,
+    /// It has found lists there. Otherwise they begin under it, and then all their nodes have registered.
+    found_lists: bool,
 }
 
 /// The coordinators of a run, and everybody who talks with them.

@@ -685,6 +685,7 @@ impl World {
                 place.reign += 1;
                 (place.coordinator, place.timer_at) = (Some(leader), None);
                 place.opened_at = self.schedule.now;
+                place.found_lists = !self.committed.configurations.is_empty();
                 self.schedule.log(|| format!("coordinator {host} starts"));
                 self.coordinator_has(host, CoordinatorEvent::Timer);
             }

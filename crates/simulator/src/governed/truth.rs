@@ -6,9 +6,9 @@
 //! be lost only if false suspicions and ends together exceed the redundancy. Such a run stops there and counts as
 //! excused. What clients have seen until then is checked (I9).
 
-use super::Control;
 use super::store::SharedStore;
 use super::trouble::Trouble;
+use super::{Control, Host};
 use crate::coordinator::describe;
 use crate::marks::Seen;
 use crate::report::Excuse;
@@ -18,6 +18,9 @@ use paritas_base::{Epoch, Incarnation, ListId, NodeId, Position, Span, Time};
 use paritas_control::{Coordinator, Note, is_decodable};
 use paritas_protocol::LinkId;
 use std::collections::{BTreeMap, BTreeSet};
+
+/// The least grace time of a coordinator that starts (P10.11).
+const GRACE_MIN: Span = Span::from_secs(4);
 
 /// What is known beyond the committed configurations.
 #[derive(Default, Debug)]
@@ -381,7 +384,8 @@ impl World {
         process.is_some_and(|p| p.incarnation == incarnation)
     }
 
-    /// D3: a node is not removed for silence if a peer hears it that the coordinator hears.
+    /// D3: a node is not removed for silence if a peer hears it that the coordinator hears, nor soon after the start of
+    /// the coordinator.
     fn check_suspicion(&mut self, old: &Configuration, position: Position, node: usize) {
         // An excused run is not checked any further.
         if self.oracle.excused.is_some() {
@@ -412,6 +416,16 @@ impl World {
             return;
         }
         self.oracle.marks.see(Seen::FalselySuspected);
+        let running = || {
+            let hosts = self.governed.iter().flat_map(|g| &g.hosts);
+            hosts.filter(|host| host.coordinator.is_some())
+        };
+        let is_young = |host: &Host| host.found_lists && now - host.opened_at < GRACE_MIN;
+        if running().next().is_some() && running().all(is_young) {
+            return self.violate(format!(
+                "D3: n{node} is removed for silence just after the start of the coordinator"
+            ));
+        }
         // Nodes of which the coordinator has not heard for so long that it must count them as silent.
         let is_silent = |at: usize| {
             let of_incarnation = |incarnation| {

@@ -503,8 +503,41 @@ fn a_second_process_gets_the_place_when_the_lists_can_do_without_the_first() {
     }
 }
 
+/// One list needs the first process, so the second one may wait for an operator. The others must not wait with it.
 #[test]
-fn a_place_that_waits_for_a_second_process_goes_to_a_stand_in_when_that_one_is_gone() {
+fn positions_go_to_free_nodes_while_a_second_process_waits() {
+    let mut world = World::started(plan(2, 1, 8, 0));
+    world.pass(5000);
+    let holds = |list: &Configuration, node: u16| list.of_node(NodeId(node)).next().is_some();
+    // Node 3 and the other one share a list, which has one parity.
+    let shared = world.coordinator.configurations().find(|list| holds(list, 3)).cloned();
+    let other = shared
+        .unwrap()
+        .positions
+        .iter()
+        .flatten()
+        .find(|a| a.tenure.node != NodeId(3))
+        .unwrap()
+        .tenure
+        .node;
+    world.kill(3);
+    world.kill(other.0);
+    assert!(!second_asks(&mut world, 10_000), "a list needs the first one");
+    assert!(
+        world
+            .coordinator
+            .configurations()
+            .any(|list| holds(list, 3) && holds(list, other.0))
+    );
+    for list in world.coordinator.configurations() {
+        let needs_it = holds(list, 3) && holds(list, other.0);
+        assert!(needs_it || list.positions.iter().all(Option::is_some), "{list:?}");
+        assert!(needs_it || !holds(list, 3), "{list:?}");
+    }
+}
+
+#[test]
+fn a_second_process_that_asks_once_keeps_no_place_vacant() {
     let mut world = World::started(plan(4, 2, 6, 0));
     world.pass(5000);
     world.kill(3);
