@@ -4,10 +4,10 @@
 
 /// The lowest version that this build speaks.
 pub const LOWEST: u16 = 8;
-/// The highest.
+/// The highest version that this build speaks.
 pub const HIGHEST: u16 = 8;
 
-/// Whether this build speaks it.
+/// Whether this build speaks the version.
 pub fn is_known(version: u16) -> bool {
     (LOWEST..=HIGHEST).contains(&version)
 }

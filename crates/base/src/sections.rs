@@ -46,7 +46,7 @@ impl Sections {
     /// Most bytes of the sections of one body. A peer or a client chooses them.
     pub const BYTES_MAX: usize = 64 << 10;
 
-    /// No sections.
+    /// An empty list, as every body of this version has.
     pub const fn none() -> Self {
         Self(Vec::new())
     }
@@ -60,7 +60,7 @@ impl Sections {
         Ok(Self(bytes.to_vec()))
     }
 
-    /// Their bytes.
+    /// The bytes of all sections, as they are written behind a body.
     pub fn bytes(&self) -> &[u8] {
         &self.0
     }

@@ -39,7 +39,7 @@ pub enum About {
     Order,
     /// An order that can lose data.
     Danger,
-    /// A question.
+    /// A question, whose answer changes nothing.
     Question,
 }
 

@@ -42,7 +42,7 @@ impl SharedSecrets {
 /// What a process says of itself at a port.
 #[derive(Clone, Debug)]
 pub struct Door {
-    /// What it is.
+    /// The part that this process has in the cluster.
     pub role: Role,
     /// The node and its incarnation; none of what is no node.
     pub from: Process,
@@ -50,7 +50,7 @@ pub struct Door {
     pub cluster: Option<ClusterId>,
     /// The lowest and the highest version of the port's frames that it speaks.
     pub versions: (u16, u16),
-    /// Its secrets.
+    /// The secrets by which it proves who it is, and accepts others.
     pub secrets: SharedSecrets,
     /// What the log says of refusals; clones share it.
     pub refusals: Arc<Refusals>,
@@ -95,9 +95,9 @@ impl Door {
 /// A connection that has not proven who it is.
 #[derive(Clone, Copy, Debug)]
 pub struct Unproven<K> {
-    /// Its name.
+    /// The number by which its driver knows it.
     pub key: K,
-    /// Whence it comes.
+    /// The address of the other end.
     pub address: IpAddr,
     /// When it came.
     pub since: Time,

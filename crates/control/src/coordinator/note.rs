@@ -94,7 +94,7 @@ pub enum Note {
     Forbidden {
         /// The link.
         link: LinkId,
-        /// Who said it.
+        /// The process at the other end of the link.
         by: Speaker,
         /// The name of the message.
         what: &'static str,
