@@ -111,17 +111,3 @@ def test_a_cluster_client_rides_over_a_death(start_cluster):
         dead = cluster.kill(3)
         cluster.until_replaced(dead)
         assert [client.get(f"ride:{n}") for n in range(500)] == [str(n) for n in range(500)]
-
-
-def test_a_transaction_of_redis_py_fails_and_changes_nothing(cluster):
-    client = cluster.client(node=2)
-    client.set("transaction:n", 5)
-    for _ in range(2):
-        transaction = client.pipeline(transaction=True)
-        transaction.incr("transaction:n")
-        transaction.set("transaction:other", 1)
-        with pytest.raises(redis.ResponseError, match="transactions are not supported"):
-            transaction.execute()
-    assert client.get("transaction:n") == "5"
-    assert client.get("transaction:other") is None
-    assert client.pipeline(transaction=False).incr("transaction:n").execute() == [6]

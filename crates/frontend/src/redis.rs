@@ -9,5 +9,5 @@ pub(crate) mod info;
 pub(crate) mod pairs;
 pub(crate) mod parts;
 pub(crate) mod refusals;
-mod transactions;
+pub(crate) mod transactions;
 mod wait;

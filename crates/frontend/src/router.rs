@@ -19,6 +19,7 @@ mod replies;
 mod resend;
 mod staging;
 mod stuck;
+mod transact;
 
 use crate::dialect::Refusal;
 use crate::redis::commands::{self, Executed, Job};
@@ -31,7 +32,7 @@ use one_by_one::OneByOne;
 use paritas_base::configuration::{NodeRecord, Tenure};
 use paritas_base::{ConnId, ListId, Map, NodeId, Span, StreamId, Term, Time};
 use paritas_protocol::{Answer, Context, Effect, Ends, Fault, Lists, Out, Phase, Port};
-use paritas_wire::command::{Command, CommandSpec, flag};
+use paritas_wire::command::{self, Command, CommandSpec, flag};
 use paritas_wire::resp::{ArgList, Args, Password};
 use prefetch::{Ahead, Target};
 use remote::Standing;
@@ -474,9 +475,7 @@ impl Dispatcher {
         }
         client.full = false;
         let start = turn.bytes.len();
-        if client.refuses_unauthenticated(turn.bytes, &ahead.spec)
-            || client.refuses_transaction(turn.bytes, ahead.spec.as_ref().ok().copied(), args)
-        {
+        if client.refuses_unauthenticated(turn.bytes, &ahead.spec) {
             self.counters.count_error(turn.bytes.get(start..).is_some_and(is_error));
             self.push(cx, lists, client, turn, start, Wait::Ready);
             return Ran::Done;
@@ -485,12 +484,21 @@ impl Dispatcher {
             Ok(spec) => *spec,
             Err(refusal) => {
                 self.counters.reject(refusal);
+                client.break_transaction();
+                if matches!(refusal, command::Refusal::WrongArity(spec) if spec.id == Command::Exec) {
+                    client.transaction = None;
+                }
                 refusal.append_to(turn.bytes, args);
                 self.push(cx, lists, client, turn, start, Wait::Ready);
                 return Ran::Done;
             }
         };
         client.about.last_command = spec.name;
+        if (client.transaction.is_some() || spec.flags & (flag::TRANSACTION | flag::INTERNAL) != 0)
+            && let Some(ran) = self.transact(cx, lists, client, turn, spec, args)
+        {
+            return ran;
+        }
         if let Caller::Remote(..) = client.caller
             && let Some(ran) = self.check_direction(cx, lists, client, turn, ahead.place)
         {

@@ -10,8 +10,8 @@ mod large_pairs;
 mod long_commands;
 mod long_mget;
 mod long_values;
-mod refused_transactions;
 mod stuck;
 #[path = "../../protocol/tests/support/mod.rs"]
 mod support;
+mod transactions;
 mod turn_limits;

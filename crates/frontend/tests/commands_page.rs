@@ -1,7 +1,7 @@
 //! `docs/commands.md` is generated from the table of commands. `WRITE_PAGE=1 cargo test -p paritas-frontend --test
 //! commands_page` writes it.
 
-use paritas_wire::command::{COMMANDS, CommandSpec, flag};
+use paritas_wire::command::{CommandSpec, flag, public};
 use std::path::Path;
 
 const HEAD: &str = "# Commands
@@ -120,8 +120,8 @@ except one that uses at most 48 MiB; 0 for no limit |
 | AUTH | there is one user, `default`. Its password is the line of the node's `password_file` \
 ([by-hand.md](by-hand.md#a-password)); without one everybody is served. Until a client has given it, every command \
 but AUTH, HELLO, QUIT and RESET gets `-NOAUTH`, an argument has at most 16 KiB, and a command 10 arguments |
-| MULTI, EXEC, DISCARD | transactions are not supported. `MULTI` is refused, every command after it on that \
-connection is refused and not executed until `EXEC` or `DISCARD`, and `EXEC` answers `-EXECABORT` |
+| MULTI, EXEC, WATCH | the commands of each hash slot are one transaction; some commands cannot be in one; \
+WATCH may stop a transaction that Redis would not stop: [transactions.md](transactions.md) |
 | SELECT, COPY DB | there is one database, 0 |
 | READONLY, READWRITE, ASKING | OK on either port, and change nothing |
 ";
@@ -129,7 +129,7 @@ connection is refused and not executed until `EXEC` or `DISCARD`, and `EXEC` ans
 fn page() -> String {
     let mut text = HEAD.to_owned();
     let mut groups: Vec<&str> = Vec::new();
-    for spec in COMMANDS {
+    for spec in public() {
         if !groups.contains(&spec.group) {
             groups.push(spec.group);
         }
@@ -137,7 +137,7 @@ fn page() -> String {
     for group in groups {
         text += &format!("\n## Group `{group}`\n\n");
         text += "| command | arity | keys | what | what it does | since |\n|---|---|---|---|---|---|\n";
-        for spec in COMMANDS {
+        for spec in public() {
             if spec.group == group && spec.subcommands.is_empty() {
                 text += &row(spec);
             }

@@ -29,14 +29,28 @@ def connect() -> socket.socket:
             time.sleep(0.02)
 
 
+def reply_length(got: bytes) -> int:
+    """Bytes of the reply that these begin with; 0 if it is not whole yet."""
+    at, left = 0, 1
+    while left:
+        end = got.find(b"\r\n", at)
+        if end < 0:
+            return 0
+        kind, number = got[at : at + 1], got[at + 1 : end]
+        at, left = end + 2, left - 1
+        if kind in b"$=!" and int(number) >= 0:
+            at += int(number) + 2
+        elif kind in b"*~>%":
+            left += max(int(number), 0) * (2 if kind == b"%" else 1)
+    return at if at <= len(got) else 0
+
+
 def ask(conn: socket.socket, line: str) -> bytes:
-    """The reply is whole when that of an ECHO behind it has come."""
-    mark = b"$4\r\nmark\r\n"
-    conn.sendall(line.encode() + b"\r\nECHO mark\r\n")
+    conn.sendall(line.encode() + b"\r\n")
     got = b""
-    while not got.endswith(mark):
+    while reply_length(got) == 0:
         got += conn.recv(1 << 20)
-    return got.removesuffix(mark)
+    return got
 
 
 def main() -> None:

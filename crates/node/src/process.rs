@@ -116,6 +116,7 @@ pub fn run(settings: NodeSettings, file: Option<PathBuf>, supervision: Supervisi
         hotness: hotness(&settings, &cluster)?,
         client_limits: client_limits(&settings),
         reads: settings.reads.map(|reads| reads.0).unwrap_or_default(),
+        transactions: settings.transactions.map(|keys| keys.0).unwrap_or_default(),
         policy: settings.maxmemory_policy.map(|policy| policy.0).unwrap_or_default(),
         #[cfg(feature = "mutants")]
         rules: rules()?,

@@ -6,7 +6,7 @@ use crate::{Failure, LogLayout};
 use clap::Args;
 use paritas_code::Scheme;
 use paritas_control::LostPolicy;
-use paritas_protocol::{ClassRules, HotnessSetting, LogAssist, Policy, Reads};
+use paritas_protocol::{ClassRules, HotnessSetting, LogAssist, Policy, Reads, Transactions};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::fmt;
@@ -95,6 +95,9 @@ settings! {
         pub scrub_rate: ByteCount,
         /// What allows this node to answer reads: leases, or confirmation by other nodes each turn [default: leases]
         pub reads: Text<Reads>,
+        /// Which keys a transaction may have: by-slot (any; the commands of each hash slot happen together), or strict
+        /// (those of one hash slot). It should be the same at all nodes [default: by-slot]
+        pub transactions: Text<Transactions>,
         /// Directory for logged parity. It makes this node a log node, which holds nothing else
         pub log_dir: PathBuf,
         /// Most bytes on its disk [default: 8gb]

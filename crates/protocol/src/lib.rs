@@ -32,7 +32,7 @@ pub use interface::{
 };
 pub use lists::{Halted, List, Lists, Role};
 pub use mark::Mark;
-pub use parameters::{ClientLimits, LogAssist, Parameters, Reads, check_class_rules, check_hotness};
+pub use parameters::{ClientLimits, LogAssist, Parameters, Reads, Transactions, check_class_rules, check_hotness};
 pub use paritas_large::{Class, ClassRules, Hotness, HotnessSetting, PartId};
 pub use paritas_store::Policy;
 pub use parity_member::{Log, ParityMember};
@@ -44,7 +44,7 @@ pub use scrub::ScrubCounts;
 pub use session::PROTOCOL_VERSION;
 pub use slot_map::{SlotMap, SlotOwner};
 pub use stream_owner::{
-    Access, Effect, KEY_STEPS, LARGE_VALUE_BYTES_MAX, Member, Phase, Piece, RandomKey, ReadLease, STILL_WANTED,
+    Access, Draft, Effect, KEY_STEPS, LARGE_VALUE_BYTES_MAX, Member, Phase, Piece, RandomKey, ReadLease, STILL_WANTED,
     StagedSoFar, Stop, StreamOwner, Ticket, Uploaded, WriteRefusal, body_bytes, class_of, fits_one_delta,
 };
 

@@ -74,6 +74,42 @@ impl FromStr for Reads {
     }
 }
 
+/// Which keys a client's transaction may have (P1.9).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Transactions {
+    /// Any: the commands of each hash slot are a transaction of their own.
+    #[default]
+    BySlot,
+    /// Those of one hash slot.
+    Strict,
+}
+
+impl Transactions {
+    /// Its name in settings.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::BySlot => "by-slot",
+            Self::Strict => "strict",
+        }
+    }
+}
+
+impl fmt::Display for Transactions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Transactions {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let all = [Self::BySlot, Self::Strict];
+        let found = all.into_iter().find(|transactions| transactions.name() == text);
+        found.ok_or_else(|| format!("{text:?} is neither by-slot nor strict"))
+    }
+}
+
 /// Whether a background rebuild uses parities of log nodes in place of chunks or parities in memory, where the latter
 /// would be enough.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -199,6 +235,8 @@ pub struct Parameters {
     pub walk_keys: u32,
     /// Steps of work in a turn for commands whose work is not bounded by their size (P10.2b).
     pub turn_steps: u64,
+    /// Which keys a transaction may have.
+    pub transactions: Transactions,
     /// The most bytes of deltas above `stable` of a stream (W).
     pub window_bytes: u64,
     /// The most bytes of stable deltas that a stream keeps for undoing (H).
@@ -250,6 +288,7 @@ impl Default for Parameters {
             credit_batch: 64,
             walk_keys: 1024,
             turn_steps: 2_000_000,
+            transactions: Transactions::BySlot,
             window_bytes: 1 << 20,
             history_bytes: 1 << 20,
             history: Span::from_secs(1),

@@ -34,6 +34,12 @@ const _: () = assert!(size_of::<Rules>() == 0);
 pub enum Fault {
     /// P1.3: the changes of a command are one delta. It closes the delta after each change.
     CommandCutInTwo,
+    /// P1.9: a transaction does nothing if a watched key has changed. It does not look.
+    WatchForgotten,
+    /// P1.9: a watched key counts as changed after a takeover. Its version is the number of its newest delta alone.
+    WatchWithoutTerm,
+    /// P1.9: the reply to a transaction waits for the deltas that its commands have read. It does not.
+    DraftForgetsReads,
     /// P3.3: a member takes no delta across a gap. It takes it, and forgets its ring.
     GapAccepted,
     /// P3.10: a newcomer keeps the deltas of a `Sync` in its ring. It folds them and forgets them.
@@ -186,7 +192,7 @@ impl Rules {
 }
 
 #[cfg(feature = "mutants")]
-const NAMES: [(&str, Mutant); 68] = [
+const NAMES: [(&str, Mutant); 71] = [
     ("owner-judges-who-is-alive", Mutant::OwnerJudgesWhoIsAlive),
     ("no-epoch-fence", Mutant::NoEpochFence),
     ("serve-before-push", Mutant::Does(Fault::ServeBeforePush)),
@@ -226,6 +232,9 @@ const NAMES: [(&str, Mutant); 68] = [
     ("lease-from-live-members-only", Mutant::LeaseFromLiveMembersOnly),
     ("expiry-without-delta", Mutant::Does(Fault::ExpiryWithoutDelta)),
     ("command-cut-in-two", Mutant::Does(Fault::CommandCutInTwo)),
+    ("watch-forgotten", Mutant::Does(Fault::WatchForgotten)),
+    ("watch-without-term", Mutant::Does(Fault::WatchWithoutTerm)),
+    ("draft-forgets-reads", Mutant::Does(Fault::DraftForgetsReads)),
     ("seal-from-too-few", Mutant::SealFromTooFew),
     ("cut-without-term", Mutant::CutWithoutTerm),
     ("union-of-rings", Mutant::Does(Fault::UnionOfRings)),

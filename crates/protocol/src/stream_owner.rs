@@ -8,6 +8,7 @@
 
 mod access;
 mod credit;
+mod draft;
 mod hand_off;
 mod hold;
 mod import;
@@ -31,6 +32,7 @@ use crate::ring::Ring;
 use crate::rules::Fault;
 pub use access::{Access, Effect, KEY_STEPS, RandomKey, Stop, Uploaded, WriteRefusal};
 use credit::Credit;
+pub use draft::Draft;
 use hold::Hold;
 pub use large::{LARGE_VALUE_BYTES_MAX, Piece, STILL_WANTED, StagedSoFar, Ticket, body_bytes, class_of};
 use large::{Large, Made};
@@ -336,6 +338,12 @@ impl StreamOwner {
     pub(crate) fn evict(&mut self, arena: &mut Arena, bytes: u64) -> u32 {
         let (delta, gone) = self.log.delta_and_touch(self.tenure.term());
         self.store.evict(arena, delta, bytes, gone).unwrap_or(0)
+    }
+
+    /// One step of active expiry. A read that finds one of the deleted keys gone waits for this delta (P8.4).
+    pub(crate) fn expire_step(&mut self, arena: &mut Arena, now_ms: u64, lines: u32) -> usize {
+        let (delta, gone) = self.log.delta_and_touch(self.tenure.term());
+        self.store.expire_step(arena, delta, now_ms, lines, gone)
     }
 
     /// Free chunks are no longer kept for a write that found too few. A write that still waits asks for them again.

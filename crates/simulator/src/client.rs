@@ -85,6 +85,21 @@ fn number_of_part(text: &str) -> Option<i64> {
     (large(n, text.len()) == text).then_some(n)
 }
 
+/// How a client sends a command.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) enum Form {
+    /// As one command.
+    #[default]
+    One,
+    /// A command for each key, between MULTI and EXEC.
+    Transaction,
+    /// WATCH and GET of the key, then the command between MULTI and EXEC.
+    Watched,
+}
+
+/// The answer to EXEC after a watched key has changed.
+pub(crate) const ABORTED: &str = "-ABORTED";
+
 /// A command without a reply yet.
 #[derive(Clone, Debug)]
 pub(crate) struct Pending {
@@ -92,8 +107,11 @@ pub(crate) struct Pending {
     pub(crate) keys: Vec<String>,
     /// The operation on each key.
     pub(crate) action: Action,
+    pub(crate) form: Form,
     /// When it was sent.
     pub(crate) begin: Time,
+    /// When the last of its bytes are sent.
+    pub(crate) sent: Time,
     /// The connection, and the number of the command on it.
     pub(crate) place: (u64, u64),
 }
@@ -191,9 +209,57 @@ impl Crowds {
     }
 }
 
-/// Encodes a command on keys and groups, as a client sends it.
-pub(crate) fn encode(crowds: &Crowds, keys: &[String], action: Action, lengths: Lengths) -> Vec<u8> {
+/// Encodes a command on keys and groups in a form, as a client sends it. Returns the bytes, and those of them that it
+/// may send first and wait before it sends the others.
+pub(crate) fn encode_as(
+    form: Form,
+    crowds: &Crowds,
+    keys: &[String],
+    action: Action,
+    lengths: Lengths,
+) -> (Vec<u8>, usize) {
     let names: Vec<String> = keys.iter().flat_map(|key| crowds.keys(key)).collect();
+    let (multi, exec) = (["MULTI"], ["EXEC"]);
+    match form {
+        Form::One => (encode_names(names, action, lengths), 0),
+        Form::Transaction => {
+            let mut bytes = words(&multi);
+            for name in names {
+                bytes.extend(encode_names(vec![name], action, lengths));
+            }
+            bytes.extend(words(&exec));
+            (bytes, 0)
+        }
+        Form::Watched => {
+            let mut bytes = Vec::new();
+            for name in &names {
+                bytes.extend(words(&["WATCH", name]));
+                bytes.extend(words(&["GET", name]));
+            }
+            let first = bytes.len();
+            bytes.extend(words(&multi));
+            bytes.extend(encode_names(names, action, lengths));
+            bytes.extend(words(&exec));
+            (bytes, first)
+        }
+    }
+}
+
+/// A command of these words.
+fn words(args: &[&str]) -> Vec<u8> {
+    let mut out = format!("*{}\r\n", args.len());
+    for arg in args {
+        out.push_str(&format!("${}\r\n{arg}\r\n", arg.len()));
+    }
+    out.into_bytes()
+}
+
+/// Encodes a command on keys and groups.
+pub(crate) fn encode(crowds: &Crowds, keys: &[String], action: Action, lengths: Lengths) -> Vec<u8> {
+    encode_as(Form::One, crowds, keys, action, lengths).0
+}
+
+fn encode_names(names: Vec<String>, action: Action, lengths: Lengths) -> Vec<u8> {
     let several = names.len() > 1;
     let mut args: Vec<String> = Vec::new();
     let text = |name: &str, n: i64| {
@@ -235,11 +301,86 @@ pub(crate) fn encode(crowds: &Crowds, keys: &[String], action: Action, lengths: 
         Action::Class(n) => args.extend(names.into_iter().chain([lengths.class(n)])),
         _ => args.extend(names),
     }
-    let mut out = format!("*{}\r\n", args.len());
-    for arg in args {
-        out.push_str(&format!("${}\r\n{arg}\r\n", arg.len()));
+    words(&args.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
+/// Takes the replies to a command in its form.
+pub(crate) fn take_answer_to(received: &mut Vec<u8>, to: Option<(&Pending, usize)>) -> Result<Option<Answer>, String> {
+    match to {
+        Some((pending, names)) if pending.form != Form::One => take_transaction(received, pending, names),
+        other => take_answer(received, other.map(|(pending, _)| pending.action)),
     }
-    out.into_bytes()
+}
+
+/// Takes all replies to a transaction on this number of names.
+fn take_transaction(received: &mut Vec<u8>, pending: &Pending, names: usize) -> Result<Option<Answer>, String> {
+    let mut used = 0;
+    let mut next = |rest: &[u8]| -> Result<Option<Parsed>, String> {
+        let parsed = parse(rest.get(used..).unwrap_or_default())?;
+        Ok(parsed.map(|(parsed, bytes)| {
+            used += bytes;
+            parsed
+        }))
+    };
+    // The value that was read while the key was watched.
+    let mut seen = None;
+    let mut refused = None;
+    let before = match pending.form {
+        Form::Watched => 4,
+        _ => 1 + names,
+    };
+    for nth in 0..before {
+        match next(received)? {
+            None => return Ok(None),
+            Some(Parsed::One(Answer::Outcome(Outcome::Done(value)))) => {
+                if pending.form == Form::Watched && nth == 1 {
+                    seen = Some(value);
+                }
+            }
+            Some(Parsed::One(Answer::Refused(text))) => {
+                refused.get_or_insert(text);
+            }
+            Some(other) => return Err(format!("I14: a client got {other:?} before EXEC")),
+        }
+    }
+    // A key that is not watched may change.
+    if refused.is_some() {
+        seen = None;
+    }
+    let mut results = Vec::new();
+    let answer = match next(received)? {
+        None => return Ok(None),
+        Some(Parsed::One(Answer::Refused(text))) => match refused {
+            Some(first) if text.starts_with("-EXECABORT") => Answer::Refused(first),
+            _ => Answer::Refused(text),
+        },
+        Some(Parsed::One(answer)) => answer,
+        Some(Parsed::Absent) if pending.form == Form::Watched => Answer::Refused(ABORTED.to_owned()),
+        Some(Parsed::Absent) => return Err("I14: an unwatched transaction was stopped".to_owned()),
+        Some(Parsed::Array(count)) => {
+            for _ in 0..count {
+                match next(received)? {
+                    None => return Ok(None),
+                    Some(Parsed::One(Answer::Outcome(Outcome::Done(value)))) => results.push(value),
+                    Some(other) => return Err(format!("I14: a client got {other:?} in a transaction")),
+                }
+            }
+            Answer::Outcome(Outcome::Done(match (pending.action, results.as_slice()) {
+                (Action::Delete, some) => Some(some.iter().flatten().sum()),
+                (_, [first, rest @ ..]) if rest.iter().all(|value| value == first) => *first,
+                (_, some) => return Err(format!("I9: keys that are only written together have values {some:?}")),
+            }))
+        }
+    };
+    if let (Some(seen), [Some(new)], Action::Increment) = (seen, results.as_slice(), pending.action)
+        && *new != seen.unwrap_or(0) + 1
+    {
+        return Err(format!(
+            "I9: a watched key was {seen:?}, and a transaction that was not stopped made it {new}"
+        ));
+    }
+    received.drain(..used);
+    Ok(Some(answer))
 }
 
 /// Takes the first complete reply from `received`, which answers command `to`. An error if the bytes are not a reply,
@@ -250,6 +391,7 @@ pub(crate) fn take_answer(received: &mut Vec<u8>, to: Option<Action>) -> Result<
     };
     let answer = match answer {
         Parsed::One(answer) => answer,
+        Parsed::Absent => return Err("I14: a client got no array".to_owned()),
         Parsed::Array(count) if to == Some(Action::List) => {
             let mut names = Vec::new();
             for _ in 0..count {
@@ -293,6 +435,8 @@ enum Parsed {
     One(Answer),
     /// The header of an array of this many replies.
     Array(usize),
+    /// No array.
+    Absent,
 }
 
 /// Parses a bulk string at the start of the bytes. Returns the string and its length with its header.
@@ -325,6 +469,7 @@ fn parse(received: &[u8]) -> Result<Option<(Parsed, usize)>, String> {
         Some(b':') => Answer::Outcome(Outcome::Done(Some(number(&line[1..])?))),
         Some(b'-') if line.starts_with("-UNCERTAIN") => Answer::Uncertain,
         Some(b'-') => Answer::Refused(line.clone()),
+        Some(b'*') if line == "*-1" => return Ok(Some((Parsed::Absent, used))),
         Some(b'*') => return Ok(Some((Parsed::Array(number(&line[1..])?.max(0) as usize), used))),
         Some(b'$') => {
             let length = number(&line[1..])?;

@@ -10,7 +10,7 @@
 //! digest of everything that the machines hold (their `Debug` text, which is derived, and their chunks), of the frames
 //! under way, and of what clients have seen. A state that was seen before is not explored again.
 
-use crate::client::{self, Client, Pending};
+use crate::client::{self, Client, Form, Pending};
 use crate::events::SimEvent;
 use crate::linear::Action;
 use crate::swarm::{Shape, Swarm};
@@ -389,7 +389,9 @@ impl State {
         self.world.workload.clients[0].pending.push_back(Pending {
             keys,
             action,
+            form: Form::One,
             begin,
+            sent: begin,
             place,
         });
         self.world.client_sends(0, conn, bytes);

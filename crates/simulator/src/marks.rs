@@ -55,9 +55,12 @@ pub(crate) enum Seen {
     AdoptedAgain,
     SecondTakenIn,
     LargeGroupRead,
+    TransactionDone,
+    WatchHeld,
+    WatchStopped,
 }
 
-const SEEN: [(Seen, &str); 48] = [
+const SEEN: [(Seen, &str); 51] = [
     (Seen::TwoTakeovers, "two data positions without their chunks at once"),
     (Seen::RefillBesideTakeover, "a parity refilled beside a takeover"),
     (Seen::BornAgain, "a position without parity begins again empty"),
@@ -141,6 +144,12 @@ const SEEN: [(Seen, &str); 48] = [
     (
         Seen::LargeGroupRead,
         "14.14 keys of one MSET read together, with large values",
+    ),
+    (Seen::TransactionDone, "1.9 a transaction done"),
+    (Seen::WatchHeld, "1.9 a transaction done after WATCH"),
+    (
+        Seen::WatchStopped,
+        "1.9 a transaction stopped, because a watched key had changed",
     ),
 ];
 

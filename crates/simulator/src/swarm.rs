@@ -5,7 +5,7 @@ use crate::client::Lengths;
 use crate::disks::draw_settings;
 use paritas_base::{Prng, Span};
 use paritas_protocol::paritylog::Settings;
-use paritas_protocol::{ClientLimits, Hotness, LogAssist, Parameters, Policy, Reads, Rules};
+use paritas_protocol::{ClientLimits, Hotness, LogAssist, Parameters, Policy, Reads, Rules, Transactions};
 
 /// The fixed part of a run's shape. The rest is drawn from its seed.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -53,6 +53,8 @@ pub(crate) struct Swarm {
     pub(crate) filler_keys: u64,
     /// Probability that a command is about a group of keys, which are always written together.
     pub(crate) group: u32,
+    /// Probability that a command that may is sent as a transaction.
+    pub(crate) transactions: u32,
     /// Number of groups of keys that are neighbours in the index.
     pub(crate) crowds: u64,
     pub(crate) crowd_keys: usize,
@@ -188,6 +190,7 @@ impl Swarm {
             inventory: Span::from_secs(2),
             credit_batch: random.between(4, 16) as u32,
             walk_keys: 1024,
+            transactions: Transactions::BySlot,
             turn_steps: 2_000_000,
             window_bytes: random.between(512, 16_384),
             history_bytes: random.between(256, 16_384),
@@ -262,6 +265,7 @@ impl Swarm {
             strict: some(random, 900_000),
             // If nodes evict, one key of a group may go without the others.
             group: if evicts { 0 } else { some(random, 300_000) },
+            transactions: 0,
             crowds: 0,
             crowd_keys: 0,
             larges: 0,
@@ -420,6 +424,11 @@ impl Swarm {
                     period,
                 });
             }
+        }
+        // Drawn from a copy: runs without transactions stay those of their seeds.
+        let mut own = Prng::new(random.clone().next_u64() ^ 0x7472_616e_7361_6374);
+        if own.chance(400_000) {
+            swarm.transactions = own.between(50_000, 600_000) as u32;
         }
         swarm
     }

@@ -1,6 +1,6 @@
 //! The commands of clients, and the handling of their replies.
 
-use crate::client::{self, ALL, Answer, CROWD, Client, Crowds, FILLER, LARGE, LARGE_GROUP, Pending};
+use crate::client::{self, ABORTED, ALL, Answer, CROWD, Client, Crowds, FILLER, Form, LARGE, LARGE_GROUP, Pending};
 use crate::events::SimEvent;
 use crate::linear::{Action, Operation, Outcome};
 use crate::marks::Seen;
@@ -8,7 +8,7 @@ use crate::oracle::Oracle;
 use crate::schedule::Schedule;
 use crate::swarm::Swarm;
 use crate::world::World;
-use paritas_base::{ConnId, NodeId, Prng, Span};
+use paritas_base::{ConnId, NodeId, Prng, Span, Time};
 use paritas_protocol::{Ends, Event, Port};
 
 /// The clients, and which commands they still give.
@@ -236,7 +236,7 @@ impl World {
         let Some((_, _, conn)) = self.workload.clients[client].conn else {
             return;
         };
-        let mut bytes = Vec::new();
+        let (mut bytes, mut parts) = (Vec::new(), Vec::new());
         let count = self.schedule.random.between(1, self.swarm.pipeline_max);
         for _ in 0..count {
             let port = self.workload.clients[client].port;
@@ -246,39 +246,75 @@ impl World {
             let Some((keys, action)) = next else {
                 break;
             };
-            bytes.extend(client::encode(
-                &self.workload.crowds,
-                &keys,
-                action,
-                self.swarm.lengths(),
-            ));
+            let form = self.form_of(&keys, action);
+            let crowds = &self.workload.crowds;
+            let (more, first) = client::encode_as(form, crowds, &keys, action, self.swarm.lengths());
+            if first > 0 {
+                bytes.extend(&more[..first]);
+                parts.push(core::mem::take(&mut bytes));
+            }
+            bytes.extend(&more[first..]);
             let place = self.workload.next_place(conn);
             self.workload.clients[client].pending.push_back(Pending {
                 keys,
                 action,
+                form,
                 begin: self.schedule.now,
+                sent: self.schedule.now,
                 place,
             });
         }
         if !bytes.is_empty() {
-            self.send_in_pieces(client, conn, bytes);
+            parts.push(bytes);
+            let is_at_once = parts.len() == 1;
+            let last = self.send_in_pieces(client, conn, parts);
+            for pending in &mut self.workload.clients[client].pending {
+                pending.sent = if is_at_once { pending.begin } else { last };
+            }
         } else if !self.schedule.healing || !self.workload.final_reads.is_empty() {
             self.schedule.push(Span::from_ms(3), SimEvent::ClientWakes(client));
         }
     }
 
-    /// Sends commands. Long values come in pieces: the node may take the first ones before the last have left.
-    fn send_in_pieces(&mut self, client: usize, conn: ConnId, mut bytes: Vec<u8>) {
-        let mut delay = self.schedule.delay(&self.swarm);
-        if bytes.len() as u64 > self.swarm.parameters.streamed_bytes_min {
-            for _ in 0..self.schedule.random.below(4) {
-                let rest = bytes.split_off(self.schedule.random.below(bytes.len() as u64) as usize);
-                self.schedule.push(delay, SimEvent::ClientSends { client, conn, bytes });
-                delay = delay + Span(1) + self.schedule.delay(&self.swarm);
-                bytes = rest;
-            }
+    /// How a client sends a command.
+    fn form_of(&mut self, keys: &[String], action: Action) -> Form {
+        if self.swarm.transactions == 0 || keys.len() != 1 || !self.schedule.random.chance(self.swarm.transactions) {
+            return Form::One;
         }
-        self.schedule.push(delay, SimEvent::ClientSends { client, conn, bytes });
+        let is_group = keys.iter().all(|key| key.starts_with('{'));
+        match action {
+            Action::Increment => Form::Watched,
+            Action::Get | Action::Set(_) | Action::Delete if is_group => Form::Transaction,
+            // A long value is not read whole by a run that limits replies.
+            Action::Get if self.swarm.reads_each => Form::One,
+            Action::Get | Action::Set(_) | Action::Append(_) => Form::Transaction,
+            _ => Form::One,
+        }
+    }
+
+    /// Sends commands. Some time passes between the parts. Long values come in pieces: the node may take the first ones
+    /// before the last have left. Returns when the last are sent.
+    fn send_in_pieces(&mut self, client: usize, conn: ConnId, parts: Vec<Vec<u8>>) -> Time {
+        let mut delay = self.schedule.delay(&self.swarm);
+        for (nth, mut bytes) in parts.into_iter().enumerate() {
+            if nth > 0 {
+                delay = delay + Span(1) + self.schedule.delay(&self.swarm);
+                if self.schedule.random.chance(300_000) {
+                    // Long enough for a takeover.
+                    delay = delay + Span::from_ms(self.schedule.random.below(400));
+                }
+            }
+            if bytes.len() as u64 > self.swarm.parameters.streamed_bytes_min {
+                for _ in 0..self.schedule.random.below(4) {
+                    let rest = bytes.split_off(self.schedule.random.below(bytes.len() as u64) as usize);
+                    self.schedule.push(delay, SimEvent::ClientSends { client, conn, bytes });
+                    delay = delay + Span(1) + self.schedule.delay(&self.swarm);
+                    bytes = rest;
+                }
+            }
+            self.schedule.push(delay, SimEvent::ClientSends { client, conn, bytes });
+        }
+        self.schedule.now + delay
     }
 
     pub(crate) fn client_up(&mut self, client: usize, conn: ConnId) {
@@ -358,11 +394,13 @@ impl World {
         }
         self.workload.clients[client].received.extend_from_slice(bytes);
         loop {
-            let asked = self.workload.clients[client]
-                .pending
-                .front()
-                .map(|pending| pending.action);
-            match client::take_answer(&mut self.workload.clients[client].received, asked) {
+            let crowds = &self.workload.crowds;
+            let Client { pending, received, .. } = &mut self.workload.clients[client];
+            let asked = pending.front().map(|pending| {
+                let names = pending.keys.iter().map(|key| crowds.keys(key).len());
+                (pending, names.sum())
+            });
+            match client::take_answer_to(received, asked) {
                 Err(what) => return self.violate(what),
                 Ok(None) => break,
                 Ok(Some(answer)) => {
@@ -393,6 +431,7 @@ impl World {
         // A part of a command on several keys may have been done although another part was refused.
         let in_parts = pending.keys.len() != 1;
         let outcome = match answer {
+            Answer::Refused(text) if text == ABORTED => return self.oracle.marks.see(Seen::WatchStopped),
             Answer::Refused(text) => {
                 let known = ["-TRYAGAIN", "-CLUSTERDOWN", "-NOREPLICAS", "-OOM"];
                 if self.workload.clients[client].port == Port::Cluster
@@ -485,6 +524,13 @@ impl World {
             action: pending.action,
             outcome,
         };
+        if matches!(outcome, Outcome::Done(_)) {
+            match pending.form {
+                Form::One => {}
+                Form::Transaction => self.oracle.marks.see(Seen::TransactionDone),
+                Form::Watched => self.oracle.marks.see(Seen::WatchHeld),
+            }
+        }
         match outcome {
             Outcome::Done(_) if pending.action == Action::Flush => self.oracle.marks.see(Seen::Flushed),
             Outcome::Done(Some(_)) if pending.action == Action::Get && group.is_some_and(|g| g.starts_with(CROWD)) => {

@@ -262,6 +262,27 @@ fn reference(entry: &[u8; PIECE_ENTRY_BYTES]) -> (u32, usize) {
 }
 
 impl Head {
+    /// That of a value in one piece whose object begins at offset 0 and has `head_bytes` bytes before the value.
+    pub(crate) fn of(value: &Value<'_>, key_bytes: usize, head_bytes: usize) -> Self {
+        let kind = value.kind(false);
+        let key = head_bytes - key_bytes;
+        let record = usize::from(!value.record.is_empty()) + value.record.len();
+        let extra = key - record - record_offset(kind, 0);
+        let end = (head_bytes + value.bytes.len()) as u32;
+        Self {
+            start: 0,
+            kind,
+            extra: extra as u32,
+            key: key as u32,
+            key_length: key_bytes as u32,
+            value_length: value.bytes.len() as u32,
+            table: head_bytes as u32,
+            further: 0,
+            body: head_bytes as u32,
+            end,
+        }
+    }
+
     /// The same head for bytes that begin `by` bytes later.
     pub(crate) fn shifted(&self, by: u32) -> Self {
         Self {

@@ -11,6 +11,7 @@ mod keys;
 mod keyspace;
 mod redundancy;
 mod strings;
+mod transaction;
 
 pub(crate) use keyspace::slot_number;
 
@@ -122,6 +123,9 @@ pub(crate) fn execute<O: Out>(
     job: &Job<'_>,
     reply: &mut Vec<u8>,
 ) -> Executed {
+    if matches!(job.spec.id, Command::RunTransaction | Command::ReadTransaction) {
+        return transaction::execute(cx, configuration, owner, job, reply);
+    }
     let start = reply.len();
     if job.args.len() > FEW_ARGS {
         if job.args.len() > ARGS_MAX && !matches!(job.spec.id, Command::Mset | Command::Msetnx) {
@@ -165,16 +169,8 @@ fn admit_many<O: Out>(cx: &mut Context<'_, O>, args_count: usize) -> bool {
 }
 
 /// Ends a command that has failed or must wait, or that may have used large values.
-fn end<O: Out>(mut operation: Operation<'_, '_, O>, mut result: Result<(), Stop>) -> Executed {
-    let is_stuck = matches!(
-        result,
-        Err(Stop::Wait | Stop::Refused(Refusal::Write(WriteRefusal::NoMemory)))
-    );
-    if is_stuck && operation.access.has_begun() {
-        // Space was reserved before the first change. If it is missing all the same, part of the command has happened,
-        // so its result is uncertain.
-        result = Err(Stop::Refused(Refusal::Write(WriteRefusal::Uncertain)));
-    }
+fn end<O: Out>(mut operation: Operation<'_, '_, O>, result: Result<(), Stop>) -> Executed {
+    let result = uncertain_if_begun(&operation.access, result);
     match result {
         Err(Stop::Wait) => {}
         Err(Stop::Refused(Refusal::Write(WriteRefusal::NoMemory))) => operation.access.count_refused_write(),
@@ -203,15 +199,42 @@ fn end<O: Out>(mut operation: Operation<'_, '_, O>, mut result: Result<(), Stop>
     if long.is_some() && result.is_err() {
         access.end_long_reply(job.ticket);
     }
+    if let (Ok(()), Some(bytes)) = (result, long) {
+        reply.truncate(start);
+        return Executed::Long(access.finish(), bytes);
+    }
+    let moved_at = access.moved_at();
+    end_of(access, job.dialect, result, start, reply, moved_at)
+}
+
+/// A command that finds too little space before its first change must wait, or is refused. Space was reserved before
+/// that. If it is missing all the same after the first change, part of the command has happened, so its result is
+/// uncertain.
+fn uncertain_if_begun<O: Out>(access: &Access<'_, '_, O>, result: Result<(), Stop>) -> Result<(), Stop> {
+    let is_stuck = matches!(
+        result,
+        Err(Stop::Wait | Stop::Refused(Refusal::Write(WriteRefusal::NoMemory)))
+    );
+    if is_stuck && access.has_begun() {
+        return Err(Stop::Refused(Refusal::Write(WriteRefusal::Uncertain)));
+    }
+    result
+}
+
+/// Appends what takes the place of the reply if the command has failed, and ends its access.
+fn end_of<O: Out>(
+    access: Access<'_, '_, O>,
+    dialect: Dialect,
+    result: Result<(), Stop>,
+    start: usize,
+    reply: &mut Vec<u8>,
+    moved_at: Option<Time>,
+) -> Executed {
     match result {
-        Ok(()) if let Some(bytes) = long => {
-            reply.truncate(start);
-            return Executed::Long(access.finish(), bytes);
-        }
         Ok(()) | Err(Stop::Written) => {}
         Err(Stop::Refused(refusal)) => {
             reply.truncate(start);
-            job.dialect.refuse(reply, refusal);
+            dialect.refuse(reply, refusal);
         }
         Err(Stop::Error(text)) => {
             reply.truncate(start);
@@ -219,7 +242,7 @@ fn end<O: Out>(mut operation: Operation<'_, '_, O>, mut result: Result<(), Stop>
         }
         Err(Stop::Wait) => {
             reply.truncate(start);
-            return Executed::Stalled(access.moved_at());
+            return Executed::Stalled(moved_at);
         }
     }
     Executed::Replied(access.finish())
@@ -335,6 +358,7 @@ impl<O: Out> Operation<'_, '_, O> {
             Command::Bitfield => self.bitfield(false),
             Command::BitfieldRo => self.bitfield(true),
             Command::ParitasRedundancy => self.redundancy(),
+            Command::KeyVersions => self.key_versions(),
             Command::Incr => self.increment(1),
             Command::Decr => self.increment(-1),
             Command::Incrby => self.incrby(),
@@ -506,7 +530,7 @@ impl<O: Out> Operation<'_, '_, O> {
         let value_bytes = large.seen.bytes as u64;
         self.note_read(at, large, value_bytes);
         // MGET has weighed its values before.
-        if self.job.spec.id != Command::Mget && value_bytes >= self.access.streamed_bytes_min() {
+        if self.job.spec.id != Command::Mget && self.is_streamed(value_bytes)? {
             return self.reply_long(large, 0..value_bytes);
         }
         let Self { access, reply, .. } = self;
@@ -527,6 +551,19 @@ impl<O: Out> Operation<'_, '_, O> {
                 tail_bytes: large.tail.len(),
                 bytes,
             });
+        }
+    }
+
+    /// Whether a reply of this number of bytes of a large value is read in pieces. In a transaction none is, so it must
+    /// not be too long.
+    fn is_streamed(&mut self, bytes: u64) -> Result<bool, Stop> {
+        if !self.access.is_in_draft() {
+            return Ok(bytes >= self.access.streamed_bytes_min());
+        }
+        let bytes_max = self.access.mget_bytes_max();
+        match bytes > bytes_max as u64 {
+            true => Err(self.refuse(|out| errors::reply_too_large(out, bytes_max))),
+            false => Ok(false),
         }
     }
 
@@ -566,12 +603,7 @@ impl<O: Out> Operation<'_, '_, O> {
         Ok(self.access.set_expiry(hash, key, expiry_ms)?)
     }
 
-    /// Refuses the key in argument `at`, or a value of `value_bytes` bytes, if it is longer than one object may be.
-    fn check_limits(&self, at: usize, value_bytes: usize) -> Result<(), Stop> {
-        Ok(self.access.check_limits(self.job.args.arg(at).len(), value_bytes)?)
-    }
-
-    /// As [`Self::check_limits`], for a value that may be large.
+    /// Refuses the key in argument `at`, or a value of `value_bytes` bytes, if it is too long.
     fn check_large_limits(&self, at: usize, value_bytes: usize) -> Result<(), Stop> {
         let key_bytes = self.job.args.arg(at).len();
         Ok(self.access.check_large_limits(key_bytes, value_bytes)?)

@@ -67,12 +67,6 @@ impl Dispatcher {
         let mut ran = Ran::Done;
         let mut wait = Wait::Ready;
         match spec.id {
-            Command::Ping => match args.len() {
-                1 => out.extend_from_slice(encode::PONG),
-                2 => encode::bulk(out, args.arg(1)),
-                _ => errors::wrong_arity(out, spec.name),
-            },
-            Command::Echo => encode::bulk(out, args.arg(1)),
             Command::Quit => {
                 encode::ok(out);
                 ran = Ran::Close;
@@ -86,19 +80,6 @@ impl Dispatcher {
             }
             Command::Hello => hello(client, out, self.password.as_ref(), args),
             Command::Auth => auth(client, out, self.password.as_ref(), args),
-            Command::Select => match parse_integer(args.arg(1)) {
-                Some(0) => encode::ok(out),
-                Some(_) => encode::error(out, errors::DB_OUT_OF_RANGE),
-                None => encode::error(out, errors::NOT_AN_INTEGER),
-            },
-            Command::Readonly | Command::Readwrite | Command::Asking => encode::ok(out),
-            Command::ClientId => encode::integer(out, client.about.id as i64),
-            Command::ClientGetname => match client.about.name.as_slice() {
-                [] => encode::null(out, proto),
-                name => encode::bulk(out, name),
-            },
-            Command::ClientSetname => set_name(client, out, args.arg(2)),
-            Command::ClientSetinfo => set_info(client, out, args),
             Command::ClientNoEvict => switch(&mut client.about.no_evict, out, args),
             Command::ClientNoTouch => switch(&mut client.about.no_touch, out, args),
             Command::ClientInfo => {
@@ -135,11 +116,6 @@ impl Dispatcher {
                 encode::integer(out, 0);
                 encode::array_header(out, 0);
             }
-            Command::Time => {
-                encode::array_header(out, 2);
-                encode::bulk_integer(out, (cx.now.wall_ms / 1000) as i64);
-                encode::bulk_integer(out, (cx.now.wall_ms % 1000 * 1000) as i64);
-            }
             Command::ModuleList => encode::array_header(out, 0),
             Command::AclWhoami => encode::bulk(out, b"default"),
             Command::Wait => super::wait::wait(lists, out, args),
@@ -174,7 +150,7 @@ impl Dispatcher {
                 }
                 _ => encode::error(out, "ERR usage: PARITAS.DUTY node drain|shun|serve"),
             },
-            _ => errors::wrong_arity(out, spec.name),
+            _ => client.answer_at_once(cx.now.wall_ms, spec, args, out),
         }
         if matches!(spec.id, Command::Auth | Command::Hello)
             && out.get(start..).is_some_and(|reply| reply.starts_with(b"-WRONGPASS"))
@@ -189,6 +165,59 @@ impl Dispatcher {
         }
         self.push(cx, lists, client, turn, start, wait);
         ran
+    }
+}
+
+/// Whether a command needs nothing but the client and the clock. Such a command may be in a transaction.
+pub(crate) fn is_answered_at_once(id: Command) -> bool {
+    matches!(
+        id,
+        Command::Ping
+            | Command::Echo
+            | Command::Select
+            | Command::Readonly
+            | Command::Readwrite
+            | Command::Asking
+            | Command::ClientId
+            | Command::ClientGetname
+            | Command::ClientSetname
+            | Command::ClientSetinfo
+            | Command::Time
+            | Command::Unwatch
+    )
+}
+
+impl Client {
+    /// Runs a command of [`is_answered_at_once`].
+    pub(crate) fn answer_at_once(&mut self, wall_ms: u64, spec: &CommandSpec, args: ArgList<'_>, out: &mut Vec<u8>) {
+        match spec.id {
+            Command::Ping => match args.len() {
+                1 => out.extend_from_slice(encode::PONG),
+                2 => encode::bulk(out, args.arg(1)),
+                _ => errors::wrong_arity(out, spec.name),
+            },
+            Command::Echo => encode::bulk(out, args.arg(1)),
+            Command::Select => match parse_integer(args.arg(1)) {
+                Some(0) => encode::ok(out),
+                Some(_) => encode::error(out, errors::DB_OUT_OF_RANGE),
+                None => encode::error(out, errors::NOT_AN_INTEGER),
+            },
+            // In a transaction nothing is watched any more when it runs.
+            Command::Readonly | Command::Readwrite | Command::Asking | Command::Unwatch => encode::ok(out),
+            Command::ClientId => encode::integer(out, self.about.id as i64),
+            Command::ClientGetname => match self.about.name.as_slice() {
+                [] => encode::null(out, self.dialect.proto()),
+                name => encode::bulk(out, name),
+            },
+            Command::ClientSetname => set_name(self, out, args.arg(2)),
+            Command::ClientSetinfo => set_info(self, out, args),
+            Command::Time => {
+                encode::array_header(out, 2);
+                encode::bulk_integer(out, (wall_ms / 1000) as i64);
+                encode::bulk_integer(out, (wall_ms % 1000 * 1000) as i64);
+            }
+            _ => errors::wrong_arity(out, spec.name),
+        }
     }
 }
 
@@ -337,15 +366,23 @@ impl Client {
         let (address, local) = about.ends.map_or_else(Default::default, |ends| {
             (ends.client.to_string(), ends.server.to_string())
         });
-        let flags = match (about.no_evict, about.no_touch) {
-            (false, false) => "N",
-            (true, false) => "e",
-            (false, true) => "T",
-            (true, true) => "eT",
-        };
+        let queued = self
+            .transaction
+            .as_ref()
+            .and_then(|transaction| transaction.queued_count());
+        let letters = [(queued.is_some(), 'x'), (about.no_evict, 'e'), (about.no_touch, 'T')];
+        let mut flags: String = letters
+            .iter()
+            .filter(|(is, _)| *is)
+            .map(|(_, letter)| *letter)
+            .collect();
+        if flags.is_empty() {
+            flags.push('N');
+        }
+        let multi = queued.map_or(-1, |count| count as i64);
         format!(
             "id={} addr={address} laddr={local} fd=-1 name={} age={} idle={} flags={flags} db=0 sub=0 psub=0 ssub=0 \
-             multi=-1 qbuf=0 qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=0 oll={} omem={unread} \
+             multi={multi} qbuf=0 qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=0 oll={} omem={unread} \
              tot-mem={unread} events=r cmd={} user=default redir=-1 resp={} lib-name={} lib-ver={}\n",
             about.id,
             text(&about.name),

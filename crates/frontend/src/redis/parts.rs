@@ -49,6 +49,31 @@ pub(crate) fn element_bytes(reply: &[u8]) -> usize {
     (line + body).min(reply.len())
 }
 
+/// Bytes of the reply that these bytes begin with, of any type, with all that is in it.
+pub(crate) fn reply_bytes(replies: &[u8]) -> usize {
+    let (mut at, mut left) = (0, 1usize);
+    while left > 0 && at < replies.len() {
+        left -= 1;
+        let reply = replies.get(at..).unwrap_or_default();
+        let (number, rest) = head(reply);
+        let line = reply.len() - rest.len();
+        let number = usize::try_from(number).unwrap_or(0);
+        at += match reply.first() {
+            Some(b'$' | b'=' | b'!') => element_bytes(reply),
+            Some(b'*' | b'~' | b'>') => {
+                left = left.saturating_add(number);
+                line
+            }
+            Some(b'%') => {
+                left = left.saturating_add(number.saturating_mul(2));
+                line
+            }
+            _ => line,
+        };
+    }
+    at.min(replies.len())
+}
+
 /// The cursor of a SCAN's reply, and its array of keys.
 pub(crate) fn scanned(reply: &[u8]) -> (u64, &[u8]) {
     let rest = head(reply).1;
@@ -62,4 +87,33 @@ pub(crate) fn append_scanned(out: &mut Vec<u8>, cursor: u64, keys: &[u8]) {
     array_header(out, 2);
     bulk(out, cursor.to_string().as_bytes());
     out.extend_from_slice(keys);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::reply_bytes;
+
+    #[test]
+    fn a_reply_ends_behind_all_that_is_in_it() {
+        let replies: [&[u8]; 12] = [
+            b"+OK\r\n",
+            b"-ERR no\r\n",
+            b":12\r\n",
+            b"$-1\r\n",
+            b"_\r\n",
+            b"*-1\r\n",
+            b"$0\r\n\r\n",
+            b"$5\r\na\r\nbc\r\n",
+            b"*0\r\n",
+            b"*2\r\n*1\r\n:1\r\n$1\r\nx\r\n",
+            b"%1\r\n$1\r\na\r\n~1\r\n:1\r\n",
+            b"=5\r\ntxt:x\r\n",
+        ];
+        for reply in replies {
+            let all = [reply, b":99\r\n"].concat();
+            assert_eq!(reply_bytes(&all), reply.len(), "{}", String::from_utf8_lossy(reply));
+        }
+        assert_eq!(reply_bytes(b""), 0);
+        assert_eq!(reply_bytes(b"$9\r\nabc"), 7, "what is cut off ends with the bytes");
+    }
 }

@@ -6,6 +6,7 @@ use super::one_by_one::OneByOne;
 use super::staging::Staging;
 use crate::dialect::Dialect;
 use crate::redis::commands::REPLY_BYTES_MAX;
+use crate::redis::transactions::Transaction;
 use paritas_base::configuration::Tenure;
 use paritas_base::{ConnId, Epoch, Incarnation, ListId, NodeId, Position, StreamId, Term, Time};
 use paritas_protocol::{Context, Ends, Out, Port, ReplyBuf, TakenAgain, Ticket};
@@ -39,8 +40,6 @@ pub(crate) struct About {
     pub(crate) active_at: Time,
     pub(crate) no_evict: bool,
     pub(crate) no_touch: bool,
-    /// A `MULTI` of this client was refused, and neither `EXEC` nor `DISCARD` has come.
-    pub(crate) transaction_refused: bool,
 }
 
 /// One caller.
@@ -71,6 +70,8 @@ pub(crate) struct Client {
     pub(crate) closing: bool,
     /// The decoded part of a long command, which is not decoded again with each packet.
     pub(crate) partial: Option<Box<Args>>,
+    /// The commands of its transaction, and the keys that it watches.
+    pub(crate) transaction: Option<Box<Transaction>>,
     /// A command whose value is too long to be held.
     pub(crate) staging: Option<Box<Staging>>,
     /// Its replies that are one long value, or are read value by value, and are not sent whole.
@@ -139,6 +140,7 @@ impl Client {
             stalled_since: None,
             closing: false,
             partial: None,
+            transaction: None,
             staging: None,
             long_replies: 0,
             last_write_n: 0,
@@ -197,6 +199,13 @@ impl Client {
         n
     }
 
+    /// Whether its commands are kept until EXEC.
+    pub(crate) fn is_in_transaction(&self) -> bool {
+        self.transaction
+            .as_ref()
+            .is_some_and(|transaction| transaction.is_open())
+    }
+
     /// Updates what the driver reads of this client.
     pub(crate) fn show(&mut self, buffer: &mut ReplyBuf) {
         buffer.owes = !self.segments.is_empty();
@@ -234,7 +243,9 @@ impl Client {
         let partial = self.partial.as_ref();
         let partial = partial.map_or(0, |args| size_of::<Args>() + args.held_bytes());
         let staging = self.staging.as_ref().map_or(0, |staging| staging.held_bytes());
-        partial + staging + self.segments.capacity() * size_of::<Segment>()
+        let transaction = self.transaction.as_ref();
+        let transaction = transaction.map_or(0, |transaction| transaction.held_bytes());
+        partial + staging + transaction + self.segments.capacity() * size_of::<Segment>()
     }
 
     /// Bytes of memory that it holds outside of this struct.

@@ -12,6 +12,7 @@ use super::client::{Caller, Client, Wait};
 use super::one_by_one::OneByOne;
 use super::replies::{Verdict, earliest};
 use super::stuck::Stuck;
+use super::transact::{self, Piece};
 use super::{Dispatcher, Ran, Turn};
 use crate::dialect::{Dialect, Refusal};
 use crate::redis::commands::{self, Executed, Job, slot_number};
@@ -60,7 +61,7 @@ pub(crate) struct Part {
 
 /// How the replies of the parts become one reply.
 #[derive(Debug)]
-enum How {
+pub(crate) enum How {
     /// The sum of the numbers.
     Sum,
     /// OK, if every part replied OK.
@@ -78,6 +79,10 @@ enum How {
     Cursor { stream: usize, next: Option<usize> },
     /// The keys that all steps of the walk have found.
     Walked(Walk),
+    /// The replies of a transaction's commands, in their order. A refused part is the reply of its commands.
+    Transaction(Vec<Piece>),
+    /// OK, to a WATCH of these keys. The reply of the part is the array of their versions.
+    Versions(Vec<Vec<u8>>),
 }
 
 /// The state of a gathered command that waits for replies.
@@ -97,7 +102,7 @@ pub(crate) struct Progress {
 const SPLIT_ARGS_MAX: usize = 1 << 19;
 
 /// Whether a command may be split into one part for each stream of its keys.
-fn splits(id: Command) -> bool {
+pub(crate) fn splits(id: Command) -> bool {
     matches!(
         id,
         Command::Mget | Command::Mset | Command::Del | Command::Unlink | Command::Exists | Command::Touch
@@ -259,7 +264,8 @@ impl Dispatcher {
             Command::Mset => How::AllOk,
             _ => How::Sum,
         };
-        self.gather(cx, lists, client, turn, spec, how, commands)
+        let commands = commands.into_iter().map(|(stream, bytes)| (spec, stream, bytes));
+        self.gather(cx, lists, client, turn, how, commands.collect())
     }
 
     /// Runs a command over all streams: those of the cluster, or only those of this node on the strict port.
@@ -333,8 +339,11 @@ impl Dispatcher {
         // arrived yet.
         let mut bytes = Vec::new();
         parts::append_command(&mut bytes, args);
-        let parts = all.into_iter().map(|(_, stream)| (stream, bytes.clone())).collect();
-        self.gather(cx, lists, client, turn, spec, how, parts)
+        let parts = all
+            .into_iter()
+            .map(|(_, stream)| (spec, stream, bytes.clone()))
+            .collect();
+        self.gather(cx, lists, client, turn, how, parts)
     }
 
     /// One step of SCAN, on the stream that the cursor names.
@@ -377,31 +386,30 @@ impl Dispatcher {
             stream: number,
             next: all.get(at + 1).map(|(number, _)| *number),
         };
-        self.gather(cx, lists, client, turn, spec, how, vec![(stream, bytes)])
+        self.gather(cx, lists, client, turn, how, vec![(spec, stream, bytes)])
     }
 
-    #[allow(clippy::too_many_arguments)] // One command's whole surroundings.
-    fn gather<O: Out>(
+    /// Starts the parts of a command, each a command on one stream.
+    pub(crate) fn gather<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,
         lists: &mut Lists,
         client: &mut Client,
         turn: &mut Turn<'_>,
-        spec: &'static CommandSpec,
         how: How,
-        commands_by_stream: Vec<(StreamId, Vec<u8>)>,
+        commands: Vec<(&'static CommandSpec, StreamId, Vec<u8>)>,
     ) -> Ran {
         let start = turn.bytes.len();
         let mut gather = Gather {
             how,
             dialect: client.dialect,
-            parts: Vec::with_capacity(commands_by_stream.len()),
+            parts: Vec::with_capacity(commands.len()),
             reply_bytes: 0,
             reply_bytes_max: cx.shared.parameters.mget_bytes_max,
         };
         // Streams with a part that could not be sent yet: later parts for them must not overtake it.
         let mut waiting: Vec<StreamId> = Vec::new();
-        for (at, (stream, command)) in commands_by_stream.into_iter().enumerate() {
+        for (at, (spec, stream, command)) in commands.into_iter().enumerate() {
             let behind = waiting.contains(&stream);
             let part = self.start_part(cx, lists, client, spec, stream, command, behind);
             if !behind && matches!(&part.wait, Wait::Forwarded(forwarded) if forwarded.target.is_none()) {
@@ -437,6 +445,7 @@ impl Dispatcher {
             // Large values are named by the number of their command while it waits. The parts of one command have one
             // number here, and numbers of their own when they are sent, also from this node to itself.
             && !(spec.id == Command::Mset && has_large(cx, spec, self.part_args.list(&command)))
+            && !(spec.id == Command::RunTransaction && command.len() > small_max(cx))
         {
             self.stuck.serves(stream);
             let job = Job {
@@ -502,6 +511,7 @@ impl Gather {
     /// together are too long for one reply, an error replaces this one.
     pub(crate) fn add(&mut self, at: usize) -> usize {
         let Some(part) = self.parts.get_mut(at) else { return 0 };
+        // A part of a transaction may have written: its reply must not be replaced.
         if matches!(self.how, How::InOrder { .. }) && self.reply_bytes + part.reply.len() > self.reply_bytes_max {
             part.reply = Vec::new();
             let bytes_max = self.reply_bytes_max;
@@ -528,6 +538,24 @@ impl Gather {
         }
     }
 
+    /// The watched keys with their versions, if it is a WATCH; none if that was refused.
+    pub(crate) fn versions(&self) -> Option<Vec<(Vec<u8>, Vec<u8>)>> {
+        let How::Versions(keys) = &self.how else { return None };
+        let reply = self.parts.first().map_or(&[][..], |part| part.reply.as_slice());
+        let mut rest = match reply.first() {
+            Some(b'*') => parts::head(reply).1,
+            _ => return Some(Vec::new()),
+        };
+        let mut versions = Vec::with_capacity(keys.len());
+        for key in keys {
+            let (element, after) = rest.split_at(parts::element_bytes(rest));
+            let version = parts::head(element).1.trim_ascii_end();
+            versions.push((key.clone(), version.to_vec()));
+            rest = after;
+        }
+        Some(versions)
+    }
+
     /// Bytes of memory that it occupies.
     pub(crate) fn held_bytes(&self) -> usize {
         let parts = self.parts.iter();
@@ -535,6 +563,8 @@ impl Gather {
         let how = match &self.how {
             How::InOrder { part_of, command } => part_of.capacity() * size_of::<u32>() + command.capacity(),
             How::Walked(walk) => walk.held_bytes(),
+            How::Transaction(pieces) => pieces.iter().map(Piece::held_bytes).sum(),
+            How::Versions(keys) => keys.iter().map(Vec::capacity).sum(),
             _ => 0,
         };
         size_of::<Self>() + parts.sum::<usize>() + how
@@ -579,7 +609,9 @@ impl Gather {
         // If the result of one part is unknown, the client must learn that. Other errors only say that a part was
         // refused.
         let uncertain = errors().find(|reply| is_uncertain(reply));
-        if let Some(error) = uncertain.or_else(|| errors().next()) {
+        if let How::Transaction(_) = self.how {
+            // Each command has a reply of its own.
+        } else if let Some(error) = uncertain.or_else(|| errors().next()) {
             reply.extend_from_slice(error);
         } else if let How::Walked(walk) = &self.how
             && let Some(refusal) = walk.refusal(cx)
@@ -614,6 +646,8 @@ impl Gather {
                 .dialect
                 .number(out, replies().map(|reply| parts::head(reply).0).sum()),
             How::Walked(walk) => walk.combine(self.dialect, out),
+            How::Transaction(pieces) => transact::combine(pieces, replies(), out),
+            How::Versions(_) => self.dialect.done(out),
             How::Any { pick } => {
                 let some: Vec<&[u8]> = replies().filter(|reply| !parts::is_nothing(reply)).collect();
                 match some.get(*pick as usize % some.len().max(1)) {

@@ -78,9 +78,9 @@ impl Router {
                 from: consumed,
                 resume: core::mem::take(&mut resume),
             };
-            let more =
-                self.dispatcher
-                    .decode_ahead(cx, lists, source, client.authenticated, &mut all_args, &mut all_ahead);
+            let more = self
+                .dispatcher
+                .decode_ahead(cx, lists, source, client, &mut all_args, &mut all_ahead);
             let reply_bytes_max = match client.authenticated {
                 true => REPLY_BYTES_SOFT_MAX,
                 false => UNAUTHENTICATED_REPLY_BYTES_MAX,

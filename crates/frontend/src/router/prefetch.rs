@@ -2,6 +2,7 @@
 //! memory that they will touch is prefetched, first the index, then the objects. A GET has two cache misses there, and
 //! they are a large part of its cost.
 
+use super::client::Client;
 use super::intake::AHEAD_MAX;
 use super::staging::is_value;
 use super::{Dispatcher, Router};
@@ -75,7 +76,7 @@ impl Dispatcher {
         cx: &Context<'_, O>,
         lists: &Lists,
         source: Input<'_>,
-        authenticated: bool,
+        client: &Client,
         args: &mut [Args],
         ahead: &mut Vec<Ahead>,
     ) -> Result<Following, ProtocolError> {
@@ -88,9 +89,11 @@ impl Dispatcher {
             ..Limits::DEFAULT
         };
         // Behind the command that gives the password other limits hold.
-        let (limits, count_max) = match authenticated {
-            true => (limits, AHEAD_MAX),
-            false => (Limits::UNAUTHENTICATED, 1),
+        let (limits, count_max) = match (client.authenticated, client.is_in_transaction()) {
+            // A command that is kept is kept whole.
+            (true, true) => (Limits::DEFAULT, AHEAD_MAX),
+            (true, false) => (limits, AHEAD_MAX),
+            (false, _) => (Limits::UNAUTHENTICATED, 1),
         };
         for args in args.iter_mut().take(count_max) {
             let rest = input.get(at..).unwrap_or_default();

@@ -112,6 +112,10 @@ impl Dispatcher {
             if let Some(Wait::Gathered(gather)) = client.segments.pop_front().map(|head| head.wait) {
                 let freed_bytes = gather.reply_bytes + gather.command_bytes();
                 client.forwarded_bytes -= freed_bytes.min(client.forwarded_bytes);
+                if client.awaits_watch() {
+                    client.end_watch(&gather);
+                    self.wake = true;
+                }
             }
             self.wake |= client.full;
             match client.caller {

@@ -129,12 +129,15 @@ impl Dispatcher {
         value_bytes: usize,
     ) {
         let is_value = is_value(args);
-        let bytes_max = match is_value {
+        // What is kept for EXEC is kept whole.
+        let is_kept = client.is_in_transaction();
+        let bytes_max = match is_value && !is_kept {
             true => LARGE_VALUE_BYTES_MAX,
             false => Limits::DEFAULT.whole_bytes_max,
         };
+        client.break_transaction();
         let key_bytes = args.arg(1).len();
-        let refusal = if !is_value || value_bytes > bytes_max {
+        let refusal = if !is_value || is_kept || value_bytes > bytes_max {
             Some(WriteRefusal::ValueTooLong {
                 bytes: value_bytes,
                 bytes_max,

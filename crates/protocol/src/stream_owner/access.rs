@@ -3,6 +3,7 @@
 //! A command reads everything it needs before it changes anything. So a command that must wait has changed nothing, and
 //! can be run again from its start. Its changes are in one delta if it reserves space first ([`Access::reserve`]).
 
+use super::draft::Draft;
 use super::space::evict;
 use super::{Admission, LARGE_VALUE_BYTES_MAX, Made, Piece, StreamOwner, Ticket, body_bytes};
 use crate::context::Context;
@@ -16,7 +17,7 @@ use paritas_base::configuration::Configuration;
 use paritas_base::{Time, TurnBudget};
 use paritas_large::{Class, Record};
 use paritas_store::delta::COMMAND_DELTA_BYTES_MAX;
-use paritas_store::{Arena, Blocked, Delta, Drawn, Limits, Object, ObjectStore as Store, Policy, Value};
+use paritas_store::{Arena, Blocked, Delta, Drawn, Image, Limits, Object, ObjectStore as Store, Policy, Value};
 use paritas_wire::command::{slot, slot_steps};
 use std::sync::Arc;
 
@@ -136,6 +137,8 @@ pub struct Access<'a, 'c, O: Out> {
     moved_at: Option<Time>,
     /// Whether it makes several changes, all in one delta: no client may ever see some without the others (P1.3).
     pub(super) several: bool,
+    /// The transaction of which it is a command: that reads and changes the draft.
+    pub(super) draft: Option<&'a mut Draft>,
 }
 
 impl<'a, 'c, O: Out> Access<'a, 'c, O> {
@@ -153,7 +156,39 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
             begun: false,
             moved_at: None,
             several: false,
+            draft: None,
         }
+    }
+
+    /// Access for a command of a transaction.
+    pub fn in_draft(
+        cx: &'a mut Context<'c, O>,
+        configuration: &'a Configuration,
+        owner: &'a mut StreamOwner,
+        draft: &'a mut Draft,
+    ) -> Self {
+        Self {
+            draft: Some(draft),
+            ..Self::new(cx, configuration, owner)
+        }
+    }
+
+    /// Whether it is for a command of a transaction.
+    #[inline]
+    pub const fn is_in_draft(&self) -> bool {
+        self.draft.is_some()
+    }
+
+    /// What the reply depends on, as a draft keeps it.
+    pub(super) const fn facts(&self) -> (u64, bool, bool, Option<Time>) {
+        (self.need, self.looked, self.changed, self.moved_at)
+    }
+
+    /// The reply depends on what the commands of a transaction have read.
+    pub fn depend_on(&mut self, draft: &Draft) {
+        self.need = self.need.max(draft.need);
+        self.looked |= draft.looked;
+        self.changed |= draft.changed;
     }
 
     /// Ends the command, and returns what its reply waits for. If reads are confirmed, a read makes the owner ask for
@@ -244,6 +279,12 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
         is_use: bool,
         then: impl FnOnce(Option<&Object<'_>>) -> T,
     ) -> Result<T, Stop> {
+        if let Some(draft) = &self.draft
+            && let Some(image) = draft.find(key)
+        {
+            let object = image.map(|image| image.object(&self.owner.store, &self.cx.shared.arena));
+            return Ok(then(object.as_ref()));
+        }
         self.depends_on(hash);
         let now_ms = self.cx.now.wall_ms;
         let found = if is_use {
@@ -254,7 +295,12 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
         match found {
             Err(blocked) => return Err(self.blocked(blocked)),
             Ok(Some(object)) if object.expiry_ms().is_some_and(|at| at <= now_ms) => {}
-            Ok(found) => return Ok(then(found.as_ref())),
+            Ok(found) => {
+                if let Some(draft) = self.draft.as_deref_mut() {
+                    draft.on_read(found.as_ref().map_or(0, Object::len));
+                }
+                return Ok(then(found.as_ref()));
+            }
         }
         if self.cx.rules().fault(Fault::ExpiryWithoutDelta) {
             return Ok(then(None));
@@ -321,8 +367,12 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
     }
 
     /// What commands may still do in this turn.
+    /// A transaction has a budget of its own, since it can't go on in a later turn.
     pub fn turn_budget(&mut self) -> &mut TurnBudget {
-        &mut self.cx.shared.turn_budget
+        match self.draft.as_deref_mut() {
+            Some(draft) => &mut draft.budget,
+            None => &mut self.cx.shared.turn_budget,
+        }
     }
 
     /// Notes that the reply depends on all keys. Must be called after the last change of a walk.
@@ -377,6 +427,9 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
     /// A refusal for a key or value that is too long, and the errors of `change`.
     pub fn put(&mut self, hash: u64, key: &[u8], value: Value<'_>) -> Result<(), Stop> {
         self.check_limits(key.len(), value.bytes.len())?;
+        if self.draft.is_some() {
+            return self.put_in_draft(hash, key, &value);
+        }
         self.change(hash, |store, arena, delta| store.put(arena, delta, hash, key, value))?;
         self.begun = true;
         Ok(())
@@ -389,6 +442,9 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
     /// [`Stop::Wait`] until every holder has its part. A refusal for a key or value that is too long, or if a holder
     /// has no memory for its part, and the errors of `change`.
     pub fn put_large(&mut self, ticket: Ticket, hash: u64, key: &[u8], value: Value<'_>) -> Result<(), Stop> {
+        if self.draft.is_some() {
+            return self.put_in_draft(hash, key, &value);
+        }
         let pieces = [Piece::Bytes(value.bytes)];
         self.put_pieces(ticket, &[], hash, key, &pieces, value)
     }
@@ -410,6 +466,9 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
     ) -> Result<(), Stop> {
         let value_bytes = pieces.iter().map(Piece::length).sum::<u64>() as usize;
         self.check_large_limits(key.len(), value_bytes)?;
+        if self.draft.is_some() {
+            return self.put_pieces_in_draft(hash, key, pieces, like);
+        }
         self.admit()?;
         let made = Made {
             basis,
@@ -448,13 +507,43 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
     ) -> Result<Uploaded, Stop> {
         self.check_large_limits(key.len(), bytes.len())?;
         self.admit()?;
-        let class = self.cx.shared.parameters.class_of(key, bytes.len() as u64);
         let at = at as u32;
+        let record = self.upload_value(ticket, at, key, bytes, &[], total_bytes)?;
+        Ok(Uploaded { ticket, at, record })
+    }
+
+    /// Sends one of several large values of a command to its holders. `basis`: as for [`Self::put_pieces`].
+    pub(super) fn upload_value(
+        &mut self,
+        ticket: Ticket,
+        at: u32,
+        key: &[u8],
+        bytes: &[u8],
+        basis: &[u8],
+        total_bytes: usize,
+    ) -> Result<Arc<Record>, Stop> {
+        let class = self.cx.shared.parameters.class_of(key, bytes.len() as u64);
         let record = self
             .owner
-            .upload_argument(self.cx, self.configuration, (ticket, at), class, bytes);
-        let record = self.sealed(ticket, total_bytes, record)?;
-        Ok(Uploaded { ticket, at, record })
+            .upload_argument(self.cx, self.configuration, (ticket, at), class, basis, bytes);
+        self.sealed(ticket, total_bytes, record)
+    }
+
+    /// Stores the object of a draft. `record`: that of its value, if the value is large.
+    pub(super) fn put_image(
+        &mut self,
+        hash: u64,
+        key: &[u8],
+        image: &Image,
+        record: Option<&Record>,
+    ) -> Result<(), Stop> {
+        let value = image.value();
+        if let Some(record) = record {
+            return self.put_object(hash, key, record, Value { bytes: &[], ..value });
+        }
+        self.change(hash, |store, arena, delta| store.put(arena, delta, hash, key, value))?;
+        self.begun = true;
+        Ok(())
     }
 
     /// Stores the object of such a value. It must be called in the turn in which [`Self::upload_argument`] has returned
@@ -679,6 +768,9 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
     /// # Errors
     /// Those of `change`.
     pub fn remove(&mut self, hash: u64, key: &[u8]) -> Result<bool, Stop> {
+        if self.draft.is_some() {
+            return self.remove_in_draft(hash, key);
+        }
         let removed = self.change(hash, |store, arena, delta| store.delete(arena, delta, hash, key))?;
         self.begun |= removed;
         Ok(removed)
@@ -711,6 +803,9 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
     /// # Errors
     /// Those of `change`.
     pub fn set_expiry(&mut self, hash: u64, key: &[u8], expiry_ms: Option<u64>) -> Result<bool, Stop> {
+        if self.draft.is_some() {
+            return self.set_expiry_in_draft(hash, key, expiry_ms);
+        }
         let set = self.change(hash, |store, arena, delta| {
             store.set_expiry(arena, delta, hash, key, expiry_ms)
         })?;
@@ -734,8 +829,7 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
         Ok(())
     }
 
-    /// Closes the open delta, so that the next change is in another one. Only for tests that break the rule that
-    /// several changes are in one delta.
+    /// Closes the open delta, so that the next change is in another one.
     pub fn close_delta(&mut self) {
         self.owner.close_delta(self.cx, self.configuration);
     }

@@ -179,7 +179,13 @@ impl StreamOwner {
         let seq = self.log.newest_seq();
         let large = &mut self.large;
         let counts_once = cx.rules().fault(Fault::CopyNotCounted);
-        for event in self.store.take_record_events() {
+        let mut events = self.store.take_record_events();
+        // One delta may exchange the records of two keys: each is born again before it dies, so that none is dead in
+        // between.
+        if !events.contains(&RecordEvent::AllDied) {
+            events.sort_by_key(|event| matches!(event, RecordEvent::Died(_)));
+        }
+        for event in events {
             let done = match event {
                 RecordEvent::AllDied => {
                     large.ledger.on_all_removed(seq);

@@ -65,14 +65,11 @@ pub(crate) fn housekeep<O: Out>(
         return false;
     }
     owner.store.set_time(cx.now.wall_ms);
-    let (store, delta) = owner.delta();
-    let ended = store.expire_step(&mut cx.shared.arena, delta, cx.now.wall_ms, EXPIRY_LINES);
+    let ended = owner.expire_step(&mut cx.shared.arena, cx.now.wall_ms, EXPIRY_LINES);
     cx.shared.expired_keys += ended as u64;
     let expired = ended > 0;
     if expired {
         cx.out.mark(Mark::ExpiredInTime);
-        // The store does not say which keys; a read that finds one gone must wait for this delta (P8.4).
-        owner.log.touch_all();
     }
     let (mut done, mut spent) = (expired, 0);
     let kept = loop {
@@ -211,6 +208,10 @@ impl<O: Out> Access<'_, '_, O> {
         inserted: impl ExactSizeIterator<Item = &'k [u8]> + Clone,
     ) -> Result<(), Stop> {
         self.admit()?;
+        if self.is_in_draft() {
+            // The transaction reserves for all its commands together.
+            return Ok(());
+        }
         let bytes_max = command_bytes_max(&self.cx.shared.parameters);
         if changes > 1 && bytes > bytes_max {
             return Err(Stop::Refused(WriteRefusal::CommandTooLarge { bytes_max }));

@@ -227,7 +227,7 @@ impl World {
         }
         let head = waits.heads[client];
         let head = if head.conn == Some(conn) { head } else { Head::default() };
-        let start = head.start.max(pending.begin);
+        let start = head.start.max(pending.sent);
         let quiet = waits.quiet_since(node, self.stream_index(stream))?;
         let slack = self.wait_slack();
         let what = |limit: &str| {

@@ -188,8 +188,16 @@ impl ObjectStore {
     }
 
     /// Active expiry: examines the next `lines` lines of the index and deletes expired keys, as many as fit in the
-    /// delta. Keys whose chunks are absent are left for later. Returns the number of keys deleted.
-    pub fn expire_step(&mut self, arena: &mut Arena, delta: &mut Delta, now_ms: u64, lines: u32) -> usize {
+    /// delta. Keys whose chunks are absent are left for later. Calls `gone` with the hash of each deleted key. Returns
+    /// their number.
+    pub fn expire_step(
+        &mut self,
+        arena: &mut Arena,
+        delta: &mut Delta,
+        now_ms: u64,
+        lines: u32,
+        mut gone: impl FnMut(u64),
+    ) -> usize {
         // After a takeover, objects are counted as their chunks are reconstructed. Until then expired keys are found
         // only when commands ask for them.
         if self.space.expiring() == 0 || self.index.pages == 0 || !self.chunks.directory_known() {
@@ -203,9 +211,12 @@ impl ObjectStore {
                 let Some(found) = self.expired_at(arena, now_ms, page, line, slot) else {
                     continue;
                 };
+                let key = self.data(arena, self.split(found.locator).0);
+                let hash = key.map(|chunk| self.hash(found.head.key(chunk)));
                 if self.delete_found(arena, delta, found).is_err() {
                     return deleted;
                 }
+                hash.into_iter().for_each(&mut gone);
                 deleted += 1;
             }
             self.index.expiry_cursor = if line + 1 < self.shape.lines() {

@@ -216,7 +216,7 @@ impl World {
     fn expire(&mut self, now_ms: u64) {
         for _ in 0..20_000 {
             self.run(|stream, arena, delta| {
-                stream.expire_step(arena, delta, now_ms, 64);
+                stream.expire_step(arena, delta, now_ms, 64, |_| {});
                 Ok(())
             })
             .unwrap();

@@ -21,7 +21,12 @@ pub const NO_AUTH: u32 = 1 << 8;
 /// Allowed while a script is running.
 pub const ALLOW_BUSY: u32 = 1 << 9;
 
-/// Each flag and its name.
+/// Begins, ends or watches a transaction: it runs at the client's node.
+pub const TRANSACTION: u32 = 1 << 10;
+/// Sent between nodes only: clients cannot give it, and COMMAND does not show it.
+pub const INTERNAL: u32 = 1 << 11;
+
+/// Each flag that Redis prints, and its name.
 pub const NAMES: [(u32, &str); 10] = [
     (WRITE, "write"),
     (READONLY, "readonly"),

@@ -1,7 +1,7 @@
 //! Finds a command by name in a few nanoseconds, with a perfect hash computed at compile time.
 
 use super::table::COMMANDS;
-use super::{Command, CommandSpec};
+use super::{Command, CommandSpec, flag};
 use crate::resp::{ArgList, errors};
 
 const SLOT_BITS: u32 = 10;
@@ -131,10 +131,10 @@ fn lookup_long(name: &[u8]) -> Option<&'static CommandSpec> {
         .find(|spec| spec.name.as_bytes().eq_ignore_ascii_case(name))
 }
 
-/// A command or subcommand by its full name: `get`, `config|get`.
+/// A command or subcommand that clients may give, by its full name: `get`, `config|get`.
 pub fn find(name: &[u8]) -> Option<&'static CommandSpec> {
     match name.iter().position(|&byte| byte == b'|') {
-        None => lookup(name),
+        None => lookup(name).filter(|spec| !spec.is(flag::INTERNAL)),
         Some(bar) => subcommand(lookup(name.get(..bar)?)?, name.get(bar + 1..)?),
     }
 }
@@ -188,6 +188,7 @@ impl Refusal {
             Self::UnknownSubcommand(container) => {
                 errors::unknown_subcommand(out, container.name, args.arg(1));
             }
+            Self::WrongArity(spec) if spec.id == Command::Exec => errors::exec_arity(out),
             Self::WrongArity(spec) => errors::wrong_arity(out, spec.name),
         }
     }

@@ -16,6 +16,11 @@ pub use lookup::{Refusal, find, lookup, resolve};
 pub use slot::{slot, slot_steps};
 pub use table::{COMMANDS, Command};
 
+/// The commands that clients may give.
+pub fn public() -> impl Iterator<Item = &'static CommandSpec> + Clone {
+    COMMANDS.iter().filter(|spec| !spec.is(flag::INTERNAL))
+}
+
 /// One command or subcommand.
 #[derive(Debug)]
 pub struct CommandSpec {
@@ -41,7 +46,7 @@ pub struct CommandSpec {
     pub tips: &'static str,
     /// The version of Redis that introduced it; for Paritas's own commands, the version of Paritas.
     pub since: &'static str,
-    /// One of `string`, `generic`, `connection`, `server`, `cluster`.
+    /// One of `string`, `generic`, `connection`, `server`, `cluster`, `transactions`.
     pub group: &'static str,
     /// A description in one line.
     pub summary: &'static str,

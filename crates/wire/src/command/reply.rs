@@ -1,8 +1,7 @@
 //! Replies of COMMAND and its subcommands, made from the table in the format of Redis 7.
 
 use super::glob::{Case, NAME_PATTERNS_BYTES_MAX, Pattern};
-use super::table::COMMANDS;
-use super::{CommandSpec, find, flag, keys};
+use super::{CommandSpec, find, flag, keys, public};
 use crate::resp::encode::{array_header, bulk, error, integer, map_header, null, set_header, simple};
 use crate::resp::{ArgList, Proto, errors};
 
@@ -11,15 +10,15 @@ const NAMES_MAX: usize = 1024;
 
 /// Reply of COMMAND: that of COMMAND INFO for every command.
 pub fn all(out: &mut Vec<u8>, proto: Proto) {
-    array_header(out, COMMANDS.len());
-    for spec in COMMANDS {
+    array_header(out, public().count());
+    for spec in public() {
         one(out, proto, spec);
     }
 }
 
 /// Reply of COMMAND COUNT.
 pub fn count(out: &mut Vec<u8>) {
-    integer(out, COMMANDS.len() as i64);
+    integer(out, public().count() as i64);
 }
 
 /// Reply of COMMAND INFO \[name …\]. `args` is the whole command.
@@ -42,7 +41,7 @@ pub fn info(out: &mut Vec<u8>, proto: Proto, args: ArgList<'_>) {
 /// Reply of COMMAND DOCS \[name …\]. `args` is the whole command. Unknown names are left out, as in Redis.
 pub fn docs(out: &mut Vec<u8>, proto: Proto, args: ArgList<'_>) {
     if args.len() <= 2 {
-        return docs_of(out, proto, COMMANDS.iter());
+        return docs_of(out, proto, public());
     }
     if args.len() > NAMES_MAX + 2 {
         return error(out, errors::TOO_MANY_NAMES);
@@ -52,13 +51,9 @@ pub fn docs(out: &mut Vec<u8>, proto: Proto, args: ArgList<'_>) {
 
 /// Reply of COMMAND LIST \[FILTERBY MODULE name | ACLCAT category | PATTERN pattern\]. `args` is the whole command.
 pub fn list(out: &mut Vec<u8>, args: ArgList<'_>) {
-    let nested = || {
-        COMMANDS
-            .iter()
-            .flat_map(|spec| std::iter::once(spec).chain(spec.subcommands))
-    };
+    let nested = || public().flat_map(|spec| std::iter::once(spec).chain(spec.subcommands));
     if args.len() == 2 {
-        return names(out, COMMANDS.iter());
+        return names(out, public());
     }
     let (by, what) = (args.arg(3), args.arg(4));
     if args.len() != 5 || !args.arg(2).eq_ignore_ascii_case(b"filterby") {

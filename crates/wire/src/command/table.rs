@@ -87,6 +87,17 @@ commands! {
         .categories("connection"), "Makes the connection as new";
     Select = row("select", 2, LOADING | STALE | FAST, "connection", "1.0.0").categories("connection"),
         "Chooses a database; there is only 0";
+    Multi = row("multi", 1, NOSCRIPT | LOADING | STALE | FAST | ALLOW_BUSY | TRANSACTION, "transactions", "1.2.0")
+        .categories("transaction"), "Begins a transaction: commands are kept until EXEC";
+    Exec = row("exec", 1, NOSCRIPT | LOADING | STALE | TRANSACTION, "transactions", "1.2.0")
+        .categories("transaction"), "Runs the commands that were kept, those of a hash slot together";
+    Discard = row("discard", 1, NOSCRIPT | LOADING | STALE | FAST | ALLOW_BUSY | TRANSACTION, "transactions", "2.0.0")
+        .categories("transaction"), "Throws the commands that were kept away";
+    Watch = row("watch", -2, NOSCRIPT | LOADING | STALE | FAST | ALLOW_BUSY | TRANSACTION, "transactions", "2.2.0")
+        .keys(1, -1, 1, &["RO"]).categories("transaction"),
+        "Lets the next EXEC do nothing if one of the keys has changed by then";
+    Unwatch = row("unwatch", 1, NOSCRIPT | LOADING | STALE | FAST | ALLOW_BUSY | TRANSACTION, "transactions", "2.2.0")
+        .categories("transaction"), "Undoes WATCH";
     Client = row("client", -2, 0, "connection", "2.4.0").subcommands(CLIENT), "Commands about connections";
     Command = row("command", -1, LOADING | STALE, "server", "2.8.13")
         .categories("connection").tips("nondeterministic_output_order").subcommands(COMMAND),
@@ -244,6 +255,12 @@ commands! {
     ParitasRedundancy = row("paritas.redundancy", -2, WRITE | DENYOOM, "generic", "0.1.0")
         .keys(1, 1, 1, &["RW access update"]).categories("keyspace"),
         "Tells or changes the redundancy of a large value";
+    RunTransaction = row("paritas.exec", -3, WRITE | INTERNAL, "transactions", "0.1.0").keys(1, 1, 1, &["RW"]),
+        "Between nodes: the commands of a transaction on one hash slot";
+    ReadTransaction = row("paritas.execro", -3, READONLY | INTERNAL, "transactions", "0.1.0").keys(1, 1, 1, &["RO"]),
+        "Between nodes: the same, if none of the commands writes";
+    KeyVersions = row("paritas.versions", -2, READONLY | INTERNAL, "transactions", "0.1.0").keys(1, -1, 1, &["RO"]),
+        "Between nodes: versions of keys, for WATCH";
     ParitasStatus = row("paritas.status", -1, LOADING | STALE, "server", "0.1.0")
         .tips("nondeterministic_output"), "Tells the state of the cluster: nodes, lists, repair";
     ParitasSlots = row("paritas.slots", -2, ADMIN | LOADING | STALE, "server", "0.1.0"),

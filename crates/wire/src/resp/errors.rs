@@ -6,17 +6,28 @@
 use super::ArgList;
 use super::encode::error;
 
-/// Reply to `MULTI`. Clients compare the first three words only.
-pub const MULTI_UNSUPPORTED: &str = "ERR unknown command 'MULTI': transactions are not supported. Nothing is executed \
-                                     until EXEC or DISCARD";
 /// Reply to `MULTI` within a transaction.
 pub const MULTI_NESTED: &str = "ERR MULTI calls can not be nested";
 /// Reply to `EXEC` without `MULTI`.
 pub const EXEC_WITHOUT_MULTI: &str = "ERR EXEC without MULTI";
 /// Reply to `DISCARD` without `MULTI`.
 pub const DISCARD_WITHOUT_MULTI: &str = "ERR DISCARD without MULTI";
-/// Reply to the `EXEC` of a transaction that was refused.
+/// Reply to `WATCH` within a transaction.
+pub const WATCH_INSIDE_MULTI: &str = "ERR WATCH inside MULTI is not allowed";
+/// Reply to the `EXEC` of a transaction of which a command was refused when it came.
 pub const EXECABORT: &str = "EXECABORT Transaction discarded because of previous errors.";
+/// The keys of a command in a transaction, or those of WATCH and of what follows it, are in several hash slots. Clients
+/// look for the first word. The rest is not that of Redis.
+pub const TRANSACTION_CROSSSLOT: &str = "CROSSSLOT WATCH and the commands of its transaction, and the keys of each \
+                                         command, must be in one hash slot: give the keys a common {tag}";
+/// A transaction is in several hash slots, and the setting says that it must not be. Not in Redis.
+pub const TRANSACTION_STRICT: &str = "CROSSSLOT transactions = \"strict\": all keys of a transaction must be in one \
+                                      hash slot: give the keys a common {tag}";
+/// A transaction has more commands, or more bytes, than one may have. Not in Redis.
+pub const TRANSACTION_TOO_LONG: &str = "ERR a transaction has at most 65535 commands of 64 MiB together";
+/// The commands of a transaction would take longer than a turn. Not in Redis.
+pub const TRANSACTION_TOO_SLOW: &str =
+    "ERR the commands of this transaction do more work than one turn may. Nothing was done: send fewer";
 /// Options contradict each other or are unknown.
 pub const SYNTAX: &str = "ERR syntax error";
 /// The value has another type than the command needs.
@@ -158,9 +169,23 @@ pub const INVALID_ARGUMENT_COUNT: &str = "ERR Invalid number of arguments specif
 /// Most bytes of a client's words that an error repeats, as in Redis.
 const QUOTED_BYTES_MAX: usize = 128;
 
+/// The command asks several nodes, or waits: it has no place in a transaction. Not in Redis.
+pub fn not_in_transaction(out: &mut Vec<u8>, name: &str) {
+    error(
+        out,
+        &format!("ERR '{name}' cannot be in a transaction here: send it before MULTI or after EXEC"),
+    );
+}
+
 /// `name` is the name in the table: `get`, `config|get`.
 pub fn wrong_arity(out: &mut Vec<u8>, name: &str) {
     error(out, &format!("ERR wrong number of arguments for '{name}' command"));
+}
+
+/// EXEC with arguments: its transaction is thrown away.
+pub fn exec_arity(out: &mut Vec<u8>) {
+    let what = "Transaction discarded because of: wrong number of arguments for 'exec' command";
+    error(out, &format!("EXECABORT {what}"));
 }
 
 /// The command is not in the table.

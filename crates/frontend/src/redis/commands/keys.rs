@@ -130,7 +130,7 @@ impl<O: Out> Operation<'_, '_, O> {
         let same = self.job.args.arg(1) == self.job.args.arg(2);
         let renames = !(same || only_if_free && taken);
         if renames {
-            self.check_limits(2, object.bytes.len())?;
+            self.check_large_limits(2, object.bytes.len())?;
             let (old, new) = (self.job.args.arg(1), self.job.args.arg(2));
             let (keys, inserted) = ([old, new].into_iter(), [new].into_iter());
             self.access.reserve(2, object.bytes.len() + new.len(), keys, inserted)?;

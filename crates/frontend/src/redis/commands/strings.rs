@@ -380,7 +380,7 @@ impl<'a, O: Out> Operation<'a, '_, O> {
     fn upload_pairs(&mut self) -> Result<Vec<(usize, Uploaded)>, Stop> {
         let mut uploaded = Vec::new();
         let small_max = self.access.limits().value_bytes;
-        if self.job.args.span_bytes() <= small_max {
+        if self.job.args.span_bytes() <= small_max || self.access.is_in_draft() {
             return Ok(Vec::new());
         }
         let large = |at: &usize| self.job.args.arg(at + 1).len() > small_max;
@@ -455,7 +455,7 @@ impl<'a, O: Out> Operation<'a, '_, O> {
         let body_bytes = large.seen.bytes - large.tail.len();
         let range = range_of(start, end, large.seen.bytes);
         self.note_read(1, &large, range.len() as u64);
-        if range.len() as u64 >= self.access.streamed_bytes_min() {
+        if self.is_streamed(range.len() as u64)? {
             return self.reply_long(&large, range.start as u64..range.end as u64);
         }
         let Self { access, reply, .. } = self;

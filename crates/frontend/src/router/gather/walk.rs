@@ -66,8 +66,13 @@ impl Dispatcher {
             count: 0,
             streams,
         };
-        let parts = walk.streams.iter().map(|stream| (*stream, walk.step(0))).collect();
-        self.gather(cx, lists, client, turn, Command::Scan.spec(), How::Walked(walk), parts)
+        let scan = Command::Scan.spec();
+        let steps = walk
+            .streams
+            .iter()
+            .map(|stream| (scan, *stream, walk.step(0)))
+            .collect();
+        self.gather(cx, lists, client, turn, How::Walked(walk), steps)
     }
 
     /// Starts the next steps of the walk that is first in the reply queue of `client`.

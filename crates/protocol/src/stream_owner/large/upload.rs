@@ -273,10 +273,11 @@ impl StreamOwner {
         configuration: &Configuration,
         (ticket, at): (Ticket, u32),
         class: Option<Class>,
+        basis: &[u8],
         bytes: &[u8],
     ) -> Result<Arc<Record>, Stop> {
         let made = Made {
-            basis: &[],
+            basis,
             class,
             same_as: None,
             // The objects of all values are in one delta: they must be short.

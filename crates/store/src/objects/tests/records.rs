@@ -112,7 +112,7 @@ fn each_change_reports_what_it_does_to_records() {
     assert_eq!(world.events_of_set_expiry(None), []);
     assert_eq!(world.events_of_set_expiry(Some(7)), again);
     world.compare_all();
-    let expired = world.events(|stream, arena, delta| Ok(stream.expire_step(arena, delta, 7, 64)));
+    let expired = world.events(|stream, arena, delta| Ok(stream.expire_step(arena, delta, 7, 64, |_| {})));
     assert_eq!(expired, [died(b"three")]);
 
     assert_eq!(world.events_of_put(b"four", 10), [born(b"four")]);
@@ -345,7 +345,7 @@ fn births_less_deaths(chunk_bytes: usize, seed: u64) {
             }
             60..65 => {
                 let now_ms = 1 << 19;
-                let step = world.run(|stream, arena, delta| Ok(stream.expire_step(arena, delta, now_ms, 16)));
+                let step = world.run(|stream, arena, delta| Ok(stream.expire_step(arena, delta, now_ms, 16, |_| {})));
                 assert!(step.is_ok());
                 for key in world.model.keys().cloned().collect::<Vec<_>>() {
                     if world.insist(|world| world.find(&key)).is_none() {

@@ -1,0 +1,235 @@
+//! The commands of a transaction on one hash slot, at the owner of its stream. They run on a draft, which is then
+//! committed: all of them happen, or none.
+//!
+//! ```text
+//! PARITAS.EXEC key versions command [command …]
+//! ```
+//! `key` is one of the keys. `versions` is an array of keys and the versions that WATCH saw; nothing is done if one
+//! differs. `versions` and each command are arrays of strings, as a client sends them. The reply is the array of the
+//! commands' replies.
+
+use super::{Executed, Job, Lookups, Operation, ReadLarge, Stop, admit_many, end_of};
+use crate::dialect::Refusal;
+use paritas_base::configuration::Configuration;
+use paritas_protocol::{Access, Context, Draft, Fault, Out, StreamOwner, WriteRefusal};
+use paritas_wire::command::{self, flag};
+use paritas_wire::resp::{Args, Decoded, Limits, decode, encode, errors};
+
+/// The first argument that is a command.
+const FIRST_COMMAND: usize = 3;
+
+/// How the commands have run.
+enum Ran {
+    All,
+    /// A watched key has changed: none has run.
+    Aborted,
+}
+
+/// What its commands have read, for the counts of reads.
+#[derive(Default)]
+struct Reads {
+    hits: u32,
+    misses: u32,
+    /// Keys of large values.
+    large: Vec<(Vec<u8>, ReadLarge)>,
+}
+
+/// Runs a transaction. The owner must be in the phase Serve.
+pub(super) fn execute<O: Out>(
+    cx: &mut Context<'_, O>,
+    configuration: &Configuration,
+    owner: &mut StreamOwner,
+    job: &Job<'_>,
+    reply: &mut Vec<u8>,
+) -> Executed {
+    if !admit_many(cx, 1) {
+        return Executed::Stalled(None);
+    }
+    let start = reply.len();
+    let (mut draft, mut reads) = (Draft::default(), Reads::default());
+    let ran = run_all(cx, configuration, owner, job, &mut draft, &mut reads, reply);
+    cx.shared.turn_budget.spend(draft.steps());
+    let is_too_slow = !draft.has_steps();
+    let mut access = Access::new(cx, configuration, owner);
+    access.depend_on(&draft);
+    let result = match ran {
+        Ok(Ran::All) => access.commit(&draft, job.ticket).map_err(Stop::from),
+        Ok(Ran::Aborted) => {
+            reply.truncate(start);
+            encode::null_array(reply, job.dialect.proto());
+            Ok(())
+        }
+        // It would find no more steps in the next turn.
+        Err(Stop::Wait) if is_too_slow => Err(Stop::Error(errors::TRANSACTION_TOO_SLOW)),
+        Err(stop) => Err(stop),
+    };
+    let result = super::uncertain_if_begun(&access, result);
+    match result {
+        Err(Stop::Wait) => {}
+        Err(Stop::Refused(Refusal::Write(WriteRefusal::NoMemory))) => access.count_refused_write(),
+        _ => access.count_lookups(reads.hits, reads.misses),
+    }
+    if result.is_ok() {
+        for (key, read) in &reads.large {
+            access.note_read(key, &read.record, read.tail_bytes, read.bytes);
+        }
+    }
+    if result != Err(Stop::Wait) {
+        access.end_arguments(job.ticket);
+    }
+    let waits_since = access.moved_at().max(draft.moved_at());
+    end_of(access, job.dialect, result, start, reply, waits_since)
+}
+
+/// Runs the commands on a draft, and appends the array of their replies.
+#[allow(clippy::too_many_arguments)] // One transaction's whole surroundings.
+fn run_all<O: Out>(
+    cx: &mut Context<'_, O>,
+    configuration: &Configuration,
+    owner: &mut StreamOwner,
+    job: &Job<'_>,
+    draft: &mut Draft,
+    reads: &mut Reads,
+    reply: &mut Vec<u8>,
+) -> Result<Ran, Stop> {
+    let mut args = Args::new();
+    if is_changed(cx, configuration, owner, draft, job.args.arg(2), &mut args)? {
+        return Ok(Ran::Aborted);
+    }
+    let start = reply.len();
+    let commands = job.args.iter().skip(FIRST_COMMAND);
+    encode::array_header(reply, commands.len());
+    for bytes in commands {
+        let Ok(Decoded::Complete { .. }) = decode(bytes, &Limits::DEFAULT, &mut args) else {
+            return Err(Stop::Refused(Refusal::Malformed));
+        };
+        let args = args.list(bytes);
+        let spec = command::resolve(args).ok().filter(|spec| spec.has_keys());
+        let Some(spec) = spec.filter(|spec| !spec.is(flag::INTERNAL)) else {
+            return Err(Stop::Refused(Refusal::Malformed));
+        };
+        if !draft.begin_command(args.len()) {
+            return Err(Stop::Error(errors::TRANSACTION_TOO_SLOW));
+        }
+        let one = Job {
+            spec,
+            args,
+            hash: None,
+            is_staged: false,
+            ..*job
+        };
+        run_one(cx, configuration, owner, &one, draft, reads, reply)?;
+        let access = Access::new(cx, configuration, owner);
+        let bytes_max = access.mget_bytes_max();
+        if reply.len() - start > bytes_max {
+            return Err(Stop::Refused(Refusal::ReplyTooLarge { bytes_max }));
+        }
+    }
+    Ok(Ran::All)
+}
+
+/// Runs one command on the draft, and appends its reply. An error of the command alone is its reply.
+fn run_one<O: Out>(
+    cx: &mut Context<'_, O>,
+    configuration: &Configuration,
+    owner: &mut StreamOwner,
+    job: &Job<'_>,
+    draft: &mut Draft,
+    reads: &mut Reads,
+    reply: &mut Vec<u8>,
+) -> Result<(), Stop> {
+    let start = reply.len();
+    let mut operation = Operation {
+        access: Access::in_draft(cx, configuration, owner, draft),
+        job,
+        reply,
+        start,
+        long: None,
+        reads: Vec::new(),
+        lookups: Lookups {
+            count: job.spec.is(flag::READONLY),
+            ..Lookups::default()
+        },
+    };
+    let result = operation.run();
+    let Operation {
+        access,
+        reads: large,
+        lookups,
+        ..
+    } = operation;
+    access.end_in_draft();
+    if lookups.count {
+        reads.hits += lookups.hits;
+        reads.misses += lookups.misses;
+    }
+    let keyed = large.into_iter().map(|read| (job.args.arg(read.at).to_vec(), read));
+    reads.large.extend(keyed);
+    match result {
+        Ok(()) | Err(Stop::Written) => Ok(()),
+        Err(Stop::Error(text)) => {
+            reply.truncate(start);
+            encode::error(reply, text);
+            Ok(())
+        }
+        Err(Stop::Refused(refusal)) if is_of_command(refusal) => {
+            reply.truncate(start);
+            job.dialect.refuse(reply, refusal);
+            Ok(())
+        }
+        Err(stop) => Err(stop),
+    }
+}
+
+/// Whether a refusal is about the command's own words. Others are about the whole transaction.
+fn is_of_command(refusal: Refusal) -> bool {
+    matches!(
+        refusal,
+        Refusal::Write(WriteRefusal::KeyTooLong { .. } | WriteRefusal::ValueTooLong { .. })
+    )
+}
+
+/// Whether a watched key has changed. `versions`: an array of keys and the versions that WATCH saw.
+fn is_changed<O: Out>(
+    cx: &mut Context<'_, O>,
+    configuration: &Configuration,
+    owner: &mut StreamOwner,
+    draft: &mut Draft,
+    versions: &[u8],
+    args: &mut Args,
+) -> Result<bool, Stop> {
+    let Ok(Decoded::Complete { .. }) = decode(versions, &Limits::DEFAULT, args) else {
+        return Err(Stop::Refused(Refusal::Malformed));
+    };
+    let versions = args.list(versions);
+    let mut access = Access::in_draft(cx, configuration, owner, draft);
+    let mut is_changed = false;
+    let mut at = 0;
+    while at + 1 < versions.len() && !access.rules().fault(Fault::WatchForgotten) {
+        let (key, seen) = (versions.arg(at), versions.arg(at + 1));
+        let hash = access.hash(key);
+        match access.version(hash, key) {
+            Ok(now) => is_changed |= now != seen,
+            Err(stop) => {
+                access.end_in_draft();
+                return Err(stop.into());
+            }
+        }
+        at += 2;
+    }
+    access.end_in_draft();
+    Ok(is_changed)
+}
+
+impl<O: Out> Operation<'_, '_, O> {
+    /// Answers the versions of keys, for WATCH.
+    pub(crate) fn key_versions(&mut self) -> Result<(), Stop> {
+        encode::array_header(self.reply, self.count() - 1);
+        for at in 1..self.count() {
+            let (key, hash) = (self.job.args.arg(at), self.hash_of(at));
+            let version = self.access.version_to_keep(hash, key)?;
+            encode::bulk(self.reply, &version);
+        }
+        Ok(())
+    }
+}
