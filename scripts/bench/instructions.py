@@ -27,12 +27,21 @@ def key(n):
     return b"key:%06d" % (n % KEYS)
 
 
+def tagged(n):
+    return b"{tag}:%06d" % (n % KEYS)
+
+
 BULK = b"$%d\r\n%s\r\n" % (len(VALUE), VALUE)
 # For each kind its n-th command, and the length of the reply in bytes.
 KINDS = {
     "GET": (lambda n: request(b"GET", key(n)), len(BULK)),
     "SET": (lambda n: request(b"SET", key(n), VALUE), 5),
     "MGET of 10 keys": (lambda n: request(b"MGET", *[key(7 * n + i) for i in range(10)]), 5 + 10 * len(BULK)),
+    "MULTI of 10 SETs": (
+        lambda n: request(b"MULTI") + b"".join(request(b"SET", tagged(7 * n + i), VALUE) for i in range(10)) + request(b"EXEC"),
+        5 + 10 * 9 + 5 + 10 * 5,
+    ),
+    "MSET of a slot": (lambda n: request(b"MSET", *[word for i in range(10) for word in (tagged(7 * n + i), VALUE)]), 5),
     "MSET of 10 keys": (lambda n: request(b"MSET", *[word for i in range(10) for word in (key(7 * n + i), VALUE)]), 5),
 }
 

@@ -33,6 +33,8 @@ CLASSES = {redis.exceptions.ClusterDownError: "CLUSTERDOWN", redis.exceptions.Tr
            redis.exceptions.OutOfMemoryError: "OOM"}
 # redis-py converts the replies of commands in different ways, so that a storm reads raw replies.
 COMMANDS = ("GET", "SET", "DEL", "INCR", "MGET", "MSET", "PEXPIRE", "EXPIRE")
+# Part of the operations on groups, and of increments, that are transactions: of all keys of the group, or under WATCH.
+TRANSACTIONS = 0.5
 # Counters are set to multiples of this, so that increments after different SETs cannot be confused.
 COUNTER_STEP = 1_000_000
 # Operations by kind of key. Each is drawn as often as it appears here.
@@ -132,9 +134,56 @@ class Client:
         # MSET takes no large values.
         number = self.new_number(large=0.0 if key[0] == "g" else 1.0)
         argument, command, read = self.command(key, operation, number)
+        is_read = operation in ("get", "mget")
         call = time.monotonic_ns()
-        done, returned = self.attempt(command, operation in ("get", "mget"))
+        if self.draw.random() < TRANSACTIONS and operation == "incr":
+            done, returned = self.attempt(self.watched(key), is_read)
+        elif self.draw.random() < TRANSACTIONS and key[0] == "g" and operation != "get":
+            done, returned = self.attempt(self.in_transaction(operation, command), is_read)
+        else:
+            done, returned = self.attempt(lambda link: link.execute_command(*command), is_read)
         self.note_result(key, operation, argument, read, call, done, returned)
+
+    @staticmethod
+    def in_transaction(operation, command):
+        """MGET, MSET or DEL of a group as a transaction with a command for each key, whose reply is that of the one command."""
+        words = command[1:]
+        each = {
+            "mget": [("GET", key) for key in words],
+            "set": [("SET", key, value) for key, value in zip(words[::2], words[1::2])],
+            "del": [("DEL", key) for key in words],
+        }[operation]
+
+        def run(link):
+            if not hasattr(link, "connection"):
+                # The cluster-aware client has other calls for this.
+                return link.execute_command(*command)
+            pipe = with_raw_replies(link.pipeline(transaction=True))
+            for one in each:
+                pipe.execute_command(*one)
+            replies = pipe.execute()
+            return sum(map(int, replies)) if operation == "del" else replies
+
+        return run
+
+    @staticmethod
+    def watched(key):
+        """INCR in a transaction that must not run if the counter has changed since it was read."""
+
+        def run(link):
+            if not hasattr(link, "connection"):
+                return link.execute_command("INCR", key)
+            with with_raw_replies(link.pipeline(transaction=True)) as pipe:
+                pipe.watch(key)
+                seen = pipe.execute_command("GET", key)
+                pipe.multi()
+                pipe.execute_command("INCR", key)
+                [now] = pipe.execute()
+            if int(now) != int(seen or 0) + 1:
+                raise redis.ResponseError(f"CHANGED from {seen} to {now} although it was watched")
+            return now
+
+        return run
 
     def note_result(self, key, operation, argument, read, call, done, returned):
         """Writes an operation on a shared key into the history."""
@@ -191,8 +240,9 @@ class Client:
                 return "-", ("DEL", *names), lambda reply: {0: "0", 3: "1"}.get(int(reply), "torn")
         raise ValueError(operation)
 
-    def attempt(self, command, is_read=False):
-        """Returns `[reply]`, a refusal, or `None` for an unknown outcome; and the time of the return."""
+    def attempt(self, run, is_read=False):
+        """Runs an operation on this client's link. Returns `[reply]`, a refusal, or `None` for an unknown outcome; and the
+        time of the return."""
         if self.draw.random() < ROAMS:
             self.hang_up()
         try:
@@ -201,8 +251,10 @@ class Client:
         except (redis.RedisError, RedisClusterException) as error:
             return redis.ResponseError(f"UNREACHED {error}"), time.monotonic_ns()
         try:
-            reply = self.link.execute_command(*command)
+            reply = run(self.link)
             return [reply], time.monotonic_ns()
+        except redis.WatchError:
+            return redis.ResponseError("WATCHED"), time.monotonic_ns()
         except redis.ResponseError as error:
             done = self.outcome(error, is_read)
             return done, None if done is None else time.monotonic_ns()
@@ -330,7 +382,7 @@ class Client:
         # The ledger grows until the act ends.
         number = self.new_number(large=0.05)
         key = f"{prefix}:{number}"
-        done, _ = self.attempt(("SET", key, value_of(number)), False)
+        done, _ = self.attempt(lambda link: link.execute_command("SET", key, value_of(number)), False)
         self.take_note(key, number, done)
 
     def take_note(self, key, number, done):
@@ -343,7 +395,7 @@ class Client:
             print(key, number, "refused", file=self.ledger)
 
     def look_up(self, key, number):
-        done, _ = self.attempt(("GET", key), True)
+        done, _ = self.attempt(lambda link: link.execute_command("GET", key), True)
         self.take_look_up(key, number, done)
 
     def take_look_up(self, key, number, done):

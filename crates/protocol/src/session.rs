@@ -347,6 +347,12 @@ impl Sessions {
             return Greeting::Refused("a second greeting");
         }
         let channel = if hello.bulk { Channel::Bulk } else { Channel::Main };
+        // A process that is new may reach this node before the coordinator's records do.
+        if self.peer(hello.node).is_some_and(|p| {
+            p.incarnation != hello.incarnation && p.channels[index(channel)].incarnation == Some(p.incarnation)
+        }) {
+            return Greeting::Refused("the node's process by the records has a session");
+        }
         match entry.dialed {
             Some((node, incarnation, called, session)) => {
                 if (node, incarnation, called, session) != (hello.node, hello.incarnation, channel, hello.session) {

@@ -154,23 +154,55 @@ fn a_newer_session_replaces_the_older_one_and_never_the_other_way() {
 }
 
 #[test]
+fn a_process_that_no_record_names_takes_no_session_from_one_that_they_name() {
+    let (mut sessions, mut out) = (sessions(), Wire::default());
+    let of = |incarnation| Hello {
+        incarnation: Incarnation(incarnation),
+        ..fitting()
+    };
+    // As long as the recorded one has no session, an unknown one may be its successor.
+    assert_eq!(greeted(&mut sessions, &mut out, 1, &of(77)), bound(77));
+    sessions.on_nodes(NOW, &[record(20)], &mut out);
+    assert_eq!(greeted(&mut sessions, &mut out, 2, &of(20)), bound(20));
+    let stray = greeted(&mut sessions, &mut out, 3, &of(77));
+    assert_eq!(
+        stray,
+        Greeting::Refused("the node's process by the records has a session")
+    );
+    assert_eq!(sessions.peer_of(LinkId(2)).map(|(_, i, _)| i), Some(Incarnation(20)));
+    // The link of the recorded one has ended, or the records name another.
+    sessions.on_link_down(NOW, LinkId(2));
+    assert_eq!(greeted(&mut sessions, &mut out, 4, &of(77)), bound(77));
+    sessions.on_nodes(NOW, &[record(78)], &mut out);
+    assert_eq!(greeted(&mut sessions, &mut out, 5, &of(78)), bound(78));
+}
+
+fn bound(incarnation: u64) -> Greeting {
+    Greeting::Bound(PEER, Incarnation(incarnation), Channel::Main)
+}
+
+/// What the coordinator tells of the peer.
+fn record(incarnation: u64) -> NodeRecord {
+    NodeRecord {
+        id: PEER,
+        incarnation: Incarnation(incarnation),
+        ordinal: 1,
+        domain: String::new(),
+        role: NodeRole::Member,
+        state: NodeState::Up,
+        pid: 0,
+        client_address: String::new(),
+        cluster_address: String::new(),
+        peer_address: String::new(),
+        more: Default::default(),
+    }
+}
+
+#[test]
 fn an_incarnation_that_the_records_have_replaced_is_refused() {
     let (mut sessions, mut out) = (sessions(), Wire::default());
     for incarnation in [20, 21] {
-        let record = NodeRecord {
-            id: PEER,
-            incarnation: Incarnation(incarnation),
-            ordinal: 1,
-            domain: String::new(),
-            role: NodeRole::Member,
-            state: NodeState::Up,
-            pid: 0,
-            client_address: String::new(),
-            cluster_address: String::new(),
-            peer_address: String::new(),
-            more: Default::default(),
-        };
-        sessions.on_nodes(NOW, &[record], &mut out);
+        sessions.on_nodes(NOW, &[record(incarnation)], &mut out);
     }
     let late = greeted(&mut sessions, &mut out, 1, &fitting());
     assert_eq!(late, Greeting::Refused("an incarnation that is over"));
