@@ -486,7 +486,7 @@ impl Dispatcher {
                 self.counters.reject(refusal);
                 client.break_transaction();
                 if matches!(refusal, command::Refusal::WrongArity(spec) if spec.id == Command::Exec) {
-                    client.transaction = None;
+                    client.end_transaction();
                 }
                 refusal.append_to(turn.bytes, args);
                 self.push(cx, lists, client, turn, start, Wait::Ready);

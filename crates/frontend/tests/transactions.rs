@@ -311,7 +311,7 @@ fn what_is_too_long_or_too_much_is_refused_before_anything_is_done() {
             .collect();
         let refs: Vec<&[&str]> = commands.iter().map(|words| words.as_slice()).collect();
         let reply = transaction(&mut cluster, client, &refs);
-        assert!(reply.starts_with("-ERR command larger than 16908288 bytes"), "{reply}");
+        assert!(reply.starts_with("-ERR command larger than 16777216 bytes"), "{reply}");
         // A value longer than is held.
         let long = value(0, (16 << 20) + 1);
         let replies = ask_all(
@@ -381,11 +381,103 @@ fn keys_of_a_command_or_of_watch_in_other_slots_are_refused() {
         assert!(replies.contains("-EXECABORT "), "{replies}");
     }
     for words in [
-        ["PARITAS.EXEC", "a", "*0\r\n", "x"],
-        ["PARITAS.VERSIONS", "a", "b", "c"],
+        ["PARITAS.EXEC", "*0\r\n", "0", "", "a"],
+        ["PARITAS.VERSIONS", "a", "b", "c", "d"],
     ] {
-        assert!(ask(&mut cluster, client, &words).starts_with("-ERR unknown command"));
+        let reply = ask(&mut cluster, client, &words);
+        assert!(reply.starts_with("-ERR unknown command"), "{reply}");
+        let replies = ask_all(&mut cluster, client, &[&["MULTI"], &words, &["EXEC"]]);
+        assert!(replies.contains("-EXECABORT "), "{replies}");
     }
+}
+
+#[test]
+fn a_value_that_another_client_changes_meanwhile_is_sent_anew() {
+    // A large value is made from another one, and moved. While its parts are on their way, that one changes.
+    for node in [0, 3] {
+        let mut cluster = start();
+        let (one, other) = (cluster.connect(node, Port::Any), cluster.connect(0, Port::Any));
+        let tag = tag(false);
+        let (log, old) = (format!("{tag}log"), format!("{tag}old"));
+        let text = value(1, 300_000);
+        assert_eq!(ask(&mut cluster, one, &["SET", &log, &text]), "+OK\r\n");
+        let mut request = Vec::new();
+        for words in [
+            &["MULTI"][..],
+            &["APPEND", &log, "x"],
+            &["RENAME", &log, &old],
+            &["SET", &log, "new"],
+            &["EXEC"],
+        ] {
+            paritas_wire::resp::encode::request(&mut request, words);
+        }
+        // No part arrives whole for a while.
+        cluster.tamper = Some(Box::new(|_, _, _, message| {
+            let is_unit = matches!(message, paritas_wire::peer::Message::PutUnit { .. });
+            is_unit.then(Vec::new)
+        }));
+        cluster.feed(one, &request);
+        cluster.advance(50);
+        cluster.tamper = None;
+        let mut append = Vec::new();
+        paritas_wire::resp::encode::request(&mut append, &["SETRANGE", &log, "5", "CHANGED"]);
+        cluster.feed(other, &append);
+        cluster.advance(3_000);
+        let changed = String::from_utf8(cluster.take(other)).unwrap();
+        let replies = String::from_utf8(cluster.take(one)).unwrap();
+        assert!(replies.ends_with("*3\r\n:300001\r\n+OK\r\n+OK\r\n"), "{replies}");
+        let now = ask(&mut cluster, one, &["GET", &old]);
+        let with_change = format!("{}CHANGED{}x", &text[..5], &text[12..]);
+        let in_old = now == bulk(&with_change);
+        // The other command came before the transaction, or after it, on the new value.
+        let in_new = now == bulk(&format!("{text}x")) && ask(&mut cluster, one, &["GET", &log]).contains("CHANGED");
+        assert!(in_old || in_new, "node {node}: {changed}");
+    }
+}
+
+#[test]
+fn what_a_transaction_makes_a_node_do_at_once_is_bounded() {
+    let mut cluster = start();
+    let client = cluster.connect(0, Port::Any);
+    let tag = tag(false);
+    let (large, small) = (format!("{tag}large"), format!("{tag}small"));
+    // Copies of a large value that is not stored in the end.
+    let text = value(1, 10 << 20);
+    let (set, other) = (["SET", large.as_str(), text.as_str()], ["SET", small.as_str(), "x"]);
+    let rename = ["RENAMENX", large.as_str(), small.as_str()];
+    let mut commands: Vec<&[&str]> = vec![&set, &other];
+    commands.extend(core::iter::repeat_n(rename.as_slice(), 3_000));
+    let reply = transaction(&mut cluster, client, &commands);
+    assert!(
+        reply.starts_with("-ERR the commands of this transaction do more work"),
+        "{reply}"
+    );
+    // Replies that are made at the client's node.
+    let echo = value(2, 100_000);
+    let commands = [["ECHO", echo.as_str()]; 20];
+    let refs: Vec<&[&str]> = commands.iter().map(|words| words.as_slice()).collect();
+    let reply = transaction(&mut cluster, client, &refs);
+    assert!(reply.starts_with("-ERR the replies to PING"), "{reply}");
+    // Watched keys, of which the same one counts once.
+    for _ in 0..2_000 {
+        assert_eq!(ask_all(&mut cluster, client, &[&["WATCH", &small, &small]]), "+OK\r\n");
+    }
+    let keys: Vec<String> = (0..1_025).map(|n| format!("{tag}{n}")).collect();
+    let words: Vec<&str> = core::iter::once("WATCH")
+        .chain(keys.iter().map(String::as_str))
+        .collect();
+    assert_eq!(
+        ask(&mut cluster, client, &words),
+        "-ERR more than 1024 watched keys\r\n"
+    );
+    assert_eq!(ask(&mut cluster, client, &["UNWATCH"]), "+OK\r\n");
+    // More bytes for one slot than a frame between nodes has, beside a command that is answered here.
+    let client = cluster.connect(3, Port::Any);
+    let part = value(3, 9 << 20);
+    let set = ["SET", large.as_str(), part.as_str()];
+    let reply = transaction(&mut cluster, client, &[&["PING"], &set, &set, &set, &set]);
+    assert!(reply.starts_with("-ERR command larger than "), "{reply}");
+    assert_eq!(ask(&mut cluster, client, &["EXISTS", &large, &small]), ":0\r\n");
 }
 
 #[test]

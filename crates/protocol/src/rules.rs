@@ -40,6 +40,9 @@ pub enum Fault {
     WatchWithoutTerm,
     /// P1.9: the reply to a transaction waits for the deltas that its commands have read. It does not.
     DraftForgetsReads,
+    /// P1.9: a large value of a transaction is sent anew if it is another when the transaction runs again. The old one
+    /// goes on.
+    DraftWithoutBasis,
     /// P3.3: a member takes no delta across a gap. It takes it, and forgets its ring.
     GapAccepted,
     /// P3.10: a newcomer keeps the deltas of a `Sync` in its ring. It folds them and forgets them.
@@ -192,7 +195,7 @@ impl Rules {
 }
 
 #[cfg(feature = "mutants")]
-const NAMES: [(&str, Mutant); 71] = [
+const NAMES: [(&str, Mutant); 72] = [
     ("owner-judges-who-is-alive", Mutant::OwnerJudgesWhoIsAlive),
     ("no-epoch-fence", Mutant::NoEpochFence),
     ("serve-before-push", Mutant::Does(Fault::ServeBeforePush)),
@@ -234,6 +237,7 @@ const NAMES: [(&str, Mutant); 71] = [
     ("command-cut-in-two", Mutant::Does(Fault::CommandCutInTwo)),
     ("watch-forgotten", Mutant::Does(Fault::WatchForgotten)),
     ("watch-without-term", Mutant::Does(Fault::WatchWithoutTerm)),
+    ("draft-without-basis", Mutant::Does(Fault::DraftWithoutBasis)),
     ("draft-forgets-reads", Mutant::Does(Fault::DraftForgetsReads)),
     ("seal-from-too-few", Mutant::SealFromTooFew),
     ("cut-without-term", Mutant::CutWithoutTerm),

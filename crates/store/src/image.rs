@@ -32,6 +32,11 @@ impl Image {
         }
     }
 
+    /// Its key.
+    pub fn key(&self) -> &[u8] {
+        self.head.key(&self.bytes)
+    }
+
     /// Its value, to be stored.
     pub fn value(&self) -> Value<'_> {
         Value {
@@ -41,11 +46,6 @@ impl Image {
             hash_kind: self.head.is_hash(),
             record: self.head.record(&self.bytes).unwrap_or_default(),
         }
-    }
-
-    /// Bytes of memory that it holds.
-    pub fn held_bytes(&self) -> usize {
-        self.bytes.capacity()
     }
 }
 

@@ -168,8 +168,9 @@ impl Dispatcher {
     }
 }
 
-/// Whether a command needs nothing but the client and the clock. Such a command may be in a transaction.
-pub(crate) fn is_answered_at_once(id: Command) -> bool {
+/// Whether a command without keys may be in a transaction: it needs nothing but the client and the clock, and changes
+/// nothing.
+pub(crate) fn may_be_in_transaction(id: Command) -> bool {
     matches!(
         id,
         Command::Ping
@@ -180,15 +181,13 @@ pub(crate) fn is_answered_at_once(id: Command) -> bool {
             | Command::Asking
             | Command::ClientId
             | Command::ClientGetname
-            | Command::ClientSetname
-            | Command::ClientSetinfo
             | Command::Time
             | Command::Unwatch
     )
 }
 
 impl Client {
-    /// Runs a command of [`is_answered_at_once`].
+    /// Runs a command that needs nothing but the client and the clock.
     pub(crate) fn answer_at_once(&mut self, wall_ms: u64, spec: &CommandSpec, args: ArgList<'_>, out: &mut Vec<u8>) {
         match spec.id {
             Command::Ping => match args.len() {

@@ -7,6 +7,8 @@ use paritas_wire::resp::{ArgList, encode};
 /// The most commands of a transaction, and their bytes.
 const COMMANDS_MAX: usize = 65_535;
 const BYTES_MAX: usize = 64 << 20;
+/// The most keys that a client watches.
+const WATCHED_MAX: usize = 1024;
 
 /// What a client has of a transaction.
 #[derive(Debug, Default)]
@@ -15,6 +17,7 @@ pub(crate) struct Transaction {
     queue: Option<Queue>,
     /// Watched keys, with the versions that they had.
     watched: Vec<(Vec<u8>, Vec<u8>)>,
+    watched_bytes: usize,
     /// The hash slot of the watched keys.
     watched_slot: Option<u16>,
     /// Unanswered WATCH commands.
@@ -25,8 +28,8 @@ pub(crate) struct Transaction {
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     /// All of them, each as an array of strings.
-    bytes: Vec<u8>,
-    commands: Vec<Queued>,
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) commands: Vec<Queued>,
     /// A command was refused: so will be `EXEC`.
     is_broken: bool,
     /// The only hash slot of keys so far, and whether there are others.
@@ -38,7 +41,20 @@ pub(crate) struct Queue {
 #[derive(Clone, Debug)]
 pub(crate) struct Queued {
     pub(crate) spec: &'static CommandSpec,
-    range: Range<usize>,
+    /// Its bytes among those of the queue.
+    pub(crate) range: Range<usize>,
+    pub(crate) place: Place,
+}
+
+/// Where a command of a transaction runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Place {
+    /// At the client's node.
+    Here,
+    /// At the owner of this slot.
+    Slot(u16),
+    /// At the owners of several slots.
+    Slots,
 }
 
 impl Transaction {
@@ -66,6 +82,11 @@ impl Transaction {
         self.queue.as_ref()
     }
 
+    /// Whether its commands may run: none was refused.
+    pub(crate) fn may_run(&self) -> bool {
+        self.queue.as_ref().is_some_and(|queue| !queue.is_broken)
+    }
+
     /// A command was refused: nothing of the transaction will be done.
     pub(crate) fn break_up(&mut self) {
         if let Some(queue) = &mut self.queue {
@@ -77,8 +98,16 @@ impl Transaction {
         }
     }
 
+    /// The transaction ends. Only what is still asked for a WATCH stays.
+    pub(crate) fn clear(&mut self) {
+        *self = Self {
+            unanswered_watches: self.unanswered_watches,
+            ..Self::default()
+        };
+    }
+
     /// Keeps a command. False: the transaction is too long now.
-    pub(crate) fn push(&mut self, spec: &'static CommandSpec, args: ArgList<'_>) -> bool {
+    pub(crate) fn push(&mut self, spec: &'static CommandSpec, place: Place, args: ArgList<'_>) -> bool {
         let Some(queue) = self.queue.as_mut() else {
             return false;
         };
@@ -92,7 +121,7 @@ impl Transaction {
         encode::array_header(&mut queue.bytes, args.len());
         args.iter().for_each(|arg| encode::bulk(&mut queue.bytes, arg));
         let range = start..queue.bytes.len();
-        queue.commands.push(Queued { spec, range });
+        queue.commands.push(Queued { spec, range, place });
         true
     }
 
@@ -109,6 +138,16 @@ impl Transaction {
         self.watched_slot
     }
 
+    /// Whether this number of further keys may be watched.
+    pub(crate) const fn may_watch(&self, count: usize) -> bool {
+        self.watched.len() + count <= WATCHED_MAX
+    }
+
+    /// Whether a key is watched already.
+    pub(crate) fn watches(&self, key: &[u8]) -> bool {
+        self.watched.iter().any(|(watched, _)| watched == key)
+    }
+
     /// A WATCH of keys in this slot was sent to their owner.
     pub(crate) fn begin_watch(&mut self, slot: u16) {
         self.watched_slot = Some(slot);
@@ -116,18 +155,14 @@ impl Transaction {
     }
 
     /// A WATCH is answered; with no versions if it was refused.
-    pub(crate) fn end_watch(&mut self, versions: impl Iterator<Item = (Vec<u8>, Vec<u8>)>) {
+    pub(crate) fn end_watch(&mut self, versions: Vec<(Vec<u8>, Vec<u8>)>) {
         self.unanswered_watches = self.unanswered_watches.saturating_sub(1);
+        let bytes = |(key, version): &(Vec<u8>, Vec<u8>)| key.len() + version.len() + 2 * size_of::<Vec<u8>>();
+        self.watched_bytes += versions.iter().map(bytes).sum::<usize>();
         self.watched.extend(versions);
         if self.watched.is_empty() && self.unanswered_watches == 0 {
             self.watched_slot = None;
         }
-    }
-
-    /// `UNWATCH`.
-    pub(crate) fn unwatch(&mut self) {
-        self.watched.clear();
-        self.watched_slot = None;
     }
 
     /// The watched keys with their versions, as an array.
@@ -149,27 +184,25 @@ impl Transaction {
         let queue = self.queue.as_ref().map_or(0, |queue| {
             queue.bytes.capacity() + queue.commands.capacity() * size_of::<Queued>()
         });
-        let watched = self.watched.iter();
-        let watched = watched.map(|(key, version)| key.capacity() + version.capacity() + 2 * size_of::<Vec<u8>>());
-        size_of::<Self>() + queue + watched.sum::<usize>()
+        size_of::<Self>() + queue + self.watched_bytes
     }
 }
 
 impl Queue {
-    pub(crate) const fn is_broken(&self) -> bool {
-        self.is_broken
-    }
-
-    /// The commands, each with its bytes.
-    pub(crate) fn commands(&self) -> impl ExactSizeIterator<Item = (&'static CommandSpec, &[u8])> {
-        let bytes = |range: &Range<usize>| self.bytes.get(range.clone()).unwrap_or_default();
-        self.commands
-            .iter()
-            .map(move |queued| (queued.spec, bytes(&queued.range)))
-    }
-
     /// Whether a command writes.
     pub(crate) fn writes(&self) -> bool {
         self.commands.iter().any(|queued| queued.spec.is(flag::WRITE))
+    }
+
+    /// The hash slot of all commands, if it is one and all have keys.
+    pub(crate) fn only_slot(&self) -> Option<u16> {
+        let slot = self.slot.filter(|_| !self.has_other_slots)?;
+        let is_there = |queued: &Queued| queued.place == Place::Slot(slot);
+        self.commands.iter().all(is_there).then_some(slot)
+    }
+
+    /// The bytes of a command.
+    pub(crate) fn bytes_of(&self, queued: &Queued) -> &[u8] {
+        self.bytes.get(queued.range.clone()).unwrap_or_default()
     }
 }

@@ -462,6 +462,10 @@ impl Dispatcher {
                 self.recycle(command);
                 return Part { reply, wait };
             }
+            if spec.id == Command::RunTransaction {
+                // It runs again under a number of its own.
+                owner.end_arguments(job.ticket);
+            }
         }
         let wait = self.forward(cx, lists, client, spec, stream, command, behind);
         Part { reply, wait }
@@ -512,7 +516,13 @@ impl Gather {
     pub(crate) fn add(&mut self, at: usize) -> usize {
         let Some(part) = self.parts.get_mut(at) else { return 0 };
         // A part of a transaction may have written: its reply must not be replaced.
-        if matches!(self.how, How::InOrder { .. }) && self.reply_bytes + part.reply.len() > self.reply_bytes_max {
+        let is_read = matches!(&part.wait, Wait::Forwarded(forwarded) if !forwarded.write);
+        let is_bounded = match self.how {
+            How::InOrder { .. } => true,
+            How::Transaction(_) => is_read,
+            _ => false,
+        };
+        if is_bounded && self.reply_bytes + part.reply.len() > self.reply_bytes_max {
             part.reply = Vec::new();
             let bytes_max = self.reply_bytes_max;
             self.dialect
@@ -526,6 +536,8 @@ impl Gather {
     pub(crate) fn command_bytes(&self) -> usize {
         match &self.how {
             How::InOrder { command, .. } => command.capacity(),
+            How::Transaction(pieces) => pieces.iter().map(Piece::held_bytes).sum(),
+            How::Versions(keys) => keys.iter().map(Vec::capacity).sum(),
             _ => 0,
         }
     }

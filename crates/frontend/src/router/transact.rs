@@ -2,18 +2,27 @@
 //!
 //! Commands between MULTI and EXEC are kept here. EXEC gives those of one hash slot to the owner of its stream, as one
 //! command: all of them happen, or none. On the any-key port a transaction may have several slots; each is a part of
-//! its own, and the replies are put in the order of the commands.
+//! its own, or together with others of its stream if they are few, and the replies are put in the order of the commands.
 
 use super::client::{Caller, Client};
 use super::gather::{Gather, How, splits};
 use super::{Dispatcher, Job, Ran, Turn, forward};
-use crate::redis::connection::is_answered_at_once;
+use crate::dialect::Refusal;
+use crate::redis::connection::may_be_in_transaction;
 use crate::redis::parts;
-use crate::redis::transactions::Transaction;
+use crate::redis::transactions::{Place, Queue, Queued, Transaction};
 use paritas_base::{Map, StreamId};
-use paritas_protocol::{Context, Lists, Out, Port, Transactions};
+use paritas_protocol::{Context, KEY_STEPS, Lists, Out, Port, Transactions, WriteRefusal, fits_one_delta};
 use paritas_wire::command::{self, Command, CommandSpec, flag};
-use paritas_wire::resp::{ArgList, Args, Decoded, Limits, decode, encode, errors};
+use paritas_wire::resp::{ArgList, Args, Decoded, Limits, argument, decode, encode, errors};
+
+/// Bytes of replies that a transaction makes here.
+const HERE_BYTES_MAX: usize = 1 << 20;
+/// The most words of a command that is split over slots, and bytes of a part.
+const SPLIT_ARGS_MAX: usize = 1 << 16;
+const PART_BYTES_MAX: usize = Limits::DEFAULT.whole_bytes_max;
+/// The most commands of a part of several slots: the turn in which it runs must be short (P10.2b).
+const TOGETHER_MAX: usize = 512;
 
 /// How the reply of one command of a transaction is made of those of the parts. The replies of a part come in order.
 #[derive(Debug)]
@@ -26,29 +35,41 @@ pub(crate) enum Piece {
     Sum(Vec<u32>),
     /// The same: OK.
     AllOk(Vec<u32>),
-    /// The same: the next values of their arrays, for each key the part with its value.
-    InOrder { parts: Vec<u32>, part_of: Vec<u32> },
+    /// The same: the next values of their arrays; for each key the place of its part among `parts`.
+    InOrder { parts: Vec<u32>, place_of: Vec<u32> },
 }
 
 impl Piece {
-    /// Bytes of memory that it holds beside itself.
+    /// Bytes of memory that it holds.
     pub(crate) fn held_bytes(&self) -> usize {
         let numbers = match self {
-            Self::Here(reply) => return reply.capacity(),
+            Self::Here(reply) => return size_of::<Self>() + reply.capacity(),
             Self::One(_) => 0,
             Self::Sum(parts) | Self::AllOk(parts) => parts.capacity(),
-            Self::InOrder { parts, part_of } => parts.capacity() + part_of.capacity(),
+            Self::InOrder { parts, place_of } => parts.capacity() + place_of.capacity(),
         };
         size_of::<Self>() + numbers * size_of::<u32>()
     }
 }
 
-/// A part of a transaction: its commands on one hash slot.
+/// A part of a transaction: its commands on some hash slots of one stream.
 struct Part {
     stream: StreamId,
-    key: Vec<u8>,
-    commands: Vec<Vec<u8>>,
+    /// One key of each slot.
+    keys: Vec<Vec<u8>>,
+    count: usize,
+    commands: Vec<u8>,
     writes: bool,
+}
+
+/// What the commands of a transaction on one slot weigh.
+struct Weight {
+    slot: u16,
+    key: Vec<u8>,
+    count: usize,
+    bytes: usize,
+    /// It is known how little they change and answer.
+    is_light: bool,
 }
 
 /// A transaction, split over hash slots.
@@ -57,6 +78,32 @@ struct Split {
     parts: Vec<Part>,
     part_of_slot: Map<u16, u32>,
     pieces: Vec<Piece>,
+    here_bytes: usize,
+}
+
+/// Whether a command changes and answers no more than its own words say. Others may change or read a long value.
+fn is_light(spec: &CommandSpec, words: usize) -> bool {
+    match spec.id {
+        // With options it may answer the old value.
+        Command::Set => words == 3,
+        Command::Setnx
+        | Command::Setex
+        | Command::Psetex
+        | Command::Mset
+        | Command::Del
+        | Command::Unlink
+        | Command::Exists
+        | Command::Touch
+        | Command::Incr
+        | Command::Decr
+        | Command::Incrby
+        | Command::Decrby
+        | Command::Strlen
+        | Command::Ttl
+        | Command::Pttl
+        | Command::Type => true,
+        _ => false,
+    }
 }
 
 impl Dispatcher {
@@ -77,6 +124,7 @@ impl Dispatcher {
             return None;
         }
         if spec.is(flag::INTERNAL) {
+            client.break_transaction();
             return Some(self.reply_now(cx, lists, client, turn, |out| errors::unknown_command(out, args)));
         }
         let is_open = client
@@ -101,18 +149,16 @@ impl Dispatcher {
             }
             (Command::Exec, true) => return Some(self.exec(cx, lists, client, turn, spec)),
             (Command::Discard, true) => {
-                client.transaction = None;
+                client.end_transaction();
                 return Some(self.reply_now(cx, lists, client, turn, encode::ok));
             }
             (Command::Unwatch, false) => {
-                if let Some(transaction) = &mut client.transaction {
-                    transaction.unwatch();
-                }
+                client.end_transaction();
                 return Some(self.reply_now(cx, lists, client, turn, encode::ok));
             }
             (Command::Watch, false) => return Some(self.watch(cx, lists, client, turn, args)),
             (Command::Reset, _) => {
-                client.transaction = None;
+                client.end_transaction();
                 return None;
             }
             (Command::Quit, _) | (_, false) => return None,
@@ -139,13 +185,20 @@ impl Dispatcher {
         let Some(transaction) = &mut client.transaction else {
             return;
         };
-        if spec.has_keys() && spec.id != Command::ParitasRedundancy {
+        let mut place = Place::Here;
+        if args.len() > SPLIT_ARGS_MAX {
+            encode::error(reply, errors::TOO_MANY_KEYS);
+        } else if spec.has_keys() && spec.id != Command::ParitasRedundancy {
             let mut slots = command::keys(spec, args.len()).map(|at| command::slot(args.arg(at)));
             let first = slots.next().unwrap_or_default();
             let is_one = slots.all(|slot| slot == first);
             let watched = transaction.watched_slot();
             let is_in_one = transaction.note_slot(first) && is_one;
             let may_split = port == Port::Any && splits(spec.id);
+            place = match is_one || !is_whole(spec, args) {
+                true => Place::Slot(first),
+                false => Place::Slots,
+            };
             if watched.is_some_and(|watched| watched != first || !is_one) || !(is_one || may_split) {
                 encode::error(reply, errors::TRANSACTION_CROSSSLOT);
             } else if !is_in_one && port == Port::Cluster {
@@ -157,10 +210,10 @@ impl Dispatcher {
             {
                 client.dialect.redirect(reply, first, &address);
             }
-        } else if !is_answered_at_once(spec.id) {
+        } else if !may_be_in_transaction(spec.id) {
             errors::not_in_transaction(reply, spec.name);
         }
-        if reply.is_empty() && !transaction.push(spec, args) {
+        if reply.is_empty() && !transaction.push(spec, place, args) {
             encode::error(reply, errors::TRANSACTION_TOO_LONG);
         }
         if reply.is_empty() {
@@ -189,37 +242,50 @@ impl Dispatcher {
         turn: &mut Turn<'_>,
         args: ArgList<'_>,
     ) -> Ran {
-        if client.detours > 0 {
+        if client.detours > 0 || client.awaits_watch() {
             client.stalled_since = None;
             return Ran::Stalled;
         }
         let slot = command::slot(args.arg(1));
-        let watched = client
-            .transaction
-            .as_ref()
-            .and_then(|transaction| transaction.watched_slot());
-        let mut slots = args.iter().skip(1).map(command::slot).chain(watched);
-        if slots.any(|other| other != slot) {
-            return self.reply_now(cx, lists, client, turn, |out| {
-                encode::error(out, errors::TRANSACTION_CROSSSLOT);
-            });
-        }
-        if client.port == Port::Cluster
+        let port = client.port;
+        let transaction = client.transaction.get_or_insert_default();
+        let mut refusal = Vec::new();
+        let mut slots = args.iter().skip(1).map(command::slot).chain(transaction.watched_slot());
+        if !transaction.may_watch(args.len() - 1) {
+            encode::error(&mut refusal, errors::TOO_MANY_WATCHED);
+        } else if slots.any(|other| other != slot) {
+            encode::error(&mut refusal, errors::TRANSACTION_CROSSSLOT);
+        } else if port == Port::Cluster
             && let Some(address) = self.address_elsewhere(cx, lists, slot)
         {
-            let dialect = client.dialect;
-            return self.reply_now(cx, lists, client, turn, |out| dialect.redirect(out, slot, &address));
+            client.dialect.redirect(&mut refusal, slot, &address);
+        }
+        if !refusal.is_empty() {
+            if transaction.is_empty() {
+                client.transaction = None;
+            }
+            return self.reply_now(cx, lists, client, turn, |out| out.extend_from_slice(&refusal));
+        }
+        let mut keys: Vec<Vec<u8>> = Vec::new();
+        for key in args.iter().skip(1) {
+            if !transaction.watches(key) && !keys.iter().any(|other| other == key) {
+                keys.push(key.to_vec());
+            }
+        }
+        if keys.is_empty() {
+            // They are watched since before, which is stricter.
+            return self.reply_now(cx, lists, client, turn, encode::ok);
         }
         if is_unserved(cx, lists, args.arg(1)) {
             return self.stall(cx, lists, client, turn, Command::Watch.spec());
         }
-        client.transaction.get_or_insert_default().begin_watch(slot);
+        transaction.begin_watch(slot);
         let spec = Command::KeyVersions.spec();
         let mut bytes = Vec::new();
-        encode::array_header(&mut bytes, args.len());
-        encode::bulk(&mut bytes, spec.name.as_bytes());
-        args.iter().skip(1).for_each(|key| encode::bulk(&mut bytes, key));
-        let keys = args.iter().skip(1).map(<[u8]>::to_vec).collect();
+        let words: Vec<&[u8]> = core::iter::once(spec.name.as_bytes())
+            .chain(keys.iter().map(Vec::as_slice))
+            .collect();
+        parts::append_words(&mut bytes, words.into_iter());
         let stream = cx.shared.slots.stream_of(slot);
         self.gather(
             cx,
@@ -239,53 +305,80 @@ impl Dispatcher {
         turn: &mut Turn<'_>,
         spec: &'static CommandSpec,
     ) -> Ran {
-        let Some(transaction) = client.transaction.take() else {
-            return self.reply_now(cx, lists, client, turn, |out| {
-                encode::error(out, errors::EXEC_WITHOUT_MULTI);
-            });
-        };
-        let Some(queue) = transaction.queue().filter(|queue| !queue.is_broken()) else {
+        let may_run = client
+            .transaction
+            .as_ref()
+            .is_some_and(|transaction| transaction.may_run());
+        if !may_run {
+            client.end_transaction();
             return self.reply_now(cx, lists, client, turn, |out| encode::error(out, errors::EXECABORT));
-        };
+        }
         if client.detours > 0 {
             client.stalled_since = None;
-            client.transaction = Some(transaction);
             return Ran::Stalled;
         }
-        let split = self.split_transaction(cx, client, &transaction);
-        if split.parts.iter().any(|part| is_unserved(cx, lists, &part.key)) {
-            let ran = self.stall(cx, lists, client, turn, spec);
-            if ran == Ran::Stalled {
-                client.transaction = Some(transaction);
-            }
-            return ran;
+        // It is split and copied, and again when it stalls.
+        if !cx.shared.turn_budget.admits() {
+            return Ran::Stalled;
+        }
+        let Some(transaction) = client.transaction.take() else {
+            return Ran::Done;
+        };
+        let ran = self.exec_taken(cx, lists, client, turn, spec, &transaction);
+        let (count, bytes) = transaction
+            .queue()
+            .map_or((0, 0), |queue| (queue.commands.len(), queue.bytes.len()));
+        let steps = count as u64 * KEY_STEPS / 2 + bytes as u64 / 4;
+        cx.shared.turn_budget.spend(steps);
+        if ran == Ran::Stalled {
+            client.transaction = Some(transaction);
+        }
+        ran
+    }
+
+    fn exec_taken<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        lists: &mut Lists,
+        client: &mut Client,
+        turn: &mut Turn<'_>,
+        spec: &'static CommandSpec,
+        transaction: &Transaction,
+    ) -> Ran {
+        let Some(queue) = transaction.queue() else {
+            return Ran::Done;
+        };
+        let split = Split::of(cx, client, transaction, queue);
+        let mut keys = split.parts.iter().flat_map(|part| &part.keys);
+        if keys.any(|key| is_unserved(cx, lists, key)) {
+            return self.stall(cx, lists, client, turn, spec);
+        }
+        if split.here_bytes > HERE_BYTES_MAX {
+            return self.reply_now(cx, lists, client, turn, |out| {
+                encode::error(out, errors::TRANSACTION_REPLY_TOO_LONG);
+            });
+        }
+        if split.parts.iter().any(|part| part.commands.len() > PART_BYTES_MAX) {
+            let bytes_max = PART_BYTES_MAX;
+            let refusal = Refusal::Write(WriteRefusal::CommandTooLarge { bytes_max });
+            return self.reply_refusal(cx, lists, client, turn, refusal);
+        }
+        if client.port == Port::Cluster
+            && let Some(key) = split.parts.first().and_then(|part| part.keys.first())
+            && let Some(address) = self.address_elsewhere(cx, lists, command::slot(key))
+        {
+            let (dialect, slot) = (client.dialect, command::slot(key));
+            return self.reply_now(cx, lists, client, turn, |out| dialect.redirect(out, slot, &address));
         }
         if queue.writes() {
             client.last_write_n = client.next_n;
         }
-        // A command that is answered here has no part.
-        let is_one_part = split.parts.len() == 1 && split.pieces.iter().all(|piece| matches!(piece, Piece::One(_)));
-        if !is_one_part {
-            queue
-                .commands()
-                .for_each(|(spec, _)| self.counters.count(spec.id, false));
-            self.counters.count(spec.id, false);
-            let watched = transaction.watched_key().map(|_| &transaction);
-            let parts = split.parts.iter().enumerate();
-            let parts = parts.map(|(at, part)| {
-                let watched = watched.filter(|_| at == 0).map(Box::as_ref);
-                (part.spec(), part.stream, part.to_command(watched))
-            });
-            let parts = parts.collect();
-            return self.gather(cx, lists, client, turn, How::Transaction(split.pieces), parts);
-        }
-        let Some(part) = split.parts.first() else {
-            return Ran::Done;
-        };
-        let bytes = part.to_command(Some(&transaction));
-        let mut part_args = core::mem::take(&mut self.part_args);
-        let ran = match decode(&bytes, &Limits::DEFAULT, &mut part_args) {
-            Ok(Decoded::Complete { .. }) => {
+        let ran = match split.parts.as_slice() {
+            [part] if split.pieces.is_empty() => {
+                let bytes = part.to_command(Some(transaction));
+                let mut part_args = core::mem::take(&mut self.part_args);
+                let decoded = decode(&bytes, &Limits::DEFAULT, &mut part_args);
+                debug_assert!(matches!(decoded, Ok(Decoded::Complete { .. })));
                 let job = Job {
                     spec: part.spec(),
                     args: part_args.list(&bytes),
@@ -294,60 +387,26 @@ impl Dispatcher {
                     ticket: client.ticket(cx),
                     is_staged: false,
                 };
-                self.run_on(cx, lists, client, turn, &job, &bytes, part.stream)
+                let ran = self.run_on(cx, lists, client, turn, &job, &bytes, part.stream);
+                self.part_args = part_args;
+                ran
             }
-            // Its commands together are longer than one may be.
-            _ => self.reply_now(cx, lists, client, turn, |out| {
-                encode::error(out, errors::TRANSACTION_TOO_LONG);
-            }),
+            _ => {
+                let watched = transaction.watched_key().map(|_| transaction);
+                let parts = split.parts.iter().enumerate();
+                let parts = parts.map(|(at, part)| {
+                    let bytes = part.to_command(watched.filter(|_| at == 0));
+                    (part.spec(), part.stream, bytes)
+                });
+                let parts = parts.collect();
+                self.gather(cx, lists, client, turn, How::Transaction(split.pieces), parts)
+            }
         };
-        self.part_args = part_args;
-        if ran == Ran::Stalled {
-            client.transaction = Some(transaction);
-        } else {
-            queue
-                .commands()
-                .for_each(|(spec, _)| self.counters.count(spec.id, false));
-            self.counters.count(spec.id, false);
+        if ran != Ran::Stalled {
+            let ids = queue.commands.iter().map(|queued| queued.spec.id);
+            ids.chain([spec.id]).for_each(|id| self.counters.count(id, false));
         }
         ran
-    }
-
-    /// Splits a transaction over the hash slots of its keys. Watched keys, if there are any, are in the first part.
-    fn split_transaction<O: Out>(&self, cx: &Context<'_, O>, client: &mut Client, transaction: &Transaction) -> Split {
-        let mut split = Split::default();
-        if let Some(key) = transaction.watched_key() {
-            split.part(cx, key);
-        }
-        let mut args = Args::new();
-        for (spec, bytes) in transaction.queue().into_iter().flat_map(|queue| queue.commands()) {
-            let Ok(Decoded::Complete { .. }) = decode(bytes, &Limits::DEFAULT, &mut args) else {
-                continue;
-            };
-            let args = args.list(bytes);
-            if !spec.has_keys() {
-                let mut reply = Vec::new();
-                client.answer_at_once(cx.now.wall_ms, spec, args, &mut reply);
-                split.pieces.push(Piece::Here(reply));
-                continue;
-            }
-            let first = command::keys(spec, args.len())
-                .next()
-                .map_or(&[][..], |at| args.arg(at));
-            let slot = command::slot(first);
-            let is_one = command::keys(spec, args.len()).all(|at| command::slot(args.arg(at)) == slot);
-            // A command whose words are not whole is refused by the owner.
-            let step = usize::from(spec.step.unsigned_abs()).max(1);
-            let is_whole = (args.len() - 1).is_multiple_of(step);
-            if is_one || !is_whole {
-                let part = split.part(cx, first);
-                split.add(part, bytes.to_vec(), spec);
-                split.pieces.push(Piece::One(part));
-            } else {
-                split.add_over_slots(cx, spec, args, step);
-            }
-        }
-        split
     }
 }
 
@@ -355,6 +414,12 @@ impl Dispatcher {
 fn is_unserved<O: Out>(cx: &Context<'_, O>, lists: &Lists, key: &[u8]) -> bool {
     let place = cx.shared.slots.place(command::slot(key));
     !place.served && lists.owner(place.stream).is_some()
+}
+
+/// Whether each key of a command has its value. If not, the owner refuses it.
+fn is_whole(spec: &CommandSpec, args: ArgList<'_>) -> bool {
+    let step = usize::from(spec.step.unsigned_abs()).max(1);
+    (args.len() - 1).is_multiple_of(step)
 }
 
 impl Part {
@@ -372,73 +437,210 @@ impl Part {
             Some(transaction) => transaction.append_watched(&mut versions),
             None => versions.extend_from_slice(encode::EMPTY_ARRAY),
         }
-        let mut out =
-            Vec::with_capacity(64 + versions.len() + self.commands.iter().map(|c| c.len() + 16).sum::<usize>());
-        encode::array_header(&mut out, 3 + self.commands.len());
+        let keys_bytes: usize = self.keys.iter().map(|key| key.len() + 16).sum();
+        let mut out = Vec::with_capacity(96 + versions.len() + self.commands.len() + keys_bytes);
+        encode::array_header(&mut out, 4 + self.keys.len());
         encode::bulk(&mut out, self.spec().name.as_bytes());
-        encode::bulk(&mut out, &self.key);
         encode::bulk(&mut out, &versions);
-        self.commands.iter().for_each(|command| encode::bulk(&mut out, command));
+        encode::bulk_integer(&mut out, self.count as i64);
+        encode::bulk(&mut out, &self.commands);
+        self.keys.iter().for_each(|key| encode::bulk(&mut out, key));
         out
     }
 }
 
 impl Split {
-    /// The part for a key.
-    fn part<O: Out>(&mut self, cx: &Context<'_, O>, key: &[u8]) -> u32 {
-        let slot = command::slot(key);
-        let part = *self.part_of_slot.entry(slot).or_insert(self.parts.len() as u32);
-        if part as usize == self.parts.len() {
-            self.parts.push(Part {
+    /// Splits a transaction over the hash slots of its keys. One of a single slot has no pieces: its reply is that of
+    /// its part. Watched keys, if there are any, are in the first part.
+    fn of<O: Out>(cx: &Context<'_, O>, client: &mut Client, transaction: &Transaction, queue: &Queue) -> Self {
+        let mut split = Self::default();
+        let watched = transaction.watched_key();
+        if let Some(slot) = queue
+            .only_slot()
+            .or(watched.filter(|_| queue.commands.is_empty()).map(command::slot))
+        {
+            let first = queue
+                .commands
+                .first()
+                .map(|queued| first_key(queued.spec, queue.bytes_of(queued)));
+            let key = first.or_else(|| watched.map(<[u8]>::to_vec)).unwrap_or_default();
+            split.parts.push(Part {
                 stream: cx.shared.slots.stream_of(slot),
-                key: key.to_vec(),
-                commands: Vec::new(),
-                writes: false,
+                keys: vec![key],
+                count: queue.commands.len(),
+                commands: queue.bytes.clone(),
+                writes: queue.writes(),
             });
+            return split;
         }
-        part
+        let mut args = Args::new();
+        let mut weights = Weights::default();
+        if let Some(key) = watched {
+            weights.add(key, 0, 0, true);
+        }
+        for queued in &queue.commands {
+            let bytes = queue.bytes_of(queued);
+            if queued.place == Place::Here || decode(bytes, &Limits::DEFAULT, &mut args).is_err() {
+                continue;
+            }
+            let args = args.list(bytes);
+            let is_light = is_light(queued.spec, args.len());
+            match queued.place {
+                Place::Slots => {
+                    let step = usize::from(queued.spec.step.unsigned_abs()).max(1);
+                    for at in command::keys(queued.spec, args.len()) {
+                        let words = (at..at + step).map(|at| args.arg(at).len() + 16);
+                        weights.add(args.arg(at), 1, words.sum(), is_light);
+                    }
+                }
+                _ => {
+                    let first = command::keys(queued.spec, args.len()).next();
+                    weights.add(first.map_or(&[], |at| args.arg(at)), 1, bytes.len(), is_light);
+                }
+            }
+        }
+        split.make_parts(cx, weights);
+        for queued in &queue.commands {
+            split.add(client, cx.now.wall_ms, queued, queue.bytes_of(queued), &mut args);
+        }
+        split
     }
 
-    fn add(&mut self, part: u32, command: Vec<u8>, spec: &CommandSpec) {
+    /// Makes a part of each slot, or of several slots of a stream whose commands are few and light.
+    fn make_parts<O: Out>(&mut self, cx: &Context<'_, O>, weights: Weights) {
+        // For each stream the part that may take more, with its weight.
+        let mut open: Map<StreamId, (u32, usize, usize)> = Map::default();
+        for Weight {
+            slot,
+            key,
+            count,
+            bytes,
+            is_light,
+        } in weights.all
+        {
+            let stream = cx.shared.slots.stream_of(slot);
+            let fits = |count, bytes| count <= TOGETHER_MAX && fits_one_delta(&cx.shared.parameters, count, bytes);
+            if let Some((at, with, of)) = open.get_mut(&stream)
+                && is_light
+                && fits(*with + count, *of + bytes)
+                && let Some(part) = self.parts.get_mut(*at as usize)
+            {
+                (*with, *of) = (*with + count, *of + bytes);
+                part.keys.push(key);
+                self.part_of_slot.insert(slot, *at);
+                continue;
+            }
+            let at = self.parts.len() as u32;
+            self.part_of_slot.insert(slot, at);
+            self.parts.push(Part {
+                stream,
+                keys: vec![key],
+                count: 0,
+                commands: Vec::with_capacity(bytes),
+                writes: false,
+            });
+            if is_light {
+                open.insert(stream, (at, count, bytes));
+            }
+        }
+    }
+
+    fn add(&mut self, client: &mut Client, wall_ms: u64, queued: &Queued, bytes: &[u8], args: &mut Args) {
+        let spec = queued.spec;
+        match queued.place {
+            Place::Slot(slot) => {
+                let part = self.part_of_slot.get(&slot).copied().unwrap_or_default();
+                self.add_to(part, spec, |out| out.extend_from_slice(bytes));
+                self.pieces.push(Piece::One(part));
+            }
+            Place::Here => {
+                let mut reply = Vec::new();
+                if self.here_bytes <= HERE_BYTES_MAX && decode(bytes, &Limits::DEFAULT, args).is_ok() {
+                    client.answer_at_once(wall_ms, spec, args.list(bytes), &mut reply);
+                }
+                self.here_bytes += reply.len();
+                self.pieces.push(Piece::Here(reply));
+            }
+            Place::Slots => {
+                if decode(bytes, &Limits::DEFAULT, args).is_ok() {
+                    self.add_over_slots(spec, args.list(bytes));
+                }
+            }
+        }
+    }
+
+    fn add_to(&mut self, part: u32, spec: &CommandSpec, write: impl FnOnce(&mut Vec<u8>)) {
         if let Some(part) = self.parts.get_mut(part as usize) {
-            part.commands.push(command);
+            part.count += 1;
             part.writes |= spec.is(flag::WRITE);
+            write(&mut part.commands);
         }
     }
 
     /// Adds a command whose keys are in several slots to the parts of these slots.
-    fn add_over_slots<O: Out>(
-        &mut self,
-        cx: &Context<'_, O>,
-        spec: &'static CommandSpec,
-        args: ArgList<'_>,
-        step: usize,
-    ) {
-        // Its parts, and for each the arguments that are keys.
+    fn add_over_slots(&mut self, spec: &'static CommandSpec, args: ArgList<'_>) {
+        let step = usize::from(spec.step.unsigned_abs()).max(1);
+        // Its parts with the arguments that are their keys, and the place of each part there.
         let mut keys_by_part: Vec<(u32, Vec<usize>)> = Vec::new();
-        let mut part_of = Vec::new();
+        let (mut place_of_part, mut place_of) = (Map::default(), Vec::new());
         for at in command::keys(spec, args.len()) {
-            let part = self.part(cx, args.arg(at));
-            part_of.push(part);
-            match keys_by_part.iter_mut().find(|(of, _)| *of == part) {
+            let part = self
+                .part_of_slot
+                .get(&command::slot(args.arg(at)))
+                .copied()
+                .unwrap_or_default();
+            let place = *place_of_part.entry(part).or_insert(keys_by_part.len() as u32);
+            place_of.push(place);
+            match keys_by_part.get_mut(place as usize) {
                 Some((_, keys)) => keys.push(at),
                 None => keys_by_part.push((part, vec![at])),
             }
         }
         let parts = keys_by_part.iter().map(|(part, _)| *part).collect();
         for (part, keys) in keys_by_part {
-            let mut bytes = Vec::new();
             let words = keys.iter().flat_map(|at| *at..*at + step).map(|at| args.arg(at));
             let words: Vec<&[u8]> = core::iter::once(args.arg(0)).chain(words).collect();
-            parts::append_words(&mut bytes, words.into_iter());
-            self.add(part, bytes, spec);
+            self.add_to(part, spec, |out| parts::append_words(out, words.into_iter()));
         }
         self.pieces.push(match spec.id {
-            Command::Mget => Piece::InOrder { parts, part_of },
+            Command::Mget => Piece::InOrder { parts, place_of },
             Command::Mset => Piece::AllOk(parts),
             _ => Piece::Sum(parts),
         });
     }
+}
+
+/// What the commands of each slot weigh, in the order in which the slots come.
+#[derive(Default)]
+struct Weights {
+    all: Vec<Weight>,
+    of_slot: Map<u16, usize>,
+}
+
+impl Weights {
+    fn add(&mut self, key: &[u8], count: usize, bytes: usize, is_light: bool) {
+        let slot = command::slot(key);
+        let at = *self.of_slot.entry(slot).or_insert(self.all.len());
+        if let Some(weight) = self.all.get_mut(at) {
+            weight.count += count;
+            weight.bytes += bytes;
+            weight.is_light &= is_light;
+        } else {
+            self.all.push(Weight {
+                slot,
+                key: key.to_vec(),
+                count,
+                bytes,
+                is_light,
+            });
+        }
+    }
+}
+
+/// The first key of a command.
+fn first_key(spec: &CommandSpec, bytes: &[u8]) -> Vec<u8> {
+    let at = usize::from(spec.first_key.unsigned_abs());
+    argument(bytes, at).unwrap_or_default().to_vec()
 }
 
 /// Puts the replies of a transaction's commands in order. `replies`: those of the parts.
@@ -470,7 +672,7 @@ pub(crate) fn combine<'r>(pieces: &'r [Piece], replies: impl Iterator<Item = &'r
     };
     encode::array_header(out, pieces.len());
     for piece in pieces {
-        let (of, part_of) = match piece {
+        let (of, place_of) = match piece {
             Piece::Here(reply) => {
                 out.extend_from_slice(reply);
                 continue;
@@ -480,17 +682,16 @@ pub(crate) fn combine<'r>(pieces: &'r [Piece], replies: impl Iterator<Item = &'r
                 continue;
             }
             Piece::Sum(of) | Piece::AllOk(of) => (of, None),
-            Piece::InOrder { parts, part_of } => (parts, Some(part_of)),
+            Piece::InOrder { parts, place_of } => (parts, Some(place_of)),
         };
         let elements: Vec<&[u8]> = of.iter().map(&mut next).collect();
         if let Some(error) = elements.iter().find(|element| element.first() == Some(&b'-')) {
             out.extend_from_slice(error);
-        } else if let Some(part_of) = part_of {
+        } else if let Some(place_of) = place_of {
             let mut values: Vec<&[u8]> = elements.iter().map(|element| parts::head(element).1).collect();
-            encode::array_header(out, part_of.len());
-            for part in part_of {
-                let at = of.iter().position(|of| of == part).unwrap_or_default();
-                if let Some(rest) = values.get_mut(at) {
+            encode::array_header(out, place_of.len());
+            for place in place_of {
+                if let Some(rest) = values.get_mut(*place as usize) {
                     let (value, after) = rest.split_at(parts::element_bytes(rest));
                     out.extend_from_slice(value);
                     *rest = after;
@@ -518,10 +719,20 @@ impl Client {
         }
     }
 
+    /// Its transaction has ended, or nothing is watched any more.
+    pub(crate) fn end_transaction(&mut self) {
+        if let Some(transaction) = &mut self.transaction {
+            transaction.clear();
+            if transaction.is_empty() {
+                self.transaction = None;
+            }
+        }
+    }
+
     /// A WATCH is answered.
     pub(crate) fn end_watch(&mut self, gather: &Gather) {
         if let (Some(transaction), Some(versions)) = (&mut self.transaction, gather.versions()) {
-            transaction.end_watch(versions.into_iter());
+            transaction.end_watch(versions);
             if transaction.is_empty() {
                 self.transaction = None;
             }

@@ -279,11 +279,17 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
         is_use: bool,
         then: impl FnOnce(Option<&Object<'_>>) -> T,
     ) -> Result<T, Stop> {
-        if let Some(draft) = &self.draft
-            && let Some(image) = draft.find(key)
-        {
-            let object = image.map(|image| image.object(&self.owner.store, &self.cx.shared.arena));
-            return Ok(then(object.as_ref()));
+        if let Some(draft) = self.draft.as_deref_mut() {
+            let bytes = draft
+                .find(hash, key)
+                .map(|image| image.map_or(0, |image| image.value().bytes.len()));
+            if let Some(bytes) = bytes {
+                draft.on_read(bytes);
+            }
+            if let Some(image) = draft.find(hash, key) {
+                let object = image.map(|image| image.object(&self.owner.store, &self.cx.shared.arena));
+                return Ok(then(object.as_ref()));
+            }
         }
         self.depends_on(hash);
         let now_ms = self.cx.now.wall_ms;

@@ -9,12 +9,10 @@ use super::large::Ticket;
 use super::{LARGE_VALUE_BYTES_MAX, Piece};
 use crate::interface::Out;
 use crate::rules::Fault;
-use core::hash::Hasher;
-use paritas_base::{Time, TurnBudget};
+use paritas_base::{Map, Time, TurnBudget};
 use paritas_large::Record;
 use paritas_store::{Image, RECORD_BYTES_MAX, Value};
 use std::collections::BTreeMap;
-use std::hash::DefaultHasher;
 use std::sync::Arc;
 
 /// The most bytes of keys and values that a transaction may put, those that it puts again included.
@@ -28,21 +26,22 @@ const UPLOADS_AT_ONCE: usize = 4;
 
 /// What becomes of a key.
 #[derive(Debug)]
-enum Change {
-    Removed,
-    Put {
-        image: Image,
-        /// Names the value among those of the transaction, also when it runs again.
-        at: u32,
-        /// The value was made from another one. So it may be another when the transaction runs again.
-        is_made: bool,
-    },
+struct Change {
+    hash: u64,
+    /// The key, with the value that it gets.
+    image: Image,
+    is_removed: bool,
+    /// Names the value among those of the transaction, also when it runs again.
+    at: u32,
 }
 
 /// What a transaction will change, and what it has read.
 #[derive(Debug)]
 pub struct Draft {
-    changes: BTreeMap<Vec<u8>, (u64, Change)>,
+    /// One for each key.
+    changes: Vec<Change>,
+    /// Changes by the hash of their key, of more than [`FEW`]. Of several keys with one hash, one is here.
+    by_hash: Map<u64, u32>,
     pub(super) need: u64,
     pub(super) looked: bool,
     pub(super) changed: bool,
@@ -54,10 +53,14 @@ pub struct Draft {
     put_bytes: usize,
 }
 
+/// This number of changes is searched one by one.
+const FEW: usize = 16;
+
 impl Default for Draft {
     fn default() -> Self {
         Self {
-            changes: BTreeMap::new(),
+            changes: Vec::new(),
+            by_hash: Map::default(),
             need: 0,
             looked: false,
             changed: false,
@@ -95,11 +98,21 @@ impl Draft {
 
     /// The key's object as it will be: `None` if the draft does not change it, `Some(None)` if it will be absent.
     #[inline]
-    pub(super) fn find(&self, key: &[u8]) -> Option<Option<&Image>> {
-        match self.changes.get(key)? {
-            (_, Change::Removed) => Some(None),
-            (_, Change::Put { image, .. }) => Some(Some(image)),
+    pub(super) fn find(&self, hash: u64, key: &[u8]) -> Option<Option<&Image>> {
+        let at = self.index_of(hash, key)?;
+        let change = self.changes.get(at)?;
+        Some((!change.is_removed).then_some(&change.image))
+    }
+
+    fn index_of(&self, hash: u64, key: &[u8]) -> Option<usize> {
+        let is_it = |change: &Change| change.hash == hash && change.image.key() == key;
+        if self.changes.len() > FEW {
+            let at = *self.by_hash.get(&hash)? as usize;
+            if self.changes.get(at).is_some_and(is_it) {
+                return Some(at);
+            }
         }
+        self.changes.iter().position(is_it)
     }
 
     /// Takes the work of reading an object of this length.
@@ -107,18 +120,51 @@ impl Draft {
         self.budget.spend(bytes as u64 / BYTES_OF_STEP);
     }
 
-    fn put(&mut self, hash: u64, key: &[u8], value: &Value<'_>, is_made: bool) -> Result<(), Stop> {
+    fn set(&mut self, change: Change) {
+        match self.index_of(change.hash, change.image.key()) {
+            Some(at) => {
+                if let Some(place) = self.changes.get_mut(at) {
+                    *place = change;
+                }
+            }
+            None => {
+                self.changes.push(change);
+                let from = match self.changes.len() {
+                    ..=FEW => return,
+                    count if count == FEW + 1 => 0,
+                    count => count - 1,
+                };
+                for (at, change) in self.changes.iter().enumerate().skip(from) {
+                    self.by_hash.insert(change.hash, at as u32);
+                }
+            }
+        }
+    }
+
+    fn put(&mut self, hash: u64, key: &[u8], value: &Value<'_>) -> Result<(), Stop> {
         self.put_bytes = self.put_bytes.saturating_add(key.len() + value.bytes.len());
         if self.put_bytes > DRAFT_BYTES_MAX {
             let bytes_max = DRAFT_BYTES_MAX;
             return Err(Stop::Refused(WriteRefusal::CommandTooLarge { bytes_max }));
         }
+        self.on_read(value.bytes.len());
         self.puts = self.puts.wrapping_add(1);
-        let at = u32::from(self.command) << 16 | u32::from(self.puts);
-        let image = Image::new(key, value);
-        let change = Change::Put { image, at, is_made };
-        self.changes.insert(key.to_vec(), (hash, change));
+        self.set(Change {
+            hash,
+            image: Image::new(key, value),
+            is_removed: false,
+            at: u32::from(self.command) << 16 | u32::from(self.puts),
+        });
         Ok(())
+    }
+
+    fn remove(&mut self, hash: u64, key: &[u8]) {
+        self.set(Change {
+            hash,
+            image: Image::new(key, &Value::default()),
+            is_removed: true,
+            at: 0,
+        });
     }
 }
 
@@ -129,7 +175,7 @@ impl<O: Out> Access<'_, '_, O> {
         self.check_large_limits(key.len(), value.bytes.len())?;
         self.admit()?;
         match self.draft.as_deref_mut() {
-            Some(draft) => draft.put(hash, key, value, false),
+            Some(draft) => draft.put(hash, key, value),
             None => Ok(()),
         }
     }
@@ -160,7 +206,7 @@ impl<O: Out> Access<'_, '_, O> {
         }
         let value = Value { bytes: &bytes, ..like };
         match self.draft.as_deref_mut() {
-            Some(draft) => draft.put(hash, key, &value, true),
+            Some(draft) => draft.put(hash, key, &value),
             None => Ok(()),
         }
     }
@@ -173,7 +219,7 @@ impl<O: Out> Access<'_, '_, O> {
         if let Some(draft) = self.draft.as_deref_mut()
             && exists
         {
-            draft.changes.insert(key.to_vec(), (hash, Change::Removed));
+            draft.remove(hash, key);
         }
         Ok(exists)
     }
@@ -200,7 +246,7 @@ impl<O: Out> Access<'_, '_, O> {
             record: &record,
         };
         match self.draft.as_deref_mut() {
-            Some(draft) => draft.put(hash, key, &value, true).map(|()| true),
+            Some(draft) => draft.put(hash, key, &value).map(|()| true),
             None => Ok(false),
         }
     }
@@ -232,35 +278,31 @@ impl<O: Out> Access<'_, '_, O> {
         }
         self.admit()?;
         let uploaded = self.upload_values(draft, ticket)?;
-        let delta_bytes = draft.changes.iter().map(|(key, (_, change))| match change {
-            Change::Removed => key.len(),
-            Change::Put { at, .. } if uploaded.contains_key(at) => key.len() + RECORD_BYTES_MAX,
-            Change::Put { image, .. } => {
-                let value = image.value();
-                key.len() + value.bytes.len() + value.record.len()
-            }
-        });
-        let keys = draft.changes.keys().map(Vec::as_slice);
-        let puts = draft.changes.iter();
-        let puts = puts.filter(|(_, (_, change))| matches!(change, Change::Put { .. }));
-        let inserted: Vec<&[u8]> = puts.map(|(key, _)| key.as_slice()).collect();
-        let (count, bytes) = (draft.changes.len(), delta_bytes.sum());
+        let delta_bytes = |change: &Change| {
+            let value = change.image.value();
+            let value_bytes = match uploaded.contains_key(&change.at) && !change.is_removed {
+                true => RECORD_BYTES_MAX,
+                false => value.bytes.len() + value.record.len(),
+            };
+            change.image.key().len() + value_bytes
+        };
+        let (count, bytes) = (draft.changes.len(), draft.changes.iter().map(delta_bytes).sum());
+        let keys = draft.changes.iter().map(|change| change.image.key());
+        let puts = draft.changes.iter().filter(|change| !change.is_removed);
+        let inserted: Vec<&[u8]> = puts.map(|change| change.image.key()).collect();
         self.reserve(count, bytes, keys, inserted.iter().copied())?;
         // Puts can fail for lack of space, so they come before removals.
         for removes in [false, true] {
-            for (key, (hash, change)) in &draft.changes {
-                match change {
-                    Change::Put { image, at, .. } if !removes => {
-                        let record = uploaded.get(at).map(Arc::as_ref);
-                        self.put_image(*hash, key, image, record)?;
-                        if record.is_some() {
-                            self.owner.on_argument_named(ticket, *at);
-                        }
+            for change in draft.changes.iter().filter(|change| change.is_removed == removes) {
+                let (hash, key) = (change.hash, change.image.key());
+                if removes {
+                    self.remove(hash, key)?;
+                } else {
+                    let record = uploaded.get(&change.at).map(Arc::as_ref);
+                    self.put_image(hash, key, &change.image, record)?;
+                    if record.is_some() {
+                        self.owner.on_argument_named(ticket, change.at);
                     }
-                    Change::Removed if removes => {
-                        self.remove(*hash, key)?;
-                    }
-                    _ => continue,
                 }
                 if self.rules().fault(Fault::CommandCutInTwo) {
                     self.close_delta();
@@ -274,24 +316,23 @@ impl<O: Out> Access<'_, '_, O> {
     /// records by the number of the value.
     fn upload_values(&mut self, draft: &Draft, ticket: Ticket) -> Result<BTreeMap<u32, Arc<Record>>, Stop> {
         let small_max = self.limits().value_bytes;
-        let mut large = Vec::new();
-        for (key, (_, change)) in &draft.changes {
-            if let Change::Put { image, at, is_made } = change
-                && image.value().bytes.len() > small_max
-            {
-                large.push((key, image.value().bytes, *at, *is_made));
-            }
+        if draft.put_bytes <= small_max {
+            return Ok(BTreeMap::new());
         }
-        let total_bytes = large.iter().map(|(_, bytes, ..)| bytes.len()).sum();
+        let is_large = |change: &&Change| !change.is_removed && change.image.value().bytes.len() > small_max;
+        let large: Vec<&Change> = draft.changes.iter().filter(is_large).collect();
+        let total_bytes = large.iter().map(|change| change.image.value().bytes.len()).sum();
         let (mut records, mut waiting) = (BTreeMap::new(), 0);
-        for (key, bytes, at, is_made) in large {
-            let basis = if is_made {
-                fingerprint(bytes).to_vec()
-            } else {
-                Vec::new()
+        for Change { image, at, .. } in large {
+            let bytes = image.value().bytes;
+            // The value may be made from another one, which may be another when the transaction runs again.
+            let basis = [self.hash(bytes).to_le_bytes(), (bytes.len() as u64).to_le_bytes()].concat();
+            let basis = match self.rules().fault(Fault::DraftWithoutBasis) {
+                true => &[],
+                false => basis.as_slice(),
             };
-            match self.upload_value(ticket, at, key, bytes, &basis, total_bytes) {
-                Ok(record) => drop(records.insert(at, record)),
+            match self.upload_value(ticket, *at, image.key(), bytes, basis, total_bytes) {
+                Ok(record) => drop(records.insert(*at, record)),
                 Err(Stop::Wait) => waiting += 1,
                 Err(stop) => return Err(stop),
             }
@@ -335,11 +376,4 @@ impl<O: Out> Access<'_, '_, O> {
         }
         Ok(version)
     }
-}
-
-/// Tells values apart that were made from others.
-fn fingerprint(bytes: &[u8]) -> [u8; 8] {
-    let mut hasher = DefaultHasher::new();
-    hasher.write(bytes);
-    hasher.finish().to_le_bytes()
 }

@@ -71,7 +71,7 @@ pub(super) struct Large {
     ledger: Ledger,
     uploads: BTreeMap<Origin, Uploading>,
     /// Commands that make values from others.
-    overtaken: BTreeMap<Ticket, Overtaken>,
+    overtaken: BTreeMap<Origin, Overtaken>,
     /// Values that come ahead of their commands.
     staged: BTreeMap<Ticket, Staged>,
     /// Replies that are read in pieces.

@@ -255,9 +255,9 @@ commands! {
     ParitasRedundancy = row("paritas.redundancy", -2, WRITE | DENYOOM, "generic", "0.1.0")
         .keys(1, 1, 1, &["RW access update"]).categories("keyspace"),
         "Tells or changes the redundancy of a large value";
-    RunTransaction = row("paritas.exec", -3, WRITE | INTERNAL, "transactions", "0.1.0").keys(1, 1, 1, &["RW"]),
-        "Between nodes: the commands of a transaction on one hash slot";
-    ReadTransaction = row("paritas.execro", -3, READONLY | INTERNAL, "transactions", "0.1.0").keys(1, 1, 1, &["RO"]),
+    RunTransaction = row("paritas.exec", -5, WRITE | INTERNAL, "transactions", "0.1.0").keys(4, -1, 1, &["RW"]),
+        "Between nodes: the commands of a transaction on hash slots of one stream";
+    ReadTransaction = row("paritas.execro", -5, READONLY | INTERNAL, "transactions", "0.1.0").keys(4, -1, 1, &["RO"]),
         "Between nodes: the same, if none of the commands writes";
     KeyVersions = row("paritas.versions", -2, READONLY | INTERNAL, "transactions", "0.1.0").keys(1, -1, 1, &["RO"]),
         "Between nodes: versions of keys, for WATCH";

@@ -25,6 +25,11 @@ pub const TRANSACTION_STRICT: &str = "CROSSSLOT transactions = \"strict\": all k
                                       hash slot: give the keys a common {tag}";
 /// A transaction has more commands, or more bytes, than one may have. Not in Redis.
 pub const TRANSACTION_TOO_LONG: &str = "ERR a transaction has at most 65535 commands of 64 MiB together";
+/// WATCH of more keys than may be watched together. Not in Redis.
+pub const TOO_MANY_WATCHED: &str = "ERR more than 1024 watched keys";
+/// Replies that a transaction makes at the client's node are too long together. Not in Redis.
+pub const TRANSACTION_REPLY_TOO_LONG: &str =
+    "ERR the replies to PING, ECHO and CLIENT in this transaction are longer than 1048576 bytes. Nothing was done";
 /// The commands of a transaction would take longer than a turn. Not in Redis.
 pub const TRANSACTION_TOO_SLOW: &str =
     "ERR the commands of this transaction do more work than one turn may. Nothing was done: send fewer";

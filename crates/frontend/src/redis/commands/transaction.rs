@@ -1,22 +1,19 @@
-//! The commands of a transaction on one hash slot, at the owner of its stream. They run on a draft, which is then
-//! committed: all of them happen, or none.
+//! The commands of a transaction on hash slots of one stream, at the owner. They run on a draft, which is then committed:
+//! all of them happen, or none.
 //!
 //! ```text
-//! PARITAS.EXEC key versions command [command …]
+//! PARITAS.EXEC versions count commands key [key …]
 //! ```
-//! `key` is one of the keys. `versions` is an array of keys and the versions that WATCH saw; nothing is done if one
-//! differs. `versions` and each command are arrays of strings, as a client sends them. The reply is the array of the
-//! commands' replies.
+//! `versions` is an array of keys and the versions that WATCH saw; nothing is done if one differs. `commands` are `count`
+//! commands behind each other. `versions` and each command are arrays of strings, as a client sends them. `key` is one of
+//! the keys of each slot. The reply is the array of the commands' replies.
 
 use super::{Executed, Job, Lookups, Operation, ReadLarge, Stop, admit_many, end_of};
 use crate::dialect::Refusal;
 use paritas_base::configuration::Configuration;
 use paritas_protocol::{Access, Context, Draft, Fault, Out, StreamOwner, WriteRefusal};
 use paritas_wire::command::{self, flag};
-use paritas_wire::resp::{Args, Decoded, Limits, decode, encode, errors};
-
-/// The first argument that is a command.
-const FIRST_COMMAND: usize = 3;
+use paritas_wire::resp::{Args, Decoded, Limits, decode, encode, errors, parse_integer};
 
 /// How the commands have run.
 enum Ran {
@@ -93,16 +90,22 @@ fn run_all<O: Out>(
     reply: &mut Vec<u8>,
 ) -> Result<Ran, Stop> {
     let mut args = Args::new();
-    if is_changed(cx, configuration, owner, draft, job.args.arg(2), &mut args)? {
+    if is_changed(cx, configuration, owner, draft, job.args.arg(1), &mut args)? {
         return Ok(Ran::Aborted);
     }
     let start = reply.len();
-    let commands = job.args.iter().skip(FIRST_COMMAND);
-    encode::array_header(reply, commands.len());
-    for bytes in commands {
-        let Ok(Decoded::Complete { .. }) = decode(bytes, &Limits::DEFAULT, &mut args) else {
+    let count = parse_integer(job.args.arg(2)).and_then(|count| usize::try_from(count).ok());
+    let (mut left, mut rest) = (count.unwrap_or_default(), job.args.arg(3));
+    if owner.store().chunks().absent_count() > 0 {
+        ask_for_all(cx, configuration, owner, rest, &mut args)?;
+    }
+    encode::array_header(reply, left);
+    while left > 0 {
+        let bytes = rest;
+        let Ok(Decoded::Complete { consumed }) = decode(bytes, &Limits::DEFAULT, &mut args) else {
             return Err(Stop::Refused(Refusal::Malformed));
         };
+        (left, rest) = (left - 1, bytes.get(consumed..).unwrap_or_default());
         let args = args.list(bytes);
         let spec = command::resolve(args).ok().filter(|spec| spec.has_keys());
         let Some(spec) = spec.filter(|spec| !spec.is(flag::INTERNAL)) else {
@@ -119,13 +122,40 @@ fn run_all<O: Out>(
             ..*job
         };
         run_one(cx, configuration, owner, &one, draft, reads, reply)?;
-        let access = Access::new(cx, configuration, owner);
-        let bytes_max = access.mget_bytes_max();
+        let bytes_max = cx.shared.parameters.mget_bytes_max;
         if reply.len() - start > bytes_max {
             return Err(Stop::Refused(Refusal::ReplyTooLarge { bytes_max }));
         }
     }
     Ok(Ran::All)
+}
+
+/// Asks for the chunks of all keys that are absent after a takeover. Else the transaction would run anew for each of
+/// them.
+fn ask_for_all<O: Out>(
+    cx: &mut Context<'_, O>,
+    configuration: &Configuration,
+    owner: &mut StreamOwner,
+    commands: &[u8],
+    args: &mut Args,
+) -> Result<(), Stop> {
+    let mut access = Access::new(cx, configuration, owner);
+    let (mut rest, mut result) = (commands, Ok(()));
+    while let Ok(Decoded::Complete { consumed }) = decode(rest, &Limits::DEFAULT, args) {
+        let list = args.list(rest);
+        let keys = command::resolve(list).ok().map(|spec| command::keys(spec, list.len()));
+        for at in keys.into_iter().flatten() {
+            let hash = access.hash(list.arg(at));
+            if let Err(stop) = access.look(hash, list.arg(at), false, |_| ()) {
+                result = Err(stop.into());
+            }
+        }
+        rest = rest.get(consumed..).unwrap_or_default();
+        if rest.is_empty() {
+            break;
+        }
+    }
+    result
 }
 
 /// Runs one command on the draft, and appends its reply. An error of the command alone is its reply.
@@ -202,6 +232,9 @@ fn is_changed<O: Out>(
         return Err(Stop::Refused(Refusal::Malformed));
     };
     let versions = args.list(versions);
+    if !draft.begin_command(versions.len()) {
+        return Err(Stop::Error(errors::TRANSACTION_TOO_SLOW));
+    }
     let mut access = Access::in_draft(cx, configuration, owner, draft);
     let mut is_changed = false;
     let mut at = 0;

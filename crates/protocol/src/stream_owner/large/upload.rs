@@ -294,10 +294,12 @@ impl StreamOwner {
     }
 
     /// A command of several values has ended: those that no object names are given up.
-    pub(crate) fn end_arguments(&mut self, ticket: Ticket) {
+    pub fn end_arguments(&mut self, ticket: Ticket) {
         for of in self.arguments_of(ticket) {
             self.end_upload_of(of, false);
         }
+        let is_its_own = |of: &Origin| matches!(of, Origin::Argument(ended, _) if *ended == ticket);
+        self.large.overtaken.retain(|of, _| !is_its_own(of));
     }
 
     fn arguments_of(&self, ticket: Ticket) -> Vec<Origin> {
@@ -335,9 +337,7 @@ impl StreamOwner {
         if is_of_another && !cx.rules().fault(Fault::SwapWithoutCompare) {
             self.end_upload_of(of, false);
         }
-        if let Origin::Command(ticket) = of
-            && self.is_overtaken(cx.mono(), ticket, made.basis)
-        {
+        if matches!(of, Origin::Command(_) | Origin::Argument(..)) && self.is_overtaken(cx.mono(), of, made.basis) {
             self.end_upload_of(of, false);
             return Err(Stop::Refused(WriteRefusal::Overtaken));
         }
@@ -381,14 +381,14 @@ impl StreamOwner {
     }
 
     /// Whether what a command makes its value from has changed so often that the command is refused.
-    fn is_overtaken(&mut self, now: Time, ticket: Ticket, basis: &[u8]) -> bool {
+    fn is_overtaken(&mut self, now: Time, of: Origin, basis: &[u8]) -> bool {
         if basis.is_empty() {
             return false;
         }
         let mut hasher = DefaultHasher::new();
         hasher.write(basis);
         let basis_hash = hasher.finish();
-        let overtaken = self.large.overtaken.entry(ticket).or_insert(Overtaken {
+        let overtaken = self.large.overtaken.entry(of).or_insert(Overtaken {
             basis_hash,
             count: 0,
             wanted_at: now,
@@ -444,7 +444,7 @@ impl StreamOwner {
 
     /// The object of a value was put into the store (`is_named`), or the value is given up.
     pub(crate) fn end_upload(&mut self, ticket: Ticket, is_named: bool) {
-        self.large.overtaken.remove(&ticket);
+        self.large.overtaken.remove(&Origin::Command(ticket));
         self.end_upload_of(Origin::Command(ticket), is_named);
     }
 
