@@ -1,8 +1,8 @@
 //! Transactions at the client's node (P1.9, docs/transactions.md).
 //!
 //! Commands between MULTI and EXEC are kept here. EXEC gives those of one hash slot to the owner of its stream, as one
-//! command: all of them happen, or none. On the any-key port a transaction may have several slots; each is a part of
-//! its own, or together with others of its stream if they are few, and the replies are put in the order of the commands.
+//! command: all of them happen, or none. On the any-key port a transaction may have several slots. Each is a part of
+//! its own, or together with others of its stream if they are few. The replies are put in the order of the commands.
 
 use super::client::{Caller, Client};
 use super::gather::{Gather, How, splits};

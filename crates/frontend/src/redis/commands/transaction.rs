@@ -1,12 +1,12 @@
-//! The commands of a transaction on hash slots of one stream, at the owner. They run on a draft, which is then committed:
-//! all of them happen, or none.
+//! The commands of a transaction on hash slots of one stream, at the owner. They run on a draft, which is then
+//! committed: all of them happen, or none.
 //!
 //! ```text
 //! PARITAS.EXEC versions count commands key [key …]
 //! ```
-//! `versions` is an array of keys and the versions that WATCH saw; nothing is done if one differs. `commands` are `count`
-//! commands behind each other. `versions` and each command are arrays of strings, as a client sends them. `key` is one of
-//! the keys of each slot. The reply is the array of the commands' replies.
+//! `versions` is an array of keys and the versions that WATCH saw; nothing is done if one differs. `commands` are
+//! `count` commands behind each other. `versions` and each command are arrays of strings, as a client sends them. `key`
+//! is one of the keys of each slot. The reply is the array of the commands' replies.
 
 use super::{Executed, Job, Lookups, Operation, ReadLarge, Stop, admit_many, end_of};
 use crate::dialect::Refusal;
