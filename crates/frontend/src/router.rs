@@ -483,7 +483,9 @@ impl Dispatcher {
         let spec = match &ahead.spec {
             Ok(spec) => *spec,
             Err(refusal) => {
-                self.counters.reject(refusal);
+                if refusal.is_error(args) {
+                    self.counters.reject(refusal);
+                }
                 client.break_transaction();
                 if matches!(refusal, command::Refusal::WrongArity(spec) if spec.id == Command::Exec) {
                     client.end_transaction();

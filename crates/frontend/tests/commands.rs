@@ -401,3 +401,67 @@ fn a_key_is_set_or_deleted_if_it_has_a_value() {
         assert_eq!(cluster.ask(client, command), reply, "{command}");
     }
 }
+
+#[test]
+fn help_of_a_command_names_its_subcommands() {
+    let mut cluster = Cluster::new(1);
+    let client = cluster.connect(0, Port::Any);
+    for container in [
+        "CLIENT", "COMMAND", "CONFIG", "CLUSTER", "OBJECT", "MEMORY", "ACL", "MODULE", "SENTINEL",
+    ] {
+        let reply = cluster.ask(client, &format!("{container} help"));
+        assert!(
+            reply.starts_with('*') && reply.contains("+HELP: "),
+            "{container}: {reply}"
+        );
+        assert!(reply.contains(&format!("+{container} <subcommand>")), "{reply}");
+        let refused = cluster.ask(client, &format!("{container} help me"));
+        assert!(refused.starts_with("-ERR unknown subcommand"), "{refused}");
+    }
+}
+
+#[test]
+fn clients_set_up_for_sentinel_find_this_node() {
+    let mut cluster = Cluster::new(1);
+    let client = cluster.connect(0, Port::Any);
+    let address = cluster.ask(client, "SENTINEL get-master-addr-by-name any");
+    assert!(address.starts_with("*2\r\n$"), "{address}");
+    assert!(cluster.ask(client, "SENTINEL masters").contains("mymaster"));
+    assert!(cluster.ask(client, "SENTINEL master orders").contains("orders"));
+    for words in ["SENTINEL replicas x", "SENTINEL slaves x", "SENTINEL sentinels x"] {
+        assert_eq!(cluster.ask(client, words), "*0\r\n");
+    }
+}
+
+#[test]
+fn notifications_and_replicas_are_refused_by_name() {
+    let mut cluster = Cluster::new(1);
+    let client = cluster.connect(0, Port::Any);
+    let refused = cluster.ask(client, "CONFIG SET notify-keyspace-events KEA");
+    assert!(
+        refused.contains("keyspace notifications are not there yet"),
+        "{refused}"
+    );
+    assert!(
+        cluster
+            .ask(client, "CLUSTER REPLICAS nobody")
+            .starts_with("-ERR Unknown node nobody")
+    );
+    let me = cluster.ask(client, "CLUSTER MYSHARDID");
+    assert_eq!(me, cluster.ask(client, "CLUSTER MYID"));
+    let name = me.lines().nth(1).unwrap().to_owned();
+    assert_eq!(cluster.ask(client, &format!("CLUSTER REPLICAS {name}")), "*0\r\n");
+    assert_eq!(cluster.ask(client, "CLUSTER LINKS"), "*0\r\n");
+}
+
+#[test]
+fn config_resetstat_sets_the_counters_to_zero() {
+    let mut cluster = Cluster::new(1);
+    let client = cluster.connect(0, Port::Any);
+    cluster.ask(client, "GET nothing");
+    assert_eq!(info(&mut cluster, client, "keyspace_misses"), 1);
+    assert_eq!(cluster.ask(client, "CONFIG RESETSTAT"), "+OK\r\n");
+    assert_eq!(info(&mut cluster, client, "keyspace_misses"), 0);
+    let stats = cluster.ask(client, "INFO commandstats");
+    assert!(!stats.contains("cmdstat_get"), "{stats}");
+}

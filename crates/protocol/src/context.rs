@@ -101,6 +101,12 @@ pub struct Shared {
 }
 
 impl Shared {
+    /// Sets the counts of keys and of lookups to zero.
+    pub const fn reset_counts(&mut self) {
+        (self.evicted_keys, self.expired_keys, self.refused_writes) = (0, 0, 0);
+        (self.keyspace_hits, self.keyspace_misses) = (0, 0);
+    }
+
     /// Whether a chunk can have this number. Tables grow with stripe numbers, and frames must not make them grow
     /// without limit. An owner has no more chunks than its memory takes, and may have more memory than this node. Other
     /// bits are those of no stripe.

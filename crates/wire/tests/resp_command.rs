@@ -38,9 +38,10 @@ fn the_table_is_consistent() {
         assert_eq!(spec.has_keys(), !spec.access.is_empty(), "{name}");
         assert_eq!(spec.has_keys(), spec.step > 0, "{name}");
         assert!(!(spec.is(flag::WRITE) && spec.is(flag::READONLY)), "{name}");
-        // Commands refused when memory is full are writes. Commands with keys read or write.
+        // Commands refused when memory is full are writes. Commands with keys read, write or watch.
         assert!(!spec.is(flag::DENYOOM) || spec.is(flag::WRITE), "{name}");
-        assert!(!spec.has_keys() || spec.is(flag::WRITE | flag::READONLY), "{name}");
+        let uses_keys = flag::WRITE | flag::READONLY | flag::TRANSACTION;
+        assert!(!spec.has_keys() || spec.is(uses_keys), "{name}");
         // Enough arguments always include the first key.
         assert!(i16::from(spec.first_key) < spec.arity.abs(), "{name}");
     }

@@ -6,7 +6,7 @@ use paritas_base::configuration::{NodeRecord, NodeRole, NodeState};
 use paritas_base::{ClusterId, Epoch, NodeId, SLOT_COUNT};
 use paritas_protocol::{Context, Lists, Out};
 use paritas_wire::command::{self, Command};
-use paritas_wire::resp::{ArgList, Proto, encode};
+use paritas_wire::resp::{ArgList, Proto, encode, errors};
 use std::fmt::Write;
 
 /// Consecutive hash slots with the same owner.
@@ -41,7 +41,20 @@ impl Dispatcher {
         let cluster = cx.shared.cluster.id;
         match id {
             Command::ClusterKeyslot => encode::integer(out, i64::from(command::slot(args.arg(2)))),
-            Command::ClusterMyid => encode::bulk(out, name(cluster, cx.shared.node).as_bytes()),
+            Command::ClusterMyid | Command::ClusterMyshardid => {
+                encode::bulk(out, name(cluster, cx.shared.node).as_bytes())
+            }
+            Command::ClusterLinks => encode::array_header(out, 0),
+            Command::ClusterReplicas | Command::ClusterSlaves => {
+                let is_named = |node: &NodeRecord| name(cluster, node.id).as_bytes() == args.arg(2);
+                match self.nodes.iter().any(is_named) {
+                    true => encode::array_header(out, 0),
+                    false => {
+                        let asked = errors::echoed(args.arg(2));
+                        encode::error(out, &format!("ERR Unknown node {asked}"));
+                    }
+                }
+            }
             Command::ClusterSlots => self.cluster_slots(cx, lists, proto, out),
             Command::ClusterShards => self.cluster_shards(cx, lists, proto, out),
             Command::ClusterNodes => {
@@ -52,6 +65,55 @@ impl Dispatcher {
                 let text = self.cluster_info(cx, lists);
                 encode::verbatim(out, proto, b"txt", text.as_bytes());
             }
+        }
+    }
+
+    /// SENTINEL: for clients that look for a master by name. Any node takes any key, so this node is the master, whatever
+    /// its name.
+    pub(crate) fn sentinel<O: Out>(
+        &self,
+        cx: &Context<'_, O>,
+        proto: Proto,
+        id: Command,
+        out: &mut Vec<u8>,
+        args: ArgList<'_>,
+    ) {
+        let me = self.node(cx.shared.node);
+        let (host, port) = me.map_or(("", 0), |node| host_and_port(&node.client_address));
+        let port = port.to_string();
+        match id {
+            Command::SentinelGetMasterAddrByName => {
+                encode::array_header(out, 2);
+                encode::bulk(out, host.as_bytes());
+                encode::bulk(out, port.as_bytes());
+            }
+            Command::SentinelMasters | Command::SentinelMaster => {
+                let asked = if id == Command::SentinelMaster {
+                    args.arg(2)
+                } else {
+                    b"mymaster"
+                };
+                let fields: [(&str, &[u8]); 9] = [
+                    ("name", asked),
+                    ("ip", host.as_bytes()),
+                    ("port", port.as_bytes()),
+                    ("runid", b""),
+                    ("flags", b"master"),
+                    ("role-reported", b"master"),
+                    ("num-slaves", b"0"),
+                    ("num-other-sentinels", b"0"),
+                    ("quorum", b"1"),
+                ];
+                if id == Command::SentinelMasters {
+                    encode::array_header(out, 1);
+                }
+                encode::map_header(out, proto, fields.len());
+                for (field, value) in fields {
+                    encode::bulk(out, field.as_bytes());
+                    encode::bulk(out, value);
+                }
+            }
+            _ => encode::array_header(out, 0),
         }
     }
 

@@ -258,6 +258,7 @@ fn is_use(id: Command) -> bool {
             | Command::ObjectEncoding
             | Command::ObjectFreq
             | Command::ObjectIdletime
+            | Command::ObjectRefcount
             | Command::MemoryUsage
             | Command::Ttl
             | Command::Pttl
@@ -373,6 +374,7 @@ impl<O: Out> Operation<'_, '_, O> {
             Command::ObjectEncoding => self.object_encoding(),
             Command::ObjectFreq => self.object_freq(),
             Command::ObjectIdletime => self.object_idletime(),
+            Command::ObjectRefcount => self.object_refcount(),
             Command::MemoryUsage => self.memory_usage(),
             Command::Expire => self.expire(expiry::Unit::Seconds),
             Command::Pexpire => self.expire(expiry::Unit::Milliseconds),

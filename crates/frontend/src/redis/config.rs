@@ -177,7 +177,7 @@ impl Change {
 }
 
 /// The settings that cannot change while the node runs, as CONFIG GET shows them.
-fn fixed<O: Out>(cx: &Context<'_, O>, client: &Client) -> [(&'static str, String); 10] {
+fn fixed<O: Out>(cx: &Context<'_, O>, client: &Client) -> [(&'static str, String); 11] {
     let cluster = if client.port == Port::Cluster { "yes" } else { "no" };
     [
         ("ack-quorum", cx.shared.cluster.ack_quorum.to_string()),
@@ -186,6 +186,7 @@ fn fixed<O: Out>(cx: &Context<'_, O>, client: &Client) -> [(&'static str, String
         ("cluster-enabled", cluster.to_owned()),
         ("databases", "1".to_owned()),
         ("min-redundancy", cx.shared.cluster.min_redundancy.to_string()),
+        ("notify-keyspace-events", String::new()),
         ("requirepass", String::new()),
         ("save", String::new()),
         ("scheme", cx.shared.code.scheme().to_string()),
@@ -258,6 +259,10 @@ pub(crate) fn config_set<O: Out>(
                 (name, read.map(|change| changes.push((*key, *setting, change))))
             }
             (None, Some((name, now))) if now.as_bytes() == value => (name, Ok(())),
+            (None, Some((name @ "notify-keyspace-events", _))) => (
+                name,
+                Err("keyspace notifications are not there yet: only \"\" is taken".to_owned()),
+            ),
             (None, Some((name, _))) => (name, Err("can't set immutable config".to_owned())),
             (None, None) => return errors::unknown_option(out, args.arg(at)),
         };

@@ -81,6 +81,8 @@ impl Dispatcher {
             Command::Hello => hello(client, out, self.password.as_ref(), args),
             Command::Auth => auth(client, out, self.password.as_ref(), args),
             Command::ClientNoEvict => switch(&mut client.about.no_evict, out, args),
+            Command::ClientUnblock => unblock(out, args),
+            Command::ClientGetredir => encode::integer(out, -1),
             Command::ClientNoTouch => switch(&mut client.about.no_touch, out, args),
             Command::ClientInfo => {
                 let text = client.describe(cx.now.mono, out.len());
@@ -93,6 +95,7 @@ impl Dispatcher {
             Command::CommandDocs => command::reply::docs(out, proto, args),
             Command::CommandList => command::reply::list(out, args),
             Command::CommandGetkeys => command::reply::getkeys(out, args),
+            Command::CommandGetkeysandflags => command::reply::getkeysandflags(out, proto, args),
             Command::Info => match client.caller {
                 Caller::Remote(..) => counts::append_own(lists, out),
                 Caller::Local(conn) if self.info(cx, lists, client, conn, out, args) => {
@@ -102,6 +105,11 @@ impl Dispatcher {
             },
             Command::ConfigGet => super::config::config_get(cx, client, out, args),
             Command::ConfigSet => super::config::config_set(cx, lists, &mut self.changed, client, out, args),
+            Command::ConfigResetstat => {
+                self.counters.reset();
+                cx.shared.reset_counts();
+                encode::ok(out);
+            }
             Command::ConfigRewrite => {
                 if let Caller::Local(conn) = client.caller {
                     let settings = self.changed.clone();
@@ -124,7 +132,17 @@ impl Dispatcher {
             | Command::ClusterNodes
             | Command::ClusterInfo
             | Command::ClusterKeyslot
-            | Command::ClusterMyid => self.cluster(cx, lists, proto, spec.id, out, args),
+            | Command::ClusterMyid
+            | Command::ClusterMyshardid
+            | Command::ClusterLinks
+            | Command::ClusterReplicas
+            | Command::ClusterSlaves => self.cluster(cx, lists, proto, spec.id, out, args),
+            Command::SentinelGetMasterAddrByName
+            | Command::SentinelMasters
+            | Command::SentinelMaster
+            | Command::SentinelReplicas
+            | Command::SentinelSlaves
+            | Command::SentinelSentinels => self.sentinel(cx, proto, spec.id, out, args),
             Command::ParitasStatus => {
                 if let Caller::Local(conn) = client.caller {
                     cx.propose(Proposal::Ask { conn, n: client.next_n });
@@ -344,6 +362,18 @@ fn set_info(client: &mut Client, out: &mut Vec<u8>, args: ArgList<'_>) {
     }
     *place = value.to_vec();
     encode::ok(out);
+}
+
+/// CLIENT UNBLOCK id [TIMEOUT | ERROR]. No command waits for other clients, so none is woken.
+fn unblock(out: &mut Vec<u8>, args: ArgList<'_>) {
+    let has_reason = args.len() == 4 && (is_word(args, 3, "timeout") || is_word(args, 3, "error"));
+    if args.len() > 3 && !has_reason {
+        return encode::error(out, "ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR");
+    }
+    match parse_integer(args.arg(2)) {
+        Some(_) => encode::integer(out, 0),
+        None => encode::error(out, errors::NOT_AN_INTEGER),
+    }
 }
 
 fn switch(place: &mut bool, out: &mut Vec<u8>, args: ArgList<'_>) {

@@ -69,6 +69,14 @@ impl Counters {
         self.errors += u64::from(is_error);
     }
 
+    /// CONFIG RESETSTAT.
+    pub(crate) fn reset(&mut self) {
+        *self = Self {
+            started_at: self.started_at,
+            ..Self::default()
+        };
+    }
+
     /// Takes a sample for the rate of commands.
     pub(crate) fn sample(&mut self, now: Time) {
         if self.samples.len() == SAMPLES_MAX {

@@ -1,7 +1,7 @@
 //! Finds a command by name in a few nanoseconds, with a perfect hash computed at compile time.
 
 use super::table::COMMANDS;
-use super::{Command, CommandSpec, flag};
+use super::{Command, CommandSpec, flag, reply};
 use crate::resp::{ArgList, errors};
 
 const SLOT_BITS: u32 = 10;
@@ -185,12 +185,25 @@ impl Refusal {
     pub fn append_to(&self, out: &mut Vec<u8>, args: ArgList<'_>) {
         match self {
             Self::UnknownCommand => errors::unknown_command(out, args),
+            Self::UnknownSubcommand(container) if is_help(args) => reply::help(out, container),
             Self::UnknownSubcommand(container) => {
                 errors::unknown_subcommand(out, container.name, args.arg(1));
             }
             Self::WrongArity(spec) if spec.id == Command::Exec => errors::exec_arity(out),
             Self::WrongArity(spec) => errors::wrong_arity(out, spec.name),
         }
+    }
+}
+
+/// Whether this is HELP of a command with subcommands. It is no row of the table.
+fn is_help(args: ArgList<'_>) -> bool {
+    args.len() == 2 && args.arg(1).eq_ignore_ascii_case(b"help")
+}
+
+impl Refusal {
+    /// Whether it is one: HELP is answered in its place.
+    pub fn is_error(&self, args: ArgList<'_>) -> bool {
+        !(matches!(self, Self::UnknownSubcommand(_)) && is_help(args))
     }
 }
 

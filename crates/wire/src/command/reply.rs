@@ -80,26 +80,67 @@ pub fn list(out: &mut Vec<u8>, args: ArgList<'_>) {
 /// Reply of COMMAND GETKEYS command \[argument …\]. `args` is the whole command.
 pub fn getkeys(out: &mut Vec<u8>, args: ArgList<'_>) {
     let inner = args.skip(2);
+    match keyed(inner) {
+        Err(text) => error(out, text),
+        Ok(spec) => {
+            let indexes = keys(spec, inner.len());
+            array_header(out, indexes.len());
+            for index in indexes {
+                bulk(out, inner.arg(index));
+            }
+        }
+    }
+}
+
+/// Reply of COMMAND GETKEYSANDFLAGS command \[argument …\]. `args` is the whole command.
+pub fn getkeysandflags(out: &mut Vec<u8>, proto: Proto, args: ArgList<'_>) {
+    let inner = args.skip(2);
+    match keyed(inner) {
+        Err(text) => error(out, text),
+        Ok(spec) => {
+            let indexes = keys(spec, inner.len());
+            array_header(out, indexes.len());
+            for (nth, index) in indexes.enumerate() {
+                // The last of the table's lists stands for all further keys.
+                let access = spec.access.get(nth).or(spec.access.last()).copied().unwrap_or_default();
+                array_header(out, 2);
+                bulk(out, inner.arg(index));
+                words(out, proto, access.split_ascii_whitespace(), "");
+            }
+        }
+    }
+}
+
+/// The table's row of a command with keys; else the error.
+fn keyed(inner: ArgList<'_>) -> Result<&'static CommandSpec, &'static str> {
     let name = inner.arg(0);
     let spec = match find(name) {
         Some(spec) if !spec.subcommands.is_empty() => inner.get(1).and_then(|sub| find(&[name, b"|", sub].concat())),
         Some(spec) if spec.name.contains('|') => None,
         other => other,
     };
-    let Some(spec) = spec else {
-        return error(out, errors::INVALID_COMMAND);
-    };
+    let spec = spec.ok_or(errors::INVALID_COMMAND)?;
     if !spec.has_keys() {
-        return error(out, errors::NO_KEY_ARGUMENTS);
+        return Err(errors::NO_KEY_ARGUMENTS);
     }
-    if !spec.arity_allows(inner.len()) {
-        return error(out, errors::INVALID_ARGUMENT_COUNT);
+    match spec.arity_allows(inner.len()) {
+        true => Ok(spec),
+        false => Err(errors::INVALID_ARGUMENT_COUNT),
     }
-    let indexes = keys(spec, inner.len());
-    array_header(out, indexes.len());
-    for index in indexes {
-        bulk(out, inner.arg(index));
+}
+
+/// Reply of HELP of a command with subcommands: one line for each.
+pub fn help(out: &mut Vec<u8>, container: &CommandSpec) {
+    let name = container.name.to_ascii_uppercase();
+    array_header(out, container.subcommands.len() + 2);
+    simple(out, &format!("{name} <subcommand> [argument ...]. Subcommands:"));
+    for sub in container.subcommands {
+        simple(
+            out,
+            &format!("{}: {}", sub.last_name().to_ascii_uppercase(), sub.summary),
+        );
     }
+    simple(out, "HELP: Prints this text");
 }
 
 fn names<'a>(out: &mut Vec<u8>, specs: impl Iterator<Item = &'a CommandSpec> + Clone) {

@@ -119,6 +119,7 @@ commands! {
         .categories("connection"), "Undoes READONLY; changes nothing here";
     Asking = row("asking", 1, FAST, "cluster", "3.0.0").categories("connection"), "Follows an ASK redirection";
     Cluster = row("cluster", -2, 0, "cluster", "3.0.0").subcommands(CLUSTER), "Commands about the cluster";
+    Sentinel = row("sentinel", -2, 0, "server", "2.8.4").subcommands(SENTINEL), "Commands for clients set up for Sentinel";
     Get = row("get", 2, READONLY | FAST, "string", "1.0.0")
         .keys(1, 1, 1, &["RO access"]).categories("string"), "Reads the value of a key";
     Set = row("set", -3, WRITE | DENYOOM, "string", "1.0.0")
@@ -285,6 +286,10 @@ commands! {
         .categories("connection"), "Spares the connection from client eviction";
     ClientSetinfo = row("client|setinfo", 4, NOSCRIPT | LOADING | STALE, "connection", "7.2.0")
         .categories("connection"), "Tells the server about the client library";
+    ClientUnblock = row("client|unblock", -3, ADMIN | NOSCRIPT | LOADING | STALE, "connection", "5.0.0")
+        .categories("connection"), "Wakes a connection that waits; none does here";
+    ClientGetredir = row("client|getredir", 2, NOSCRIPT | LOADING | STALE, "connection", "6.0.0")
+        .categories("connection"), "Tells where invalidations go; there are none here";
     ClientNoTouch = row("client|no-touch", 3, NOSCRIPT | LOADING | STALE, "connection", "7.2.0")
         .categories("connection"), "Reads without marking keys as used";
   }
@@ -298,6 +303,8 @@ commands! {
         .categories("connection"), "Counts the commands";
     CommandGetkeys = row("command|getkeys", -4, LOADING | STALE, "server", "2.8.13")
         .categories("connection"), "Tells which arguments of a command are keys";
+    CommandGetkeysandflags = row("command|getkeysandflags", -4, LOADING | STALE, "server", "7.0.0")
+        .categories("connection"), "Tells which arguments of a command are keys, and what it does with them";
     CommandList = row("command|list", -2, LOADING | STALE, "server", "7.0.0")
         .categories("connection").tips("nondeterministic_output_order"), "Lists the names of commands";
   }
@@ -305,6 +312,8 @@ commands! {
     ConfigGet = row("config|get", -3, ADMIN | NOSCRIPT | LOADING | STALE, "server", "2.0.0"), "Tells settings";
     ConfigSet = row("config|set", -4, ADMIN | NOSCRIPT | LOADING | STALE, "server", "2.0.0")
         .tips("request_policy:all_nodes response_policy:all_succeeded"), "Changes settings";
+    ConfigResetstat = row("config|resetstat", 2, ADMIN | NOSCRIPT | LOADING | STALE, "server", "2.0.0")
+        .tips("request_policy:all_nodes response_policy:all_succeeded"), "Sets the counters of INFO to zero";
     ConfigRewrite = row("config|rewrite", 2, ADMIN | NOSCRIPT | LOADING | STALE, "server", "2.8.0")
         .tips("request_policy:all_nodes response_policy:all_succeeded"), "Writes changed settings to the node's file";
   }
@@ -327,10 +336,33 @@ commands! {
         "Tells the state of the cluster";
     ClusterKeyslot = row("cluster|keyslot", 3, STALE, "cluster", "3.0.0"), "Tells the slot of a key";
     ClusterMyid = row("cluster|myid", 2, STALE, "cluster", "3.0.0"), "Tells the id of this node";
+    ClusterMyshardid = row("cluster|myshardid", 2, STALE, "cluster", "7.2.0"),
+        "Tells the id of this node's shard, which is the node";
+    ClusterLinks = row("cluster|links", 2, STALE, "cluster", "7.0.0").tips("nondeterministic_output"),
+        "Lists links of the cluster bus; there is none";
+    ClusterReplicas = row("cluster|replicas", 3, ADMIN | STALE, "cluster", "5.0.0").tips("nondeterministic_output"),
+        "Lists the replicas of a node; there are none";
+    ClusterSlaves = row("cluster|slaves", 3, ADMIN | STALE, "cluster", "3.0.0").tips("nondeterministic_output"),
+        "The same as CLUSTER REPLICAS";
     ClusterCountkeysinslot = row("cluster|countkeysinslot", 3, STALE, "cluster", "3.0.0"),
         "Counts the keys of a slot";
     ClusterGetkeysinslot = row("cluster|getkeysinslot", 4, STALE, "cluster", "3.0.0")
         .tips("nondeterministic_output"), "Lists keys of a slot";
+  }
+  const SENTINEL {
+    SentinelGetMasterAddrByName =
+        row("sentinel|get-master-addr-by-name", 3, NOSCRIPT | LOADING | STALE, "server", "2.8.4"),
+        "Tells host and port of this node's port for any key, whatever the name";
+    SentinelMasters = row("sentinel|masters", 2, NOSCRIPT | LOADING | STALE, "server", "2.8.4"),
+        "Describes this node as the master `mymaster`";
+    SentinelMaster = row("sentinel|master", 3, NOSCRIPT | LOADING | STALE, "server", "2.8.4"),
+        "Describes this node as the master of this name";
+    SentinelReplicas = row("sentinel|replicas", 3, NOSCRIPT | LOADING | STALE, "server", "5.0.0"),
+        "Lists replicas; there are none";
+    SentinelSlaves = row("sentinel|slaves", 3, NOSCRIPT | LOADING | STALE, "server", "2.8.0"),
+        "The same as SENTINEL REPLICAS";
+    SentinelSentinels = row("sentinel|sentinels", 3, NOSCRIPT | LOADING | STALE, "server", "2.8.4"),
+        "Lists other sentinels; there are none";
   }
   const OBJECT {
     ObjectEncoding = row("object|encoding", 3, READONLY, "generic", "2.2.3")
@@ -339,6 +371,9 @@ commands! {
     ObjectFreq = row("object|freq", 3, READONLY, "generic", "4.0.0")
         .keys(2, 2, 1, &["RO"]).categories("keyspace").tips("nondeterministic_output"),
         "Tells how often a key was used (LFU)";
+    ObjectRefcount = row("object|refcount", 3, READONLY, "generic", "2.2.3")
+        .keys(2, 2, 1, &["RO"]).categories("keyspace").tips("nondeterministic_output"),
+        "Tells how often a value is referred to, which is once";
     ObjectIdletime = row("object|idletime", 3, READONLY, "generic", "2.2.3")
         .keys(2, 2, 1, &["RO"]).categories("keyspace").tips("nondeterministic_output"),
         "Tells since when a key is unused";

@@ -193,6 +193,15 @@ impl<O: Out> Operation<'_, '_, O> {
         Ok(())
     }
 
+    /// Always 1: no two keys share a value.
+    pub(crate) fn object_refcount(&mut self) -> Result<(), Stop> {
+        match self.seen(2)? {
+            Some(_) => encode::integer(self.reply, 1),
+            None => encode::null(self.reply, self.proto()),
+        }
+        Ok(())
+    }
+
     /// Bytes that a key takes on all nodes: its object, its index entry, and its share of the parity; of a large value
     /// also the parts of its body, by its class.
     pub(crate) fn memory_usage(&mut self) -> Result<(), Stop> {
