@@ -68,8 +68,8 @@ impl Dispatcher {
         }
     }
 
-    /// SENTINEL: for clients that look for a master by name. Any node takes any key, so this node is the master, whatever
-    /// its name.
+    /// SENTINEL: for clients that look for a master by name. Any node takes any key, so this node is the
+    /// master, whatever the name.
     pub(crate) fn sentinel<O: Out>(
         &self,
         cx: &Context<'_, O>,

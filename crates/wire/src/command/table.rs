@@ -119,7 +119,8 @@ commands! {
         .categories("connection"), "Undoes READONLY; changes nothing here";
     Asking = row("asking", 1, FAST, "cluster", "3.0.0").categories("connection"), "Follows an ASK redirection";
     Cluster = row("cluster", -2, 0, "cluster", "3.0.0").subcommands(CLUSTER), "Commands about the cluster";
-    Sentinel = row("sentinel", -2, 0, "server", "2.8.4").subcommands(SENTINEL), "Commands for clients set up for Sentinel";
+    Sentinel = row("sentinel", -2, 0, "server", "2.8.4").subcommands(SENTINEL),
+        "Commands for clients set up for Sentinel";
     Get = row("get", 2, READONLY | FAST, "string", "1.0.0")
         .keys(1, 1, 1, &["RO access"]).categories("string"), "Reads the value of a key";
     Set = row("set", -3, WRITE | DENYOOM, "string", "1.0.0")
