@@ -102,7 +102,12 @@ pub fn getkeysandflags(out: &mut Vec<u8>, proto: Proto, args: ArgList<'_>) {
             array_header(out, indexes.len());
             for (nth, index) in indexes.enumerate() {
                 // The last of the table's lists stands for all further keys.
-                let access = spec.access.get(nth).or(spec.access.last()).copied().unwrap_or_default();
+                let access = spec
+                    .access
+                    .get(nth)
+                    .or_else(|| spec.access.last())
+                    .copied()
+                    .unwrap_or_default();
                 array_header(out, 2);
                 bulk(out, inner.arg(index));
                 words(out, proto, access.split_ascii_whitespace(), "");
