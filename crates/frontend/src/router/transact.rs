@@ -457,7 +457,7 @@ impl Split {
         let watched = transaction.watched_key();
         if let Some(slot) = queue
             .only_slot()
-            .or(watched.filter(|_| queue.commands.is_empty()).map(command::slot))
+            .or_else(|| watched.filter(|_| queue.commands.is_empty()).map(command::slot))
         {
             let first = queue
                 .commands

@@ -20,7 +20,7 @@ impl Replica {
         out: &mut impl Out,
     ) -> Option<FrontMessage<'f>> {
         let Ok((header, message)) = peer::decode(bytes) else {
-            out.close(link);
+            out.refuse(link, "a frame that cannot be decoded");
             return None;
         };
         if let Message::Hello(hello) = &message {
