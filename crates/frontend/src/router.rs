@@ -25,6 +25,7 @@ use crate::dialect::Refusal;
 use crate::redis::commands::{self, Executed, Job};
 use crate::redis::info::Counters;
 use crate::redis::refusals::{is_error, is_reply_too_large};
+use crate::redis::transactions::Queue;
 use crate::turn::Limits;
 use client::{Caller, Client, LongValue, Wait};
 use long::Long;
@@ -61,6 +62,8 @@ pub(crate) struct Dispatcher {
     ahead: Vec<Ahead>,
     /// Spare buffers for forwarded commands.
     spare: Vec<Vec<u8>>,
+    /// The memory of the last transaction.
+    spare_queue: Queue,
     /// Callers with unreleased replies.
     pub(crate) held: Vec<Caller>,
     /// Callers whose next command waits for something to happen.

@@ -7,6 +7,9 @@ use paritas_wire::resp::{ArgList, encode};
 /// The most commands of a transaction, and their bytes.
 const COMMANDS_MAX: usize = 65_535;
 const BYTES_MAX: usize = 64 << 20;
+/// The most memory of a queue that is kept for the next transaction: bytes, and commands.
+const SPARE_BYTES_MAX: usize = 16 << 10;
+const SPARE_COMMANDS_MAX: usize = 256;
 /// The most keys that a client watches.
 const WATCHED_MAX: usize = 1024;
 
@@ -63,9 +66,28 @@ impl Transaction {
         self.queue.is_some()
     }
 
-    /// `MULTI`.
-    pub(crate) fn begin(&mut self) {
-        self.queue = Some(Queue::default());
+    /// `MULTI`. `spare`: a queue of an earlier transaction, for its memory.
+    pub(crate) fn begin(&mut self, spare: Queue) {
+        self.queue = Some(spare);
+    }
+
+    /// The queue, emptied, if it is worth keeping for another transaction.
+    pub(crate) fn take_spare(&mut self) -> Option<Queue> {
+        let Queue {
+            mut bytes,
+            mut commands,
+            ..
+        } = self.queue.take()?;
+        if bytes.capacity() > SPARE_BYTES_MAX || commands.capacity() > SPARE_COMMANDS_MAX {
+            return None;
+        }
+        bytes.clear();
+        commands.clear();
+        Some(Queue {
+            bytes,
+            commands,
+            ..Queue::default()
+        })
     }
 
     /// The number of commands since `MULTI`.

@@ -4,7 +4,7 @@
 //! command: all of them happen, or none. On the any-key port a transaction may have several slots. Each is a part of
 //! its own, or together with others of its stream if they are few. The replies are put in the order of the commands.
 
-use super::client::{Caller, Client};
+use super::client::{Caller, Client, Wait};
 use super::gather::{Gather, How, splits};
 use super::{Dispatcher, Job, Ran, Turn, forward};
 use crate::dialect::Refusal;
@@ -15,6 +15,7 @@ use paritas_base::{Map, StreamId};
 use paritas_protocol::{Context, KEY_STEPS, Lists, Out, Port, Transactions, WriteRefusal, fits_one_delta};
 use paritas_wire::command::{self, Command, CommandSpec, flag};
 use paritas_wire::resp::{ArgList, Args, Decoded, Limits, argument, decode, encode, errors};
+use std::borrow::Cow;
 
 /// Bytes of replies that a transaction makes here.
 const HERE_BYTES_MAX: usize = 1 << 20;
@@ -53,12 +54,12 @@ impl Piece {
 }
 
 /// A part of a transaction: its commands on some hash slots of one stream.
-struct Part {
+struct Part<'q> {
     stream: StreamId,
     /// One key of each slot.
-    keys: Vec<Vec<u8>>,
+    keys: Vec<Cow<'q, [u8]>>,
     count: usize,
-    commands: Vec<u8>,
+    commands: Cow<'q, [u8]>,
     writes: bool,
 }
 
@@ -75,7 +76,7 @@ struct Weight {
 /// A transaction, split over hash slots.
 #[derive(Default)]
 struct Split {
-    parts: Vec<Part>,
+    parts: Vec<Part<'static>>,
     part_of_slot: Map<u16, u32>,
     pieces: Vec<Piece>,
     here_bytes: usize,
@@ -137,7 +138,8 @@ impl Dispatcher {
             (Command::Discard, false) => errors::DISCARD_WITHOUT_MULTI,
             (Command::Watch, true) => errors::WATCH_INSIDE_MULTI,
             (Command::Multi, false) => {
-                client.transaction.get_or_insert_default().begin();
+                let spare = core::mem::take(&mut self.spare_queue);
+                client.transaction.get_or_insert_default().begin(spare);
                 return Some(self.reply_now(cx, lists, client, turn, encode::ok));
             }
             // What an earlier WATCH has seen must be known first.
@@ -163,9 +165,10 @@ impl Dispatcher {
             }
             (Command::Quit, _) | (_, false) => return None,
             (_, true) => {
-                let mut reply = Vec::new();
-                self.enqueue(cx, lists, client, spec, args, &mut reply);
-                return Some(self.reply_now(cx, lists, client, turn, |out| out.extend_from_slice(&reply)));
+                let start = turn.bytes.len();
+                self.enqueue(cx, lists, client, spec, args, turn.bytes);
+                self.push(cx, lists, client, turn, start, Wait::Ready);
+                return Some(Ran::Done);
             }
         };
         Some(self.reply_now(cx, lists, client, turn, |out| encode::error(out, error)))
@@ -181,7 +184,7 @@ impl Dispatcher {
         args: ArgList<'_>,
         reply: &mut Vec<u8>,
     ) {
-        let port = client.port;
+        let (port, start) = (client.port, reply.len());
         let Some(transaction) = &mut client.transaction else {
             return;
         };
@@ -213,10 +216,10 @@ impl Dispatcher {
         } else if !may_be_in_transaction(spec.id) {
             errors::not_in_transaction(reply, spec.name);
         }
-        if reply.is_empty() && !transaction.push(spec, place, args) {
+        if reply.len() == start && !transaction.push(spec, place, args) {
             encode::error(reply, errors::TRANSACTION_TOO_LONG);
         }
-        if reply.is_empty() {
+        if reply.len() == start {
             encode::simple(reply, "QUEUED");
         } else {
             transaction.break_up();
@@ -321,7 +324,7 @@ impl Dispatcher {
         if !cx.shared.turn_budget.admits() {
             return Ran::Stalled;
         }
-        let Some(transaction) = client.transaction.take() else {
+        let Some(mut transaction) = client.transaction.take() else {
             return Ran::Done;
         };
         let ran = self.exec_taken(cx, lists, client, turn, spec, &transaction);
@@ -332,6 +335,8 @@ impl Dispatcher {
         cx.shared.turn_budget.spend(steps);
         if ran == Ran::Stalled {
             client.transaction = Some(transaction);
+        } else if let Some(spare) = transaction.take_spare() {
+            self.spare_queue = spare;
         }
         ran
     }
@@ -348,6 +353,9 @@ impl Dispatcher {
         let Some(queue) = transaction.queue() else {
             return Ran::Done;
         };
+        if let Some(part) = Part::whole(cx, transaction, queue) {
+            return self.exec_part(cx, lists, client, turn, spec, transaction, &part);
+        }
         let split = Split::of(cx, client, transaction, queue);
         let mut keys = split.parts.iter().flat_map(|part| &part.keys);
         if keys.any(|key| is_unserved(cx, lists, key)) {
@@ -373,40 +381,68 @@ impl Dispatcher {
         if queue.writes() {
             client.last_write_n = client.next_n;
         }
-        let ran = match split.parts.as_slice() {
-            [part] if split.pieces.is_empty() => {
-                let bytes = part.to_command(Some(transaction));
-                let mut part_args = core::mem::take(&mut self.part_args);
-                let decoded = decode(&bytes, &Limits::DEFAULT, &mut part_args);
-                debug_assert!(matches!(decoded, Ok(Decoded::Complete { .. })));
-                let job = Job {
-                    spec: part.spec(),
-                    args: part_args.list(&bytes),
-                    dialect: client.dialect,
-                    hash: None,
-                    ticket: client.ticket(cx),
-                    is_staged: false,
-                };
-                let ran = self.run_on(cx, lists, client, turn, &job, &bytes, part.stream);
-                self.part_args = part_args;
-                ran
-            }
-            _ => {
-                let watched = transaction.watched_key().map(|_| transaction);
-                let parts = split.parts.iter().enumerate();
-                let parts = parts.map(|(at, part)| {
-                    let bytes = part.to_command(watched.filter(|_| at == 0));
-                    (part.spec(), part.stream, bytes)
-                });
-                let parts = parts.collect();
-                self.gather(cx, lists, client, turn, How::Transaction(split.pieces), parts)
-            }
+        let watched = transaction.watched_key().map(|_| transaction);
+        let parts = split.parts.iter().enumerate();
+        let parts = parts.map(|(at, part)| {
+            let bytes = part.to_command(Vec::new(), watched.filter(|_| at == 0));
+            (part.spec(), part.stream, bytes)
+        });
+        let parts = parts.collect();
+        self.count_transaction(queue, spec);
+        self.gather(cx, lists, client, turn, How::Transaction(split.pieces), parts)
+    }
+
+    /// EXEC of a transaction of one slot.
+    #[allow(clippy::too_many_arguments)] // One command's whole surroundings.
+    fn exec_part<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        lists: &mut Lists,
+        client: &mut Client,
+        turn: &mut Turn<'_>,
+        spec: &'static CommandSpec,
+        transaction: &Transaction,
+        part: &Part<'_>,
+    ) -> Ran {
+        let key = part.keys.first().map_or(&[][..], |key| key);
+        if is_unserved(cx, lists, key) {
+            return self.stall(cx, lists, client, turn, spec);
+        }
+        if part.commands.len() > PART_BYTES_MAX {
+            let bytes_max = PART_BYTES_MAX;
+            let refusal = Refusal::Write(WriteRefusal::CommandTooLarge { bytes_max });
+            return self.reply_refusal(cx, lists, client, turn, refusal);
+        }
+        if part.writes {
+            client.last_write_n = client.next_n;
+        }
+        let bytes = part.to_command(self.spare.pop().unwrap_or_default(), Some(transaction));
+        let mut part_args = core::mem::take(&mut self.part_args);
+        let decoded = decode(&bytes, &Limits::DEFAULT, &mut part_args);
+        debug_assert!(matches!(decoded, Ok(Decoded::Complete { .. })));
+        let job = Job {
+            spec: part.spec(),
+            args: part_args.list(&bytes),
+            dialect: client.dialect,
+            hash: None,
+            ticket: client.ticket(cx),
+            is_staged: false,
         };
-        if ran != Ran::Stalled {
-            let ids = queue.commands.iter().map(|queued| queued.spec.id);
-            ids.chain([spec.id]).for_each(|id| self.counters.count(id, false));
+        let ran = self.run_on(cx, lists, client, turn, &job, &bytes, part.stream);
+        self.part_args = part_args;
+        self.recycle(bytes);
+        if ran != Ran::Stalled
+            && let Some(queue) = transaction.queue()
+        {
+            self.count_transaction(queue, spec);
         }
         ran
+    }
+
+    /// Counts the commands of a transaction, and EXEC.
+    fn count_transaction(&mut self, queue: &Queue, spec: &CommandSpec) {
+        let ids = queue.commands.iter().map(|queued| queued.spec.id);
+        ids.chain([spec.id]).for_each(|id| self.counters.count(id, false));
     }
 }
 
@@ -422,7 +458,28 @@ fn is_whole(spec: &CommandSpec, args: ArgList<'_>) -> bool {
     (args.len() - 1).is_multiple_of(step)
 }
 
-impl Part {
+impl<'q> Part<'q> {
+    /// The whole of a transaction, if it is in one slot.
+    fn whole<O: Out>(cx: &Context<'_, O>, transaction: &'q Transaction, queue: &'q Queue) -> Option<Self> {
+        let watched = transaction.watched_key();
+        let first = queue.commands.first();
+        let key = match first {
+            Some(queued) => first_key(queued.spec, queue.bytes_of(queued)),
+            None => watched?,
+        };
+        let slot = match first {
+            Some(_) => queue.only_slot()?,
+            None => command::slot(key),
+        };
+        Some(Self {
+            stream: cx.shared.slots.stream_of(slot),
+            keys: vec![key.into()],
+            count: queue.commands.len(),
+            commands: queue.bytes.as_slice().into(),
+            writes: queue.writes(),
+        })
+    }
+
     fn spec(&self) -> &'static CommandSpec {
         match self.writes {
             true => Command::RunTransaction.spec(),
@@ -430,15 +487,16 @@ impl Part {
         }
     }
 
-    /// The command for its owner. `watched`: the transaction whose watched keys are in this part.
-    fn to_command(&self, watched: Option<&Transaction>) -> Vec<u8> {
+    /// The command for its owner, in `out`, which is empty. `watched`: the transaction whose watched keys are in this
+    /// part.
+    fn to_command(&self, mut out: Vec<u8>, watched: Option<&Transaction>) -> Vec<u8> {
         let mut versions = Vec::new();
-        match watched {
+        match watched.filter(|transaction| transaction.watched_key().is_some()) {
             Some(transaction) => transaction.append_watched(&mut versions),
             None => versions.extend_from_slice(encode::EMPTY_ARRAY),
         }
         let keys_bytes: usize = self.keys.iter().map(|key| key.len() + 16).sum();
-        let mut out = Vec::with_capacity(96 + versions.len() + self.commands.len() + keys_bytes);
+        out.reserve(96 + versions.len() + self.commands.len() + keys_bytes);
         encode::array_header(&mut out, 4 + self.keys.len());
         encode::bulk(&mut out, self.spec().name.as_bytes());
         encode::bulk(&mut out, &versions);
@@ -450,29 +508,10 @@ impl Part {
 }
 
 impl Split {
-    /// Splits a transaction over the hash slots of its keys. One of a single slot has no pieces: its reply is that of
-    /// its part. Watched keys, if there are any, are in the first part.
+    /// Splits a transaction over the hash slots of its keys. Watched keys, if there are any, are in the first part.
     fn of<O: Out>(cx: &Context<'_, O>, client: &mut Client, transaction: &Transaction, queue: &Queue) -> Self {
         let mut split = Self::default();
         let watched = transaction.watched_key();
-        if let Some(slot) = queue
-            .only_slot()
-            .or_else(|| watched.filter(|_| queue.commands.is_empty()).map(command::slot))
-        {
-            let first = queue
-                .commands
-                .first()
-                .map(|queued| first_key(queued.spec, queue.bytes_of(queued)));
-            let key = first.or_else(|| watched.map(<[u8]>::to_vec)).unwrap_or_default();
-            split.parts.push(Part {
-                stream: cx.shared.slots.stream_of(slot),
-                keys: vec![key],
-                count: queue.commands.len(),
-                commands: queue.bytes.clone(),
-                writes: queue.writes(),
-            });
-            return split;
-        }
         let mut args = Args::new();
         let mut weights = Weights::default();
         if let Some(key) = watched {
@@ -526,7 +565,7 @@ impl Split {
                 && let Some(part) = self.parts.get_mut(*at as usize)
             {
                 (*with, *of) = (*with + count, *of + bytes);
-                part.keys.push(key);
+                part.keys.push(key.into());
                 self.part_of_slot.insert(slot, *at);
                 continue;
             }
@@ -534,9 +573,9 @@ impl Split {
             self.part_of_slot.insert(slot, at);
             self.parts.push(Part {
                 stream,
-                keys: vec![key],
+                keys: vec![key.into()],
                 count: 0,
-                commands: Vec::with_capacity(bytes),
+                commands: Vec::with_capacity(bytes).into(),
                 writes: false,
             });
             if is_light {
@@ -573,7 +612,7 @@ impl Split {
         if let Some(part) = self.parts.get_mut(part as usize) {
             part.count += 1;
             part.writes |= spec.is(flag::WRITE);
-            write(&mut part.commands);
+            write(part.commands.to_mut());
         }
     }
 
@@ -638,9 +677,9 @@ impl Weights {
 }
 
 /// The first key of a command.
-fn first_key(spec: &CommandSpec, bytes: &[u8]) -> Vec<u8> {
+fn first_key<'q>(spec: &CommandSpec, bytes: &'q [u8]) -> &'q [u8] {
     let at = usize::from(spec.first_key.unsigned_abs());
-    argument(bytes, at).unwrap_or_default().to_vec()
+    argument(bytes, at).unwrap_or_default()
 }
 
 /// Puts the replies of a transaction's commands in order. `replies`: those of the parts.

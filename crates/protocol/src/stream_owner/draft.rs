@@ -59,7 +59,7 @@ const FEW: usize = 16;
 impl Default for Draft {
     fn default() -> Self {
         Self {
-            changes: Vec::new(),
+            changes: Vec::with_capacity(FEW),
             by_hash: Map::default(),
             need: 0,
             looked: false,
