@@ -1,0 +1,17 @@
+//! Scripts of clients: Lua 5.1 in a sandbox, with the libraries of Redis (docs/scripts.md).
+//!
+//! A [`Sandbox`] runs one script at a time, within a limit of work and memory. What ends a script for one of them leaves
+//! nothing behind. The commands of a script run at its [`Host`].
+
+mod json;
+mod msgpack;
+mod numbers;
+mod packed;
+mod pattern;
+mod sandbox;
+mod source;
+mod strings;
+mod values;
+
+pub use sandbox::{Ended, Host, Limits, Ran, Run, Sandbox, Weight};
+pub use source::{FLAG_NO_WRITES, SHA_BYTES, SOURCE_BYTES_MAX, Sha, header, sha_of};

@@ -1,0 +1,331 @@
+-- Builds what a script sees (docs/scripts.md). It runs once, when a sandbox is made.
+--
+-- Two rules hold for all of it. What catches an error passes on the end of a script: `caught` raises it again. No
+-- function of C or Rust loops longer than its arguments are, because the hook that counts instructions sees only Lua.
+
+local host = ...
+local native_pcall, native_xpcall, native_resume = pcall, xpcall, coroutine.resume
+local error, type, select, tostring, next, rawset, setmetatable, unpack =
+    error, type, select, tostring, next, rawset, setmetatable, unpack
+local floor, create = math.floor, coroutine.create
+local caught, at_error = host.caught, host.at_error
+
+local function results(is_ok, ...)
+    if is_ok then return true, ... end
+    return false, caught((...))
+end
+
+local function unwrapped(is_ok, ...)
+    if is_ok then return ... end
+    error(caught((...)), 0)
+end
+
+local function guarded_pcall(f, ...) return results(native_pcall(f, ...)) end
+
+-- Tables of the sandbox are seen through an empty one, so that a script cannot change them.
+local is_protected = setmetatable({}, { __mode = "k" })
+
+local function refuse_change() error("Attempt to modify a readonly table", 2) end
+
+local function protect(real)
+    local seen = setmetatable({}, { __index = real, __newindex = refuse_change, __metatable = false })
+    is_protected[seen] = true
+    return seen
+end
+
+-- Redis' own commands. `redis.call` is set before each run.
+local redis = host.redis
+
+function redis.pcall(...)
+    local is_ok, result = native_pcall(redis.call, ...)
+    if is_ok then return result end
+    result = caught(result)
+    if type(result) ~= "table" then result = { err = tostring(result) } end
+    return result
+end
+
+local function one_text(field, name, ...)
+    local text = ...
+    if select("#", ...) ~= 1 or type(text) ~= "string" then
+        return { err = "ERR wrong number or type of arguments" }
+    end
+    if field == "err" then
+        if text:sub(1, 1) == "-" then text = text:sub(2) else text = "ERR " .. text end
+    end
+    return { [field] = text }
+end
+
+function redis.error_reply(...) return one_text("err", "error_reply", ...) end
+function redis.status_reply(...) return one_text("ok", "status_reply", ...) end
+
+function redis.log(level, ...)
+    if type(level) ~= "number" or select("#", ...) == 0 then
+        error("ERR redis.log() requires two arguments or more.", 2)
+    end
+    if level < 0 or level > 3 then error("ERR Invalid log level.", 2) end
+end
+
+function redis.set_repl(...)
+    if select("#", ...) ~= 1 then error("ERR redis.set_repl() requires one argument.", 2) end
+end
+
+function redis.replicate_commands() return true end
+function redis.breakpoint() return false end
+function redis.debug() end
+
+redis.LOG_DEBUG, redis.LOG_VERBOSE, redis.LOG_NOTICE, redis.LOG_WARNING = 0, 1, 2, 3
+redis.REPL_NONE, redis.REPL_AOF, redis.REPL_SLAVE, redis.REPL_REPLICA, redis.REPL_ALL = 0, 1, 2, 2, 3
+
+-- Strings: what matches patterns, or loops by a number, is counted.
+local strings = {}
+for _, name in next, { "byte", "char", "format", "len", "lower", "reverse", "sub", "upper" } do
+    strings[name] = string[name]
+end
+strings.find, strings.match, strings.rep = host.find, host.match, host.rep
+
+function strings.gmatch(text, pattern)
+    local at = 0
+    local function step(after, ...)
+        at = after
+        return ...
+    end
+    return function() return step(host.gmatch(text, pattern, at)) end
+end
+
+strings.gfind = strings.gmatch
+
+function strings.gsub(text, pattern, replacement, most)
+    local kind = type(replacement)
+    if kind ~= "function" and kind ~= "table" then
+        if kind ~= "string" and kind ~= "number" then
+            error("bad argument #3 to 'gsub' (string/function/table expected)", 2)
+        end
+        return host.gsub(text, pattern, replacement, most)
+    end
+    text = host.text(text, "gsub")
+    local pieces, count, at, from = {}, 0, 0, 1
+    most = most or #text + 1
+    local anchored = host.text(pattern, "gsub"):sub(1, 1) == "^"
+    local function piece(first, after, whole, ...)
+        if not first then return false end
+        count = count + 1
+        local value
+        if kind == "function" then value = replacement(...) else value = replacement[(...)] end
+        if not value then
+            value = whole
+        elseif type(value) ~= "string" and type(value) ~= "number" then
+            error("invalid replacement value (a " .. type(value) .. ")", 3)
+        end
+        pieces[#pieces + 1] = text:sub(from, first - 1)
+        pieces[#pieces + 1] = value
+        from, at = after, after - 1
+        if after == first then
+            -- An empty match: the next byte stays as it is.
+            at = at + 1
+        end
+        return not anchored
+    end
+    while count < most and at <= #text and piece(host.gsub_step(text, pattern, at)) do end
+    pieces[#pieces + 1] = text:sub(from)
+    return host.concat(pieces, "", 1, #pieces), count
+end
+
+-- Tables. Those of C loop as far as `#` says, which a script can make as large as it likes.
+local tables = {}
+
+local function check_table(value, name)
+    if type(value) ~= "table" then
+        error("bad argument #1 to '" .. name .. "' (table expected, got " .. type(value) .. ")", 3)
+    end
+end
+
+function tables.insert(list, ...)
+    check_table(list, "insert")
+    local count = select("#", ...)
+    if count == 1 then
+        list[#list + 1] = (...)
+        return
+    end
+    if count ~= 2 then error("wrong number of arguments to 'insert'", 2) end
+    local at, value = ...
+    at = host.integer(at, 2, "insert")
+    local last = #list + 1
+    if at > last then last = at end
+    for to = last, at + 1, -1 do list[to] = list[to - 1] end
+    list[at] = value
+end
+
+function tables.remove(list, at)
+    check_table(list, "remove")
+    local last = #list
+    at = at == nil and last or host.integer(at, 2, "remove")
+    if at < 1 or at > last then return end
+    local value = list[at]
+    for to = at, last - 1 do list[to] = list[to + 1] end
+    list[last] = nil
+    return value
+end
+
+function tables.concat(list, separator, first, last)
+    check_table(list, "concat")
+    return host.concat(list, separator or "", first or 1, last or #list)
+end
+
+function tables.getn(list) check_table(list, "getn") return #list end
+function tables.setn() error("'setn' is obsolete", 2) end
+
+function tables.maxn(list)
+    check_table(list, "maxn")
+    local most = 0
+    for key in next, list do
+        if type(key) == "number" and key > most then most = key end
+    end
+    return most
+end
+
+function tables.foreach(list, f)
+    check_table(list, "foreach")
+    for key, value in next, list do
+        local result = f(key, value)
+        if result ~= nil then return result end
+    end
+end
+
+function tables.foreachi(list, f)
+    check_table(list, "foreachi")
+    for at = 1, #list do
+        local result = f(at, list[at])
+        if result ~= nil then return result end
+    end
+end
+
+-- Merges runs of doubled length.
+function tables.sort(list, before)
+    check_table(list, "sort")
+    if before ~= nil and type(before) ~= "function" then
+        error("bad argument #2 to 'sort' (function expected, got " .. type(before) .. ")", 2)
+    end
+    local is_before = before or function(a, b) return a < b end
+    local count = #list
+    -- Short runs are sorted in place.
+    local run = 8
+    for first = 1, count, run do
+        local last = first + run - 1
+        if last > count then last = count end
+        for at = first + 1, last do
+            local value = list[at]
+            local to = at - 1
+            while to >= first and is_before(value, list[to]) do
+                list[to + 1] = list[to]
+                to = to - 1
+            end
+            list[to + 1] = value
+        end
+    end
+    local from, into = list, {}
+    while run < count do
+        for first = 1, count, 2 * run do
+            local left, left_end = first, first + run
+            if left_end > count + 1 then left_end = count + 1 end
+            local right, right_end = left_end, left_end + run
+            if right_end > count + 1 then right_end = count + 1 end
+            for to = first, right_end - 1 do
+                if left < left_end and (right >= right_end or not is_before(from[right], from[left])) then
+                    into[to] = from[left]
+                    left = left + 1
+                else
+                    into[to] = from[right]
+                    right = right + 1
+                end
+            end
+        end
+        from, into, run = into, from, 2 * run
+    end
+    if from ~= list then
+        for at = 1, count do list[at] = from[at] end
+    end
+end
+
+local maths = {}
+for name, value in next, math do maths[name] = value end
+maths.random, maths.randomseed = host.random, host.randomseed
+
+local coroutines = { create = create, running = coroutine.running, status = coroutine.status, yield = coroutine.yield }
+
+function coroutines.resume(thread, ...) return results(native_resume(thread, ...)) end
+
+function coroutines.wrap(f)
+    local thread = create(f)
+    return function(...) return unwrapped(native_resume(thread, ...)) end
+end
+
+-- What a script sees of all this. Missing globals are errors, which `missing` raises.
+local globals = host.globals
+local script_globals = setmetatable({}, { __index = globals, __newindex = refuse_change, __metatable = false })
+is_protected[script_globals] = true
+
+local function missing(_, name)
+    error("Script attempted to access nonexistent global variable '" .. tostring(name) .. "'", 2)
+end
+
+setmetatable(globals, { __index = missing })
+
+for _, name in next, { "assert", "error", "getmetatable", "ipairs", "next", "pairs", "rawequal", "rawget", "select",
+    "setmetatable", "tonumber", "tostring", "type", "unpack" } do
+    rawset(globals, name, _G[name])
+end
+
+function globals.rawset(list, key, value)
+    if is_protected[list] then error("Attempt to modify a readonly table", 2) end
+    return rawset(list, key, value)
+end
+
+function globals.xpcall(f, handler)
+    return results(native_xpcall(f, function(problem) return handler(caught(problem)) end))
+end
+
+function globals.loadstring(source, name)
+    local f, problem = host.loadstring(source, name or "=[string]")
+    if not f then return nil, problem end
+    return f
+end
+
+function globals.load(pieces, name)
+    if type(pieces) ~= "function" then error("bad argument #1 to 'load' (function expected)", 2) end
+    local all = {}
+    while true do
+        local piece = pieces()
+        if piece == nil or piece == "" then break end
+        if type(piece) ~= "string" then return nil, "reader function must return a string" end
+        all[#all + 1] = piece
+    end
+    return globals.loadstring(host.concat(all, "", 1, #all), name or "=(load)")
+end
+
+function globals.collectgarbage(what)
+    if what == "count" then return host.used_kilobytes() end
+    return 0
+end
+
+function globals.gcinfo() return floor(host.used_kilobytes()) end
+
+rawset(globals, "pcall", guarded_pcall)
+rawset(globals, "_VERSION", _VERSION)
+rawset(globals, "_G", script_globals)
+rawset(globals, "redis", protect(redis))
+rawset(globals, "server", globals.redis)
+rawset(globals, "string", protect(strings))
+rawset(globals, "table", protect(tables))
+rawset(globals, "math", protect(maths))
+rawset(globals, "coroutine", protect(coroutines))
+for _, name in next, { "bit", "cjson", "cmsgpack", "struct" } do
+    rawset(globals, name, protect(host[name]))
+end
+
+-- `("x"):rep(2)` finds the counted functions too.
+local of_strings = getmetatable("")
+of_strings.__index, of_strings.__metatable = globals.string, false
+
+local function run(f) return native_xpcall(f, at_error) end
+
+return script_globals, run

@@ -1,0 +1,743 @@
+//! One sandbox: the state of Lua, its limits, and how a script runs in it.
+
+use crate::numbers::Random;
+use crate::source::{SHA_BYTES, SOURCE_BYTES_MAX, Sha, header, sha_of};
+use crate::values::{append_argument, append_line, append_reply, error_table, from_reply};
+use crate::{json, msgpack, numbers, packed, strings};
+use core::cell::{Cell, RefCell};
+use core::fmt;
+use mlua::{Error, Function, HookTriggers, Lua, LuaOptions, MultiValue, Result, StdLib, Table, Value, VmState};
+use paritas_base::Map;
+use paritas_wire::command;
+use paritas_wire::resp::{Proto, encode};
+use std::rc::Rc;
+
+/// The version of Redis whose libraries scripts find.
+const REDIS_VERSION: &str = "7.0.15";
+const REDIS_VERSION_NUMBER: u32 = 0x0007_000f;
+/// Nanoseconds of an instruction of Lua, about, and of a byte that is compiled.
+const INSTRUCTION_NS: u64 = 10;
+const COMPILED_BYTE_NS: u64 = 50;
+/// Compiled scripts that are kept.
+const COMPILED_MAX: usize = 512;
+/// The most values that `unpack` gives. Each argument of a function of ours takes a slot of a stack of 8,000.
+const UNPACKED_MAX: usize = 7600;
+const SLOTS: usize = 4096;
+/// Garbage of earlier scripts, in bytes, with which a script may begin.
+const GARBAGE_BYTES_MAX: usize = 12 << 20;
+/// Garbage that is collected after a script, and the most of one step. A kilobyte takes about 10 us.
+const GARBAGE_STEP_BYTES: usize = 64 << 10;
+const GARBAGE_STEP_KILOBYTES_MAX: usize = 256;
+/// The name of the prelude's source.
+const PRELUDE: &str = "=prelude";
+
+/// How much a script may do between two looks at the time.
+///
+/// An instruction of Lua may join two strings of megabytes. It costs a thousand times an ordinary one, and where the
+/// result exists already, not even memory. So a script begins with little memory, which keeps its strings short, and with
+/// few interruptions. If it needs more, all of it runs again, with many.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Weight {
+    /// 1 MiB.
+    Light,
+    /// 16 MiB.
+    Heavy,
+}
+
+impl Weight {
+    const fn memory_bytes(self) -> usize {
+        match self {
+            Self::Light => 1 << 20,
+            Self::Heavy => 16 << 20,
+        }
+    }
+
+    /// Instructions between two looks.
+    const fn instructions(self) -> u32 {
+        match self {
+            Self::Light => 200,
+            Self::Heavy => 4,
+        }
+    }
+}
+
+/// What ends a script before its own end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ended {
+    /// It has done as much work as a script may do.
+    Work,
+    /// It needs more memory than its weight has.
+    Memory,
+    /// Its host has ended it.
+    ByHost,
+}
+
+/// What a script may use.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Memory, and how often it is interrupted.
+    pub weight: Weight,
+    /// Work in nanoseconds, as it is counted.
+    pub work_ns: u64,
+    /// The longest time by the sandbox's clock, in nanoseconds.
+    pub time_ns: u64,
+}
+
+/// What runs the commands of a script.
+pub trait Host {
+    /// Runs a command, which is an array of strings, and appends its reply in this version of Redis' protocol.
+    ///
+    /// # Errors
+    /// [`Ended::ByHost`] if the script must end without a reply.
+    fn call(&mut self, command: &[u8], proto: Proto, reply: &mut Vec<u8>) -> core::result::Result<(), Ended>;
+}
+
+/// A run of a script.
+#[derive(Clone, Copy, Debug)]
+pub struct Run<'r> {
+    /// The name of the script.
+    pub sha: &'r Sha,
+    /// Its source, which is compiled if it is not known.
+    pub source: &'r [u8],
+    /// `KEYS`.
+    pub keys: &'r [&'r [u8]],
+    /// `ARGV`.
+    pub args: &'r [&'r [u8]],
+    /// The version of Redis' protocol of the reply.
+    pub proto: Proto,
+    /// What it may use.
+    pub limits: Limits,
+}
+
+/// How a script has run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Ran {
+    /// Work that it has done, in nanoseconds as counted.
+    pub work_ns: u64,
+    /// What has ended it; `None`: its reply is appended.
+    pub ended: Option<Ended>,
+}
+
+/// The work that a script may still do. All that runs for it takes from this.
+pub(crate) struct Work {
+    clock: fn() -> u64,
+    until_ns: Cell<u64>,
+    left_ns: Cell<u64>,
+    memory_max: Cell<usize>,
+    ended: Cell<Option<Ended>>,
+}
+
+impl Work {
+    fn begin(&self, limits: &Limits) {
+        self.until_ns.set((self.clock)().saturating_add(limits.time_ns));
+        self.left_ns.set(limits.work_ns);
+        self.memory_max.set(limits.weight.memory_bytes());
+        self.ended.set(None);
+    }
+
+    /// Takes work that was done, or is about to be done.
+    pub(crate) fn take(&self, ns: u64) -> core::result::Result<(), Ended> {
+        if let Some(ended) = self.ended.get() {
+            return Err(ended);
+        }
+        let left = self.left_ns.get();
+        self.left_ns.set(left.saturating_sub(ns));
+        if left <= ns {
+            self.ended.set(Some(Ended::Work));
+            return Err(Ended::Work);
+        }
+        Ok(())
+    }
+
+    /// The same, for functions that Lua calls.
+    pub(crate) fn spend(&self, ns: u64) -> Result<()> {
+        self.take(ns).map_err(|_| self.end_error())
+    }
+
+    /// Instructions of Lua have run.
+    fn on_instructions(&self, count: u32) -> Result<()> {
+        self.spend(u64::from(count) * INSTRUCTION_NS)?;
+        if (self.clock)() > self.until_ns.get() {
+            self.ended.set(Some(Ended::Work));
+            return Err(self.end_error());
+        }
+        Ok(())
+    }
+
+    pub(crate) fn memory_max(&self) -> usize {
+        self.memory_max.get()
+    }
+
+    pub(crate) fn end_for_memory(&self) -> Error {
+        self.ended.set(self.ended.get().or(Some(Ended::Memory)));
+        self.end_error()
+    }
+
+    /// What Lua raises to end the script.
+    pub(crate) fn end_error(&self) -> Error {
+        Error::external(End)
+    }
+}
+
+impl fmt::Debug for Work {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Work").field("ended", &self.ended.get()).finish_non_exhaustive()
+    }
+}
+
+/// The end of a script, as an error of Lua.
+#[derive(Debug)]
+struct End;
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the script has ended")
+    }
+}
+
+impl core::error::Error for End {}
+
+/// An error of a command, as an error of Lua.
+#[derive(Debug)]
+struct Raised {
+    text: Vec<u8>,
+    place: Option<Place>,
+}
+
+impl fmt::Display for Raised {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&String::from_utf8_lossy(&self.text))
+    }
+}
+
+impl core::error::Error for Raised {}
+
+/// A line of a script.
+#[derive(Clone, Debug)]
+struct Place {
+    source: String,
+    line: usize,
+}
+
+/// The line of the script that runs now.
+fn place(lua: &Lua) -> Option<Place> {
+    for level in 1..20 {
+        let of = lua.inspect_stack(level, |debug| {
+            let source = debug.source().source.map(|source| source.into_owned());
+            (source.unwrap_or_default(), debug.current_line())
+        });
+        match of? {
+            (source, Some(line)) if source != PRELUDE => return Some(Place { source, line }),
+            _ => {}
+        }
+    }
+    None
+}
+
+/// An error of a function that a script has called. As in Lua, its text begins with the place of the call.
+pub(crate) fn problem(lua: &Lua, text: &str) -> Error {
+    match place(lua) {
+        Some(Place { source, line }) => {
+            let name = source.strip_prefix(['@', '=']).unwrap_or(&source);
+            Error::runtime(format!("{name}:{line}: {text}"))
+        }
+        None => Error::runtime(text),
+    }
+}
+
+/// The same, of a text that may be another error's.
+pub(crate) fn problem_of(lua: &Lua, text: String) -> Error {
+    problem(lua, &text)
+}
+
+/// The value that a script catches for an error: a table for one of a command, else a text.
+fn caught(lua: &Lua, work: &Work, value: Value) -> Result<Value> {
+    if work.ended.get().is_some() {
+        return Err(work.end_error());
+    }
+    let error = match value {
+        Value::Error(error) => error,
+        // The text of Lua itself, when no memory is left.
+        Value::String(text) if *text.as_bytes() == *b"not enough memory" => return Err(work.end_for_memory()),
+        value => return Ok(value),
+    };
+    let mut error: &Error = &error;
+    while let Error::CallbackError { cause, .. } | Error::BadArgument { cause, .. } = error {
+        error = cause;
+    }
+    match error {
+        Error::MemoryError(_) => Err(work.end_for_memory()),
+        Error::ExternalError(inner) => match inner.downcast_ref::<Raised>() {
+            Some(raised) => {
+                let table = error_table(lua, &raised.text)?;
+                if let Some(place) = &raised.place {
+                    set_place(&table, place)?;
+                }
+                Ok(Value::Table(table))
+            }
+            None => Err(work.end_error()),
+        },
+        Error::RuntimeError(text) => {
+            let text = text.split("\nstack traceback:").next().unwrap_or_default();
+            Ok(Value::String(lua.create_string(text)?))
+        }
+        other => {
+            let text = other.to_string();
+            let text = text.split("\nstack traceback:").next().unwrap_or_default();
+            Ok(Value::String(lua.create_string(text)?))
+        }
+    }
+}
+
+fn set_place(table: &Table, place: &Place) -> Result<()> {
+    table.raw_set("source", place.source.as_str())?;
+    table.raw_set("line", place.line as f64)
+}
+
+/// A sandbox for scripts. It keeps compiled ones.
+pub struct Sandbox {
+    lua: Lua,
+    work: Rc<Work>,
+    random: Rc<Random>,
+    /// Redis' own functions, without the protection.
+    redis: Table,
+    /// Globals of scripts, without the protection.
+    globals: Table,
+    script_globals: Table,
+    run: Function,
+    /// Functions by their numbers in `compiled`.
+    functions: Table,
+    compiled: Map<Sha, Compiled>,
+    clock: u64,
+    /// The weight for which instructions are counted.
+    hooked: Option<Weight>,
+    /// The version of Redis' protocol that the script has asked for.
+    is_resp3: Rc<Cell<bool>>,
+    /// Bytes that are used when there is no garbage, about; and those made since the last collection.
+    live_bytes: usize,
+    garbage_bytes: usize,
+    command: Vec<u8>,
+    reply: Vec<u8>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Compiled {
+    number: usize,
+    last_run: u64,
+}
+
+impl fmt::Debug for Sandbox {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let compiled = self.compiled.len();
+        f.debug_struct("Sandbox").field("compiled", &compiled).finish_non_exhaustive()
+    }
+}
+
+impl Sandbox {
+    /// A new sandbox. `clock` gives the time that this thread has worked, in nanoseconds. It ends scripts whose work is
+    /// counted too low; a driver that replays runs gives one that stands still.
+    ///
+    /// # Errors
+    /// There is no memory for it.
+    pub fn new(clock: fn() -> u64) -> core::result::Result<Self, String> {
+        Self::make(clock).map_err(|error| error.to_string())
+    }
+
+    fn make(clock: fn() -> u64) -> Result<Self> {
+        let options = LuaOptions::new().catch_rust_panics(false);
+        let lua = Lua::new_with(StdLib::STRING | StdLib::TABLE | StdLib::MATH, options)?;
+        // Scripts leave their garbage to us, so that their memory bounds all that they have ever made.
+        lua.gc_stop();
+        let work = Rc::new(Work {
+            clock,
+            until_ns: Cell::new(u64::MAX),
+            left_ns: Cell::new(u64::MAX),
+            memory_max: Cell::new(usize::MAX),
+            ended: Cell::new(None),
+        });
+        let random = Rc::new(Random::default());
+        let is_resp3 = Rc::new(Cell::new(false));
+        let host = lua.create_table()?;
+        strings::add(&lua, &work, &host)?;
+        host.raw_set("bit", numbers::bit(&lua)?)?;
+        host.raw_set("random", numbers::random(&lua, &random)?)?;
+        host.raw_set("randomseed", numbers::randomseed(&lua, &random)?)?;
+        host.raw_set("cjson", json::library(&lua, &work)?)?;
+        host.raw_set("cmsgpack", msgpack::library(&lua, &work)?)?;
+        host.raw_set("struct", packed::library(&lua)?)?;
+        let of = Rc::clone(&work);
+        host.raw_set("caught", lua.create_function(move |lua, value: Value| caught(lua, &of, value))?)?;
+        let of = Rc::clone(&work);
+        host.raw_set("at_error", lua.create_function(move |lua, value: Value| at_error(lua, &of, value))?)?;
+        let used = |lua: &Lua, ()| Ok(lua.used_memory() as f64 / 1024.0);
+        host.raw_set("used_kilobytes", lua.create_function(used)?)?;
+        let redis = redis_table(&lua, &work, &is_resp3)?;
+        let globals = lua.create_table()?;
+        host.raw_set("redis", &redis)?;
+        host.raw_set("globals", &globals)?;
+        // It is set once what it makes has its globals.
+        let environment: Rc<RefCell<Option<Table>>> = Rc::default();
+        let (of, in_it) = (Rc::clone(&work), Rc::clone(&environment));
+        let loadstring = move |lua: &Lua, (source, name): (mlua::String, mlua::String)| {
+            let source = source.as_bytes();
+            of.spend(source.len() as u64 * COMPILED_BYTE_NS)?;
+            let globals = in_it.borrow().clone().ok_or_else(|| of.end_error())?;
+            let mut values = MultiValue::new();
+            match compile(lua, &source, &name.to_string_lossy(), &globals) {
+                Ok(function) => values.push_back(Value::Function(function)),
+                Err(Error::MemoryError(_)) => return Err(of.end_for_memory()),
+                Err(error) => {
+                    values.push_back(Value::Nil);
+                    values.push_back(Value::String(lua.create_string(syntax_text(&error))?));
+                }
+            }
+            Ok(values)
+        };
+        host.raw_set("loadstring", lua.create_function(loadstring)?)?;
+        lua.globals().raw_set("unpack", unpack(&lua)?)?;
+        let prelude = lua.load(include_str!("prelude.lua")).set_name(PRELUDE);
+        let (script_globals, run): (Table, Function) = prelude.call(&host)?;
+        *environment.borrow_mut() = Some(script_globals.clone());
+        grow_slots(&lua)?;
+        let functions = lua.create_table()?;
+        lua.gc_collect()?;
+        lua.gc_stop();
+        let live_bytes = lua.used_memory();
+        Ok(Self {
+            lua,
+            work,
+            random,
+            redis,
+            globals,
+            script_globals,
+            run,
+            functions,
+            compiled: Map::default(),
+            clock: 0,
+            hooked: None,
+            is_resp3,
+            live_bytes,
+            garbage_bytes: 0,
+            command: Vec::new(),
+            reply: Vec::new(),
+        })
+    }
+
+    /// Whether a script may begin. If not, so much of earlier scripts' garbage is left that a part of it was collected
+    /// instead: ask again in another turn.
+    pub fn is_ready(&mut self) -> bool {
+        if self.garbage_bytes <= GARBAGE_BYTES_MAX {
+            return true;
+        }
+        self.collect(GARBAGE_STEP_KILOBYTES_MAX);
+        false
+    }
+
+    fn collect(&mut self, kilobytes: usize) {
+        let has_ended = self.lua.gc_step_kbytes(kilobytes as i32);
+        self.lua.gc_stop();
+        let used = self.lua.used_memory();
+        if has_ended.unwrap_or(true) {
+            self.live_bytes = used;
+        }
+        self.garbage_bytes = used.saturating_sub(self.live_bytes);
+    }
+
+    /// Bytes of memory that it holds.
+    pub fn held_bytes(&self) -> usize {
+        self.lua.used_memory() + self.command.capacity() + self.reply.capacity()
+    }
+
+    /// Whether a source can be compiled.
+    ///
+    /// # Errors
+    /// The text of an error for the client.
+    pub fn check(&mut self, sha: &Sha, source: &[u8]) -> core::result::Result<(), String> {
+        self.function(sha, source).map(drop)
+    }
+
+    fn function(&mut self, sha: &Sha, source: &[u8]) -> core::result::Result<Function, String> {
+        self.clock += 1;
+        let clock = self.clock;
+        if let Some(compiled) = self.compiled.get_mut(sha) {
+            compiled.last_run = clock;
+            let function = self.functions.raw_get(compiled.number);
+            return function.map_err(|error| error.to_string());
+        }
+        if source.len() > SOURCE_BYTES_MAX {
+            return Err(format!("ERR a script may have {SOURCE_BYTES_MAX} bytes, this one has {}", source.len()));
+        }
+        let (_, skipped) = header(source)?;
+        let source = source.get(skipped..).unwrap_or_default();
+        let function = compile(&self.lua, source, "@user_script", &self.script_globals);
+        let function =
+            function.map_err(|error| format!("ERR Error compiling script (new function): {}", syntax_text(&error)))?;
+        let number = match self.compiled.len() {
+            count if count < COMPILED_MAX => count + 1,
+            _ => {
+                let oldest = self.compiled.iter().min_by_key(|(_, compiled)| compiled.last_run);
+                let Some((oldest, number)) = oldest.map(|(sha, compiled)| (*sha, compiled.number)) else {
+                    return Err("ERR no script can be kept".to_owned());
+                };
+                self.compiled.remove(&oldest);
+                number
+            }
+        };
+        self.functions.raw_set(number, &function).map_err(|error| error.to_string())?;
+        self.compiled.insert(*sha, Compiled { number, last_run: clock });
+        Ok(function)
+    }
+
+    /// Runs a script, and appends its reply. If it is ended before that, nothing is appended.
+    pub fn run(&mut self, run: &Run<'_>, host: &mut dyn Host, out: &mut Vec<u8>) -> Ran {
+        let start = out.len();
+        let is_known = self.compiled.contains_key(run.sha);
+        let function = match self.function(run.sha, run.source) {
+            Ok(function) => function,
+            Err(text) => {
+                encode::error(out, &text);
+                let work_ns = run.source.len() as u64 * COMPILED_BYTE_NS;
+                return Ran { work_ns, ended: None };
+            }
+        };
+        let used = self.lua.used_memory();
+        self.work.begin(&run.limits);
+        self.random.restart();
+        self.is_resp3.set(false);
+        let ended = self.run_limited(run, &function, used, host, out).err();
+        let is_limited = self.lua.set_memory_limit(0);
+        debug_assert!(is_limited.is_ok());
+        self.garbage_bytes += self.lua.used_memory().saturating_sub(used);
+        if self.garbage_bytes >= GARBAGE_STEP_BYTES {
+            self.collect((self.garbage_bytes >> 9).min(GARBAGE_STEP_KILOBYTES_MAX));
+        }
+        if ended.is_some() {
+            out.truncate(start);
+        }
+        let compiled_ns = if is_known { 0 } else { run.source.len() as u64 * COMPILED_BYTE_NS };
+        let work_ns = run.limits.work_ns - self.work.left_ns.get() + compiled_ns;
+        Ran { work_ns, ended }
+    }
+
+    fn run_limited(
+        &mut self,
+        run: &Run<'_>,
+        function: &Function,
+        used_bytes: usize,
+        host: &mut dyn Host,
+        out: &mut Vec<u8>,
+    ) -> core::result::Result<(), Ended> {
+        let work = Rc::clone(&self.work);
+        // An error that no script has raised: no memory for what the sandbox itself makes.
+        let ended = |_: Error| work.ended.get().unwrap_or(Ended::Memory);
+        let weight = run.limits.weight;
+        if self.hooked != Some(weight) {
+            let (of, count) = (Rc::clone(&self.work), weight.instructions());
+            let hook = move |_: &Lua, _: &mlua::Debug<'_>| of.on_instructions(count).map(|()| VmState::Continue);
+            // Of all threads: coroutines begin with the hook of the thread that makes them.
+            self.lua.remove_global_hook();
+            let triggers = HookTriggers::new().every_nth_instruction(count);
+            self.lua.set_global_hook(triggers, hook).map_err(ended)?;
+            self.hooked = Some(weight);
+        }
+        let in_use = self.lua.set_memory_limit(used_bytes + weight.memory_bytes());
+        debug_assert!(in_use.is_ok());
+        for (name, words) in [("KEYS", run.keys), ("ARGV", run.args)] {
+            self.work.take(words.len() as u64 * 100)?;
+            let table = self.lua.create_table_with_capacity(words.len(), 0).map_err(ended)?;
+            for (at, word) in words.iter().enumerate() {
+                let word = self.lua.create_string(word).map_err(ended)?;
+                table.raw_set(at + 1, word).map_err(ended)?;
+            }
+            self.globals.raw_set(name, table).map_err(ended)?;
+        }
+        let (work, is_resp3) = (Rc::clone(&self.work), Rc::clone(&self.is_resp3));
+        let (command, reply) = (&mut self.command, &mut self.reply);
+        let (redis, runner) = (&self.redis, &self.run);
+        let result = self.lua.scope(|scope| {
+            let call = scope.create_function_mut(move |lua, args: MultiValue| {
+                let proto = if is_resp3.get() { Proto::Resp3 } else { Proto::Resp2 };
+                call(lua, &work, host, args, proto, command, reply)
+            })?;
+            redis.raw_set("call", call)?;
+            runner.call::<(bool, Value)>(function)
+        });
+        if let Some(ended) = self.work.ended.get() {
+            return Err(ended);
+        }
+        let (is_ok, value) = result.map_err(ended)?;
+        if is_ok {
+            return append_reply(&self.work, &value, run.proto, self.is_resp3.get(), out);
+        }
+        self.append_error(run.sha, &value, out)
+    }
+
+    /// Appends the error that a script has ended with.
+    fn append_error(&self, sha: &[u8; SHA_BYTES], value: &Value, out: &mut Vec<u8>) -> core::result::Result<(), Ended> {
+        let table = match value {
+            Value::Table(table) => table,
+            // Lua's own text when no memory is left, which no handler sees.
+            _ => return Err(Ended::Memory),
+        };
+        let text = |name: &str| match table.raw_get::<Value>(name) {
+            Ok(Value::String(text)) => Some(text.as_bytes().to_vec()),
+            _ => None,
+        };
+        let mut line = text("err").unwrap_or_else(|| b"ERR unknown error".to_vec());
+        if let (Some(source), Ok(number)) = (text("source"), table.raw_get::<f64>("line")) {
+            line.extend_from_slice(b" script: ");
+            line.extend_from_slice(sha);
+            line.extend_from_slice(b", on ");
+            line.extend_from_slice(&source);
+            line.extend_from_slice(format!(":{number}.").as_bytes());
+        }
+        self.work.take(line.len() as u64)?;
+        append_line(b'-', &line, out);
+        Ok(())
+    }
+}
+
+/// Holds many values at once, so that the stack of those that functions hold is large from the start. It could not grow
+/// when a script has used up its memory.
+fn grow_slots(lua: &Lua) -> Result<()> {
+    let held: Result<Vec<Table>> = (0..SLOTS * 2 - 512).map(|_| lua.create_table()).collect();
+    held.map(drop)
+}
+
+/// `unpack`, with a limit.
+fn unpack(lua: &Lua) -> Result<Function> {
+    let native: Function = lua.globals().get("unpack")?;
+    let source = "local unpack, most, type, error = ...\n\
+        return function(list, first, last)\n\
+        if type(list) ~= 'table' then\n\
+        error(\"bad argument #1 to 'unpack' (table expected, got \" .. type(list) .. ')', 2)\n\
+        end\n\
+        if (last or #list) - (first or 1) >= most then error('too many results to unpack', 2) end\n\
+        return unpack(list, first or 1, last or #list)\n\
+        end";
+    let globals = lua.globals();
+    let (kind, error): (Function, Function) = (globals.get("type")?, globals.get("error")?);
+    let chunk = lua.load(source).set_name(PRELUDE);
+    chunk.call((native, UNPACKED_MAX, kind, error))
+}
+
+fn compile(lua: &Lua, source: &[u8], name: &str, globals: &Table) -> Result<Function> {
+    if source.len() > SOURCE_BYTES_MAX {
+        return Err(Error::runtime(format!("{name}: a chunk may have {SOURCE_BYTES_MAX} bytes")));
+    }
+    let chunk = lua.load(source).set_name(name).set_mode(mlua::ChunkMode::Text);
+    chunk.set_environment(globals.clone()).into_function()
+}
+
+fn syntax_text(error: &Error) -> String {
+    match error {
+        Error::SyntaxError { message, .. } | Error::RuntimeError(message) => message.clone(),
+        other => other.to_string(),
+    }
+}
+
+/// Adds to an error where it was raised. It ends as a table.
+fn at_error(lua: &Lua, work: &Work, value: Value) -> Result<Value> {
+    if work.ended.get().is_some() {
+        return Ok(Value::Nil);
+    }
+    let value = match caught(lua, work, value) {
+        Ok(value) => value,
+        Err(_) => return Ok(Value::Nil),
+    };
+    let table = match value {
+        Value::Table(table) => table,
+        value => {
+            let text = lua.coerce_string(value)?;
+            let text = text.map(|text| [b"ERR ", &*text.as_bytes()].concat());
+            error_table(lua, text.as_deref().unwrap_or(b"ERR unknown error"))?
+        }
+    };
+    if matches!(table.raw_get::<Value>("line")?, Value::Nil)
+        && let Some(place) = place(lua)
+    {
+        set_place(&table, &place)?;
+    }
+    Ok(Value::Table(table))
+}
+
+/// `redis.call`.
+fn call(
+    lua: &Lua,
+    work: &Work,
+    host: &mut dyn Host,
+    args: MultiValue,
+    proto: Proto,
+    command: &mut Vec<u8>,
+    reply: &mut Vec<u8>,
+) -> Result<Value> {
+    let raise = |text: &[u8]| {
+        let (text, place) = (text.to_vec(), place(lua));
+        Error::external(Raised { text, place })
+    };
+    if args.is_empty() {
+        return Err(raise(b"ERR Please specify at least one argument for this redis.call() call"));
+    }
+    command.clear();
+    encode::array_header(command, args.len());
+    for arg in &args {
+        if !append_argument(arg, command) {
+            return Err(raise(b"ERR Lua redis lib command arguments must be strings or integers"));
+        }
+        if command.len() > work.memory_max() {
+            return Err(work.end_for_memory());
+        }
+    }
+    drop(args);
+    work.spend(200 + command.len() as u64 / 4)?;
+    reply.clear();
+    if let Err(ended) = host.call(command, proto, reply) {
+        work.ended.set(Some(ended));
+        return Err(work.end_error());
+    }
+    work.spend(reply.len() as u64 / 2)?;
+    if let [b'-', line @ ..] = reply.as_slice() {
+        return Err(raise(line.strip_suffix(b"\r\n").unwrap_or(line)));
+    }
+    from_reply(lua, &mut reply.as_slice())
+}
+
+/// Redis' own functions, as far as they are not made in the prelude.
+fn redis_table(lua: &Lua, work: &Rc<Work>, is_resp3: &Rc<Cell<bool>>) -> Result<Table> {
+    let redis = lua.create_table()?;
+    redis.raw_set("REDIS_VERSION", REDIS_VERSION)?;
+    redis.raw_set("REDIS_VERSION_NUM", REDIS_VERSION_NUMBER)?;
+    let of = Rc::clone(work);
+    let sha1hex = move |lua: &Lua, values: mlua::Variadic<Value>| {
+        let [value] = values.as_slice() else {
+            return Err(problem(lua, "wrong number of arguments"));
+        };
+        let text = lua.coerce_string(value.clone())?;
+        let bytes = text.map(|text| text.as_bytes().to_vec()).unwrap_or_default();
+        of.spend(bytes.len() as u64 * 4)?;
+        lua.create_string(sha_of(&bytes))
+    };
+    redis.raw_set("sha1hex", lua.create_function(sha1hex)?)?;
+    let flag = Rc::clone(is_resp3);
+    let setresp = move |lua: &Lua, versions: mlua::Variadic<f64>| match versions.as_slice() {
+        [2.0] => Ok(flag.set(false)),
+        [3.0] => Ok(flag.set(true)),
+        [_] => Err(problem(lua, "RESP version must be 2 or 3.")),
+        _ => Err(problem(lua, "redis.setresp() requires one argument.")),
+    };
+    redis.raw_set("setresp", lua.create_function(setresp)?)?;
+    let is_allowed = |lua: &Lua, words: mlua::Variadic<mlua::String>| {
+        let Some(name) = words.first() else {
+            return Err(problem(lua, "Please specify at least one argument for this redis.acl_check_cmd() call"));
+        };
+        match command::find(&name.as_bytes()) {
+            Some(_) => Ok(true),
+            None => Err(problem(lua, "Invalid command passed to redis.acl_check_cmd()")),
+        }
+    };
+    redis.raw_set("acl_check_cmd", lua.create_function(is_allowed)?)?;
+    Ok(redis)
+}
+
+#[cfg(test)]
+mod tests;

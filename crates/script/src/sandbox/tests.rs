@@ -1,0 +1,238 @@
+use super::*;
+use std::collections::BTreeMap;
+
+/// GET and SET on a table, and an error for all else.
+#[derive(Default)]
+struct Strings {
+    values: BTreeMap<Vec<u8>, Vec<u8>>,
+    ends: bool,
+}
+
+impl Host for Strings {
+    fn call(&mut self, command: &[u8], _: Proto, reply: &mut Vec<u8>) -> core::result::Result<(), Ended> {
+        if self.ends {
+            return Err(Ended::ByHost);
+        }
+        let mut args = paritas_wire::resp::Args::new();
+        paritas_wire::resp::decode(command, &paritas_wire::resp::Limits::DEFAULT, &mut args).unwrap();
+        let args = args.list(command);
+        match (args.arg(0), args.len()) {
+            (b"get", 2) => match self.values.get(args.arg(1)) {
+                Some(value) => encode::bulk(reply, value),
+                None => encode::null(reply, Proto::Resp2),
+            },
+            (b"set", 3) => {
+                self.values.insert(args.arg(1).to_vec(), args.arg(2).to_vec());
+                encode::ok(reply);
+            }
+            (b"del", count) => encode::integer(reply, count as i64 - 1),
+            _ => encode::error(reply, "ERR unknown"),
+        }
+        Ok(())
+    }
+}
+
+const LIMITS: Limits = Limits {
+    weight: Weight::Light,
+    work_ns: 20_000_000,
+    time_ns: u64::MAX >> 1,
+};
+
+fn run_with(sandbox: &mut Sandbox, source: &str, limits: Limits, host: &mut dyn Host) -> (Option<Ended>, String) {
+    let sha = sha_of(source.as_bytes());
+    let run = Run {
+        sha: &sha,
+        source: source.as_bytes(),
+        keys: &[b"k"],
+        args: &[b"a", b"b"],
+        proto: Proto::Resp2,
+        limits,
+    };
+    let mut out = Vec::new();
+    let ran = sandbox.run(&run, host, &mut out);
+    (ran.ended, String::from_utf8_lossy(&out).replace("\r\n", "|"))
+}
+
+fn reply_of(source: &str) -> String {
+    let mut sandbox = Sandbox::new(|| 0).unwrap();
+    let (ended, reply) = run_with(&mut sandbox, source, LIMITS, &mut Strings::default());
+    assert_eq!(ended, None, "{source}");
+    reply
+}
+
+#[test]
+fn values_become_replies() {
+    for (source, reply) in [
+        ("return 1", ":1|"),
+        ("return 3.99", ":3|"),
+        ("return 'x'", "$1|x|"),
+        ("return true", ":1|"),
+        ("return false", "$-1|"),
+        ("return nil", "$-1|"),
+        ("return {1, 'a', {2}, nil, 3}", "*3|:1|$1|a|*1|:2|"),
+        ("return {ok='fine'}", "+fine|"),
+        ("return redis.error_reply('MINE x')", "-ERR MINE x|"),
+        ("return {KEYS[1], ARGV[1], ARGV[2]}", "*3|$1|k|$1|a|$1|b|"),
+        ("return redis.call('set', KEYS[1], 5)", "+OK|"),
+        ("return redis.pcall('nope').err", "$11|ERR unknown|"),
+        ("return redis.sha1hex('')", "$40|da39a3ee5e6b4b0d3255bfef95601890afd80709|"),
+    ] {
+        assert_eq!(reply_of(source), reply, "{source}");
+    }
+}
+
+#[test]
+fn errors_say_where() {
+    let sha = |source: &str| String::from_utf8(sha_of(source.as_bytes()).to_vec()).unwrap();
+    for (source, text, line) in [
+        ("return redis.call('nope')", "ERR unknown", 1),
+        ("\nlocal x = y", "ERR user_script:2: Script attempted to access nonexistent global variable 'y'", 2),
+        ("x = 1", "ERR user_script:1: Attempt to modify a readonly table", 1),
+        ("error('mine')", "ERR user_script:1: mine", 1),
+        ("error({err='MINE'})", "MINE", 1),
+        ("return redis.call()", "ERR Please specify at least one argument for this redis.call() call", 1),
+        ("return string.rep()", "", 1),
+    ] {
+        let reply = reply_of(source);
+        let end = format!(" script: {}, on @user_script:{line}.|", sha(source));
+        assert!(reply.starts_with(&format!("-{text}")) && reply.ends_with(&end), "{source}: {reply}");
+    }
+}
+
+#[test]
+fn libraries_do_what_scripts_expect() {
+    for (source, reply) in [
+        ("return cjson.encode({a=1})", "$7|{\"a\":1}|"),
+        ("return cjson.encode({1,2,{x='y/'}})", "$17|[1,2,{\"x\":\"y\\/\"}]|"),
+        ("return cjson.decode('{\"a\":[1,null,\"x\\\\u00e9\"]}').a[3]", "$3|xé|"),
+        ("return cmsgpack.unpack(cmsgpack.pack({1,2,'x'}))[3]", "$1|x|"),
+        ("return struct.unpack('>I2', struct.pack('>I2', 258))", ":258|"),
+        ("return bit.tohex(bit.bor(0xf0, 0x0f))", "$8|000000ff|"),
+        ("return ('a,b'):gsub(',', '%0%0')", "$4|a,,b|"),
+        ("return (('hello'):gsub('l', function(c) return c:upper() end))", "$5|heLLo|"),
+        ("return (('abc'):gsub('%w*', 'x'))", "$2|xx|"),
+        ("local r={} for w in ('one two'):gmatch('%a+') do r[#r+1]=w end return r", "*2|$3|one|$3|two|"),
+        ("return {('a.b'):find('.', 1, true)}", "*2|:2|:2|"),
+        ("local t={5,3,9,1,7,2,8,6,4,0,11,10} table.sort(t) return table.concat(t, ' ')", "$25|0 1 2 3 4 5 6 7 8 9 10 11|"),
+        ("local t={1,2,3} table.insert(t, 2, 9) table.remove(t, 1) return t", "*3|:9|:2|:3|"),
+        ("local ok, e = pcall(function() error('x', 0) end) return {tostring(ok), e}", "*2|$5|false|$1|x|"),
+        ("local co = coroutine.wrap(function() coroutine.yield(1) end) return co()", ":1|"),
+        ("return loadstring('return 7')()", ":7|"),
+        ("return {pcall(loadstring('error({err=\"E\"})'))}", "*1|"),
+        ("return math.random(1000000)", reply_of("return math.random(1000000)").as_str()),
+    ] {
+        let got = reply_of(source);
+        if source.contains("pcall(loadstring") {
+            assert!(got.starts_with("*"), "{got}");
+        } else {
+            assert_eq!(got, reply, "{source}");
+        }
+    }
+}
+
+#[test]
+fn nothing_that_a_script_does_stays() {
+    let mut sandbox = Sandbox::new(|| 0).unwrap();
+    for source in [
+        "rawset(_G, 'left', 1)",
+        "string.left = 1",
+        "redis.left = 1",
+        "getmetatable('').__index = nil",
+        "setmetatable(_G, nil)",
+        "setmetatable(string, {})",
+        "table.insert(redis, 1)",
+        "rawset(string, 'left', 1)",
+        "getmetatable(_G).__index = nil",
+    ] {
+        let (_, reply) = run_with(&mut sandbox, source, LIMITS, &mut Strings::default());
+        assert!(reply.starts_with('-'), "{source}: {reply}");
+    }
+    for source in ["return dofile", "return print", "return io", "return os", "return debug", "return newproxy", "return setfenv"] {
+        let (_, reply) = run_with(&mut sandbox, source, LIMITS, &mut Strings::default());
+        assert!(reply.contains("nonexistent global"), "{source}: {reply}");
+    }
+}
+
+#[test]
+fn a_script_ends_with_its_work_or_memory_whatever_it_does() {
+    let mut sandbox = Sandbox::new(|| 0).unwrap();
+    for (source, ended) in [
+        ("while true do end", Ended::Work),
+        ("while true do pcall(function() while true do end end) end", Ended::Work),
+        ("while true do pcall(error, 'x') end", Ended::Work),
+        ("while true do xpcall(function() while true do end end, function() while true do end end) end", Ended::Work),
+        ("while true do coroutine.resume(coroutine.create(function() while true do end end)) end", Ended::Work),
+        ("local f f = function() coroutine.wrap(f)() end while true do pcall(f) end", Ended::Work),
+        ("return string.find(('a'):rep(30), ('a?'):rep(30) .. ('a'):rep(30))", Ended::Work),
+        ("return ('x'):rep(100000):find('(.-)(.-)(.-)(.-)y')", Ended::Work),
+        ("for i = 1, 1e9 do string.rep('', 1e9) end", Ended::Work),
+        ("local t = {} for i = 0, 30 do t[2 ^ i] = 1 end table.insert(t, 1, 0)", Ended::Work),
+        ("table.insert({}, -1e9, 0)", Ended::Work),
+        ("local t = {} for i = 0, 30 do t[2 ^ i] = 1 end table.foreachi(t, type)", Ended::Work),
+        ("local t = {} for i = 1, 1e9 do t[i] = i end", Ended::Memory),
+        ("local s = 'x' while true do s = s .. s end", Ended::Memory),
+        ("while true do pcall(string.rep, 'x', 1e9) end", Ended::Memory),
+        ("while true do pcall(function() local s = 'x' while true do s = s .. s end end) end", Ended::Memory),
+        ("return table.concat({('x'):rep(500000), ('x'):rep(500001), ('x'):rep(500002)})", Ended::Memory),
+        ("local t = {} for i = 1, 7000 do t[i] = ('x'):rep(10000) end return cjson.encode(t)", Ended::Work),
+        ("while true do cjson.decode('[[[[[[[[]]]]]]]]') end", Ended::Work),
+        ("while true do loadstring('return 1') end", Ended::Work),
+    ] {
+        let (why, reply) = run_with(&mut sandbox, source, LIMITS, &mut Strings::default());
+        assert!(why == Some(ended) || why == Some(Ended::Memory), "{source}: {why:?} {reply}");
+        assert_eq!(reply, "", "{source}");
+        while !sandbox.is_ready() {}
+        let after = run_with(&mut sandbox, "return 'fine'", LIMITS, &mut Strings::default());
+        assert_eq!(after, (None, "$4|fine|".to_owned()), "after {source}");
+    }
+}
+
+#[test]
+fn as_many_arguments_as_unpack_gives_are_taken() {
+    let many = "local t = {} for i = 1, 7600 do t[i] = 'key' .. i end return redis.call('del', unpack(t))";
+    assert_eq!(reply_of(many), ":7600|");
+    let more = "local t = {} for i = 1, 7601 do t[i] = 'key' .. i end return redis.call('del', unpack(t))";
+    assert!(reply_of(more).contains("too many results to unpack"));
+    let besides = "local t = {} for i = 1, 7600 do t[i] = 'key' .. i end \
+        return #cmsgpack.pack('a','b','c','d','e','f','g','h','i','j','k','l','m','n','o','p', unpack(t)) > 1";
+    assert_eq!(reply_of(besides), ":1|");
+    let deep = "local t = {} for i = 1, 999 do t = {t} end return #cjson.encode(t)";
+    assert_eq!(reply_of(deep), ":2000|");
+    let deeper = "local t = {} for i = 1, 5000 do t = {t} end return cjson.encode(t)";
+    assert!(reply_of(deeper).contains("excessive depth"));
+}
+
+#[test]
+fn what_is_light_no_more_can_run_as_heavy() {
+    let source = "local t = {} for i = 1, 200 do t[i] = ('x'):rep(10000 + i) end return #table.concat(t)";
+    let mut sandbox = Sandbox::new(|| 0).unwrap();
+    let light = run_with(&mut sandbox, source, LIMITS, &mut Strings::default());
+    assert_eq!(light.0, Some(Ended::Memory));
+    let limits = Limits { weight: Weight::Heavy, ..LIMITS };
+    let heavy = run_with(&mut sandbox, source, limits, &mut Strings::default());
+    assert_eq!(heavy, (None, ":2020100|".to_owned()));
+}
+
+#[test]
+fn a_host_ends_a_script_that_catches_errors() {
+    let mut sandbox = Sandbox::new(|| 0).unwrap();
+    let mut host = Strings { ends: true, ..Strings::default() };
+    let source = "while true do redis.pcall('get', 'x') pcall(redis.call, 'get', 'x') end";
+    assert_eq!(run_with(&mut sandbox, source, LIMITS, &mut host).0, Some(Ended::ByHost));
+}
+
+#[test]
+fn garbage_does_not_pile_up() {
+    let mut sandbox = Sandbox::new(|| 0).unwrap();
+    let source = "local t = {} for i = 1, 100 do t[i] = 'value' .. i .. ARGV[1] end return #t";
+    for _ in 0..3000 {
+        while !sandbox.is_ready() {}
+        assert_eq!(run_with(&mut sandbox, source, LIMITS, &mut Strings::default()).0, None);
+    }
+    assert!(sandbox.held_bytes() < 4 << 20, "{}", sandbox.held_bytes());
+    for number in 0..2000 {
+        let source = format!("return {number}");
+        assert_eq!(run_with(&mut sandbox, &source, LIMITS, &mut Strings::default()).0, None);
+    }
+    assert!(sandbox.compiled.len() <= COMPILED_MAX);
+}

@@ -1,0 +1,286 @@
+//! Functions on strings that match patterns or make long results: Lua's own run in C, and no hook ends them.
+
+use crate::pattern::{Capture, Failure, Match, find as find_pattern};
+use crate::sandbox::{Work, problem};
+use mlua::{Lua, MultiValue, Result, String as Text, Table, Value};
+use std::rc::Rc;
+
+/// Bytes of a result that cost a nanosecond.
+const BYTES_OF_NS: u64 = 4;
+const SPECIALS: &[u8] = b"^$*+?.([%-";
+
+fn failed(lua: &Lua, work: &Work, failure: Failure) -> mlua::Error {
+    match failure {
+        Failure::Malformed(why) => problem(lua, why),
+        Failure::OutOfSteps => work.end_error(),
+    }
+}
+
+/// The offset of Lua's position, from 1, or from the end if it is negative.
+fn offset(position: i64, length: usize) -> usize {
+    let length = length as i64;
+    let at = if position < 0 { (length + position).max(0) } else { (position - 1).max(0) };
+    at as usize
+}
+
+fn captured(lua: &Lua, text: &[u8], found: &Match, at: usize) -> Result<Value> {
+    match found.captures.get(at) {
+        Some(Capture::Position(at)) => Ok(Value::Number((at + 1) as f64)),
+        Some(Capture::Text { start, end }) => {
+            Ok(Value::String(lua.create_string(text.get(*start..*end).unwrap_or_default())?))
+        }
+        None => Ok(Value::String(lua.create_string(text.get(found.start..found.end).unwrap_or_default())?)),
+    }
+}
+
+/// All captures; the whole match if the pattern has none.
+fn append_captures(lua: &Lua, text: &[u8], found: &Match, values: &mut MultiValue, and_whole: bool) -> Result<()> {
+    let count = match found.captures.len() {
+        0 if and_whole => 1,
+        count => count,
+    };
+    for at in 0..count {
+        values.push_back(captured(lua, text, found, at)?);
+    }
+    Ok(())
+}
+
+fn find_plain(work: &Work, text: &[u8], what: &[u8], from: usize) -> Result<Option<usize>> {
+    let [first, rest @ ..] = what else {
+        return Ok(Some(from));
+    };
+    let mut at = from;
+    loop {
+        let Some(tail) = text.get(at..) else { return Ok(None) };
+        let skip = tail.iter().position(|byte| byte == first);
+        let Some(skip) = skip else {
+            work.spend(tail.len() as u64)?;
+            return Ok(None);
+        };
+        at += skip;
+        let same = text.get(at + 1..).unwrap_or_default().iter().zip(rest).take_while(|(a, b)| a == b).count();
+        work.spend((skip + same) as u64 + 1)?;
+        if same == rest.len() {
+            return Ok(Some(at));
+        }
+        at += 1;
+    }
+}
+
+/// Puts the functions into the table that the prelude is given.
+pub(crate) fn add(lua: &Lua, work: &Rc<Work>, host: &Table) -> Result<()> {
+    let of = Rc::clone(work);
+    let find = move |lua: &Lua, (text, pattern, from, plain): (Text, Text, Option<i64>, Value)| {
+        let (text, pattern) = (text.as_bytes(), pattern.as_bytes());
+        let from = offset(from.unwrap_or(1), text.len()).min(text.len());
+        let mut values = MultiValue::new();
+        let is_plain = !matches!(plain, Value::Nil | Value::Boolean(false));
+        if is_plain || !pattern.iter().any(|byte| SPECIALS.contains(byte)) {
+            match find_plain(&of, &text, &pattern, from)? {
+                Some(at) => {
+                    values.push_back(Value::Number((at + 1) as f64));
+                    values.push_back(Value::Number((at + pattern.len()) as f64));
+                }
+                None => values.push_back(Value::Nil),
+            }
+            return Ok(values);
+        }
+        match find_pattern(&text, &pattern, from, &|ns| of.take(ns).is_ok()).map_err(|why| failed(lua, &of, why))? {
+            Some(found) => {
+                values.push_back(Value::Number((found.start + 1) as f64));
+                values.push_back(Value::Number(found.end as f64));
+                append_captures(lua, &text, &found, &mut values, false)?;
+            }
+            None => values.push_back(Value::Nil),
+        }
+        Ok(values)
+    };
+    host.raw_set("find", lua.create_function(find)?)?;
+
+    let of = Rc::clone(work);
+    let matches = move |lua: &Lua, (text, pattern, from): (Text, Text, Option<i64>)| {
+        let (text, pattern) = (text.as_bytes(), pattern.as_bytes());
+        let from = offset(from.unwrap_or(1), text.len()).min(text.len());
+        let mut values = MultiValue::new();
+        match find_pattern(&text, &pattern, from, &|ns| of.take(ns).is_ok()).map_err(|why| failed(lua, &of, why))? {
+            Some(found) => append_captures(lua, &text, &found, &mut values, true)?,
+            None => values.push_back(Value::Nil),
+        }
+        Ok(values)
+    };
+    host.raw_set("match", lua.create_function(matches)?)?;
+
+    // One step of gmatch, from an offset: the next offset, and the captures. As in Lua 5.1, `^` is no anchor there.
+    let of = Rc::clone(work);
+    let gmatch = move |lua: &Lua, (text, pattern, at): (Text, Text, usize)| {
+        let (text, pattern) = (text.as_bytes(), pattern.as_bytes());
+        let mut values = MultiValue::new();
+        let found = match at > text.len() {
+            true => None,
+            false => find_pattern(&text, &pattern, at, &|ns| of.take(ns).is_ok())
+                .map_err(|why| failed(lua, &of, why))?,
+        };
+        match found {
+            Some(found) => {
+                let next = if found.end == found.start { found.end + 1 } else { found.end };
+                values.push_back(Value::Number(next as f64));
+                append_captures(lua, &text, &found, &mut values, true)?;
+            }
+            None => values.extend([Value::Number((text.len() + 1) as f64), Value::Nil]),
+        }
+        Ok(values)
+    };
+    host.raw_set("gmatch", lua.create_function(gmatch)?)?;
+
+    // One step of gsub with a function or table: first position, position behind, the whole match, captures.
+    let of = Rc::clone(work);
+    let gsub_step = move |lua: &Lua, (text, pattern, at): (Text, Text, usize)| {
+        let (text, pattern) = (text.as_bytes(), pattern.as_bytes());
+        let mut values = MultiValue::new();
+        if let Some(found) = find_pattern(&text, &pattern, at, &|ns| of.take(ns).is_ok())
+            .map_err(|why| failed(lua, &of, why))?
+        {
+            values.push_back(Value::Number((found.start + 1) as f64));
+            values.push_back(Value::Number((found.end + 1) as f64));
+            let whole = text.get(found.start..found.end).unwrap_or_default();
+            values.push_back(Value::String(lua.create_string(whole)?));
+            append_captures(lua, &text, &found, &mut values, true)?;
+        }
+        Ok(values)
+    };
+    host.raw_set("gsub_step", lua.create_function(gsub_step)?)?;
+
+    let of = Rc::clone(work);
+    let gsub = move |lua: &Lua, (text, pattern, with, most): (Text, Text, Text, Option<i64>)| {
+        let (text, pattern, with) = (text.as_bytes(), pattern.as_bytes(), with.as_bytes());
+        let most = most.map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(0));
+        let is_anchored = pattern.first() == Some(&b'^');
+        let (mut out, mut at, mut count) = (Vec::new(), 0, 0usize);
+        while count < most && at <= text.len() {
+            let found = find_pattern(&text, &pattern, at, &|ns| of.take(ns).is_ok())
+                .map_err(|why| failed(lua, &of, why))?;
+            let Some(found) = found else { break };
+            out.extend_from_slice(text.get(at..found.start).unwrap_or_default());
+            let before = out.len();
+            replace(lua, &text, &found, &with, &mut out)?;
+            of.spend((out.len() - before + with.len()) as u64 / BYTES_OF_NS + 1)?;
+            count += 1;
+            at = found.end;
+            if found.end == found.start {
+                out.extend(text.get(at));
+                at += 1;
+            }
+            if is_anchored {
+                break;
+            }
+        }
+        out.extend_from_slice(text.get(at..).unwrap_or_default());
+        of.spend(out.len() as u64 / BYTES_OF_NS)?;
+        Ok((lua.create_string(out)?, count as f64))
+    };
+    host.raw_set("gsub", lua.create_function(gsub)?)?;
+
+    let of = Rc::clone(work);
+    let rep = move |lua: &Lua, (text, count): (Text, f64)| {
+        let text = text.as_bytes();
+        let count = if count >= 1.0 { count as usize } else { 0 };
+        let bytes = text.len().saturating_mul(count);
+        if bytes > of.memory_max() {
+            return Err(of.end_for_memory());
+        }
+        of.spend(bytes as u64 / BYTES_OF_NS)?;
+        lua.create_string(if bytes == 0 { Vec::new() } else { text.repeat(count) })
+    };
+    host.raw_set("rep", lua.create_function(rep)?)?;
+
+    let of = Rc::clone(work);
+    let concat = move |lua: &Lua, (list, separator, first, last): (Table, Text, f64, f64)| {
+        let separator = separator.as_bytes();
+        let (mut out, mut at) = (Vec::new(), first);
+        while at <= last {
+            match list.raw_get::<Value>(at)? {
+                Value::String(text) => out.extend_from_slice(&text.as_bytes()),
+                Value::Integer(number) => out.extend_from_slice(number.to_string().as_bytes()),
+                Value::Number(number) => out.extend_from_slice(crate::json::general(number, 14).as_bytes()),
+                other => {
+                    let text = format!(
+                        "invalid value ({}) at index {at} in table for 'concat'",
+                        other.type_name()
+                    );
+                    return Err(problem(lua, &text));
+                }
+            }
+            if at < last {
+                out.extend_from_slice(&separator);
+            }
+            at += 1.0;
+            of.spend(40)?;
+            if out.len() > of.memory_max() {
+                return Err(of.end_for_memory());
+            }
+        }
+        of.spend(out.len() as u64 / BYTES_OF_NS)?;
+        lua.create_string(out)
+    };
+    host.raw_set("concat", lua.create_function(concat)?)?;
+
+    let text = |lua: &Lua, (value, name): (Value, Text)| {
+        let got = value.type_name();
+        match lua.coerce_string(value)? {
+            Some(text) => Ok(text),
+            None => {
+                let name = name.to_string_lossy();
+                let text = format!("bad argument to '{name}' (string expected, got {got})");
+                Err(problem(lua, &text))
+            }
+        }
+    };
+    host.raw_set("text", lua.create_function(text)?)?;
+
+    let integer = |lua: &Lua, (value, at, name): (Value, i64, Text)| {
+        let got = value.type_name();
+        match lua.coerce_number(value)? {
+            Some(number) => Ok(number.trunc()),
+            None => {
+                let name = name.to_string_lossy();
+                let text = format!("bad argument #{at} to '{name}' (number expected, got {got})");
+                Err(problem(lua, &text))
+            }
+        }
+    };
+    host.raw_set("integer", lua.create_function(integer)?)?;
+    Ok(())
+}
+
+/// Appends a replacement: `%1` to `%9` are captures, `%0` is the whole match.
+fn replace(lua: &Lua, text: &[u8], found: &Match, with: &[u8], out: &mut Vec<u8>) -> Result<()> {
+    let mut bytes = with.iter();
+    while let Some(&byte) = bytes.next() {
+        if byte != b'%' {
+            out.push(byte);
+            continue;
+        }
+        let digit = bytes.next().copied().unwrap_or_default();
+        if !digit.is_ascii_digit() {
+            out.push(digit);
+            continue;
+        }
+        let whole = Capture::Text {
+            start: found.start,
+            end: found.end,
+        };
+        let capture = match digit {
+            b'0' => whole,
+            b'1' if found.captures.is_empty() => whole,
+            _ => match found.captures.get(usize::from(digit - b'1')) {
+                Some(capture) => *capture,
+                None => return Err(problem(lua, "invalid capture index")),
+            },
+        };
+        match capture {
+            Capture::Text { start, end } => out.extend_from_slice(text.get(start..end).unwrap_or_default()),
+            Capture::Position(at) => out.extend_from_slice((at + 1).to_string().as_bytes()),
+        }
+    }
+    Ok(())
+}
