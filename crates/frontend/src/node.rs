@@ -32,6 +32,12 @@ impl Node {
         self.router.require(password);
     }
 
+    /// Gives the time that the thread of the node has worked, in nanoseconds, which ends scripts that take too long.
+    /// Without it the time stands still, and only their work is counted.
+    pub fn set_script_clock(&mut self, clock: fn() -> u64) {
+        self.router.dispatcher.scripts.clock = clock;
+    }
+
     /// Its roles.
     pub fn replica(&self) -> &Replica {
         &self.replica

@@ -9,5 +9,6 @@ pub(crate) mod info;
 pub(crate) mod pairs;
 pub(crate) mod parts;
 pub(crate) mod refusals;
+pub(crate) mod scripts;
 pub(crate) mod transactions;
 mod wait;

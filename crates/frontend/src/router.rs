@@ -17,6 +17,7 @@ mod prefetch;
 mod remote;
 mod replies;
 mod resend;
+mod script;
 mod staging;
 mod stuck;
 mod transact;
@@ -25,6 +26,7 @@ use crate::dialect::Refusal;
 use crate::redis::commands::{self, Executed, Job};
 use crate::redis::info::Counters;
 use crate::redis::refusals::{is_error, is_reply_too_large};
+use crate::redis::scripts::Scripts;
 use crate::redis::transactions::Queue;
 use crate::turn::Limits;
 use client::{Caller, Client, LongValue, Wait};
@@ -101,6 +103,8 @@ pub(crate) struct Dispatcher {
     pub(crate) client_count: usize,
     pub(crate) counters: Counters,
     counts: counts::Counts,
+    /// Scripts that this node knows, and where they run.
+    pub(crate) scripts: Scripts,
     /// How often the end of a turn has stopped at a round limit.
     pub(crate) limits: Limits,
     /// Settings changed since the start, in the form of the node's file: key and value.
@@ -422,6 +426,7 @@ impl Dispatcher {
             + self.ahead.capacity() * size_of::<Ahead>()
             + self.stuck.held_bytes()
             + self.counts.held_bytes()
+            + self.scripts.held_bytes()
     }
 
     /// Adds the caller to the lists of unreleased and waiting callers, if it belongs there. `has_run`: it has run other
@@ -499,7 +504,7 @@ impl Dispatcher {
             }
         };
         client.about.last_command = spec.name;
-        if (client.transaction.is_some() || spec.flags & (flag::TRANSACTION | flag::INTERNAL) != 0)
+        if (client.transaction.is_some() || spec.flags & (flag::TRANSACTION | flag::INTERNAL | flag::SCRIPT) != 0)
             && let Some(ran) = self.transact(cx, lists, client, turn, spec, args)
         {
             return ran;
@@ -575,7 +580,7 @@ impl Dispatcher {
             return self.stall_on(cx, lists, client, turn, job.spec, stream);
         }
         self.stuck.serves(stream);
-        match commands::execute(cx, configuration, owner, job, turn.bytes) {
+        match commands::execute(cx, configuration, owner, job, &mut self.scripts, turn.bytes) {
             Executed::Stalled(moved_at) => {
                 // The timeout of a large value begins anew whenever bytes of it are sent or received.
                 client.stalled_since = client.stalled_since.map(|since| moved_at.unwrap_or(since).max(since));

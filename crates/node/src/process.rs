@@ -13,7 +13,7 @@ use paritas_control::LEASE_PARTS;
 use paritas_control::message::{MESSAGE_VERSION, Registration};
 use paritas_frontend::Node;
 use paritas_io::door::Door;
-use paritas_io::{Limits, Listeners, ReservedPort, Shard, Stop, descriptors, entropy, signals};
+use paritas_io::{Limits, Listeners, ReservedPort, Shard, Stop, clock, descriptors, entropy, signals};
 use paritas_protocol::{
     ClassRules, ClientLimits, Hotness, Identity, PROTOCOL_VERSION, Parameters, check_class_rules, check_hotness,
 };
@@ -141,6 +141,7 @@ pub fn run(settings: NodeSettings, file: Option<PathBuf>, supervision: Supervisi
     if let Some(password) = password {
         node.require(password);
     }
+    node.set_script_clock(clock::thread_time_ns);
     let directory = log.map(|log| log.attach(&mut node));
     let limits = Limits {
         sockets_max: sockets_max(),

@@ -10,12 +10,14 @@ mod expiry;
 mod keys;
 mod keyspace;
 mod redundancy;
+mod script;
 mod strings;
 mod transaction;
 
 pub(crate) use keyspace::slot_number;
 
 use crate::dialect::{Dialect, Refusal};
+use crate::redis::scripts::Scripts;
 use paritas_base::Time;
 use paritas_base::configuration::Configuration;
 use paritas_protocol::{Access, Context, Effect, KEY_STEPS, Out, StreamOwner, Ticket, WriteRefusal, body_bytes};
@@ -56,6 +58,8 @@ enum Stop {
     Refused(Refusal),
     /// It ends with this error, in the form of Redis.
     Error(&'static str),
+    /// A script needs more memory than a light one may have: all runs again.
+    Heavier,
     /// It ends with an error that is already appended to the reply.
     Written,
 }
@@ -121,10 +125,11 @@ pub(crate) fn execute<O: Out>(
     configuration: &Configuration,
     owner: &mut StreamOwner,
     job: &Job<'_>,
+    scripts: &mut Scripts,
     reply: &mut Vec<u8>,
 ) -> Executed {
-    if matches!(job.spec.id, Command::RunTransaction | Command::ReadTransaction) {
-        return transaction::execute(cx, configuration, owner, job, reply);
+    if is_transaction(job.spec.id) {
+        return transaction::execute(cx, configuration, owner, job, scripts, reply);
     }
     let start = reply.len();
     if job.args.len() > FEW_ARGS {
@@ -155,6 +160,14 @@ pub(crate) fn execute<O: Out>(
         return Executed::Replied(operation.access.finish());
     }
     end(operation, result)
+}
+
+/// Whether a command runs on a draft.
+pub(crate) fn is_transaction(id: Command) -> bool {
+    matches!(
+        id,
+        Command::RunTransaction | Command::ReadTransaction | Command::RunScript | Command::ReadScript
+    )
 }
 
 /// Takes the work of a command with many keys from the budget of the turn. Returns whether it may run in this turn.
@@ -240,7 +253,7 @@ fn end_of<O: Out>(
             reply.truncate(start);
             encode::error(reply, text);
         }
-        Err(Stop::Wait) => {
+        Err(Stop::Wait | Stop::Heavier) => {
             reply.truncate(start);
             return Executed::Stalled(moved_at);
         }

@@ -105,6 +105,10 @@ impl Dispatcher {
             },
             Command::ConfigGet => super::config::config_get(cx, client, out, args),
             Command::ConfigSet => super::config::config_set(cx, lists, &mut self.changed, client, out, args),
+            Command::ScriptLoad => self.scripts.load(args.arg(2), out),
+            Command::ScriptExists => self.scripts.exist(args, out),
+            Command::ScriptFlush => self.scripts.flush(args, out),
+            Command::ScriptKill => encode::error(out, errors::NOT_BUSY),
             Command::ConfigResetstat => {
                 self.counters.reset();
                 cx.shared.reset_counts();

@@ -445,7 +445,7 @@ impl Dispatcher {
             // Large values are named by the number of their command while it waits. The parts of one command have one
             // number here, and numbers of their own when they are sent, also from this node to itself.
             && !(spec.id == Command::Mset && has_large(cx, spec, self.part_args.list(&command)))
-            && !(spec.id == Command::RunTransaction && command.len() > small_max(cx))
+            && !(commands::is_transaction(spec.id) && spec.is(flag::WRITE) && command.len() > small_max(cx))
         {
             self.stuck.serves(stream);
             let job = Job {
@@ -456,7 +456,7 @@ impl Dispatcher {
                 ticket: client.ticket(cx),
                 is_staged: false,
             };
-            let executed = commands::execute(cx, configuration, owner, &job, &mut reply);
+            let executed = commands::execute(cx, configuration, owner, &job, &mut self.scripts, &mut reply);
             if let Executed::Replied(effect) = executed {
                 let wait = Wait::of(effect, stream, owner.tenure().term(), cx.mono());
                 self.recycle(command);

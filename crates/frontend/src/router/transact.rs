@@ -163,6 +163,7 @@ impl Dispatcher {
                 client.end_transaction();
                 return None;
             }
+            (_, false) if spec.is(flag::SCRIPT) => return Some(self.script(cx, lists, client, turn, spec, args)),
             (Command::Quit, _) | (_, false) => return None,
             (_, true) => {
                 let start = turn.bytes.len();
@@ -184,6 +185,9 @@ impl Dispatcher {
         args: ArgList<'_>,
         reply: &mut Vec<u8>,
     ) {
+        if spec.is(flag::SCRIPT) {
+            return self.enqueue_script(cx, lists, client, spec, args, reply);
+        }
         let (port, start) = (client.port, reply.len());
         let Some(transaction) = &mut client.transaction else {
             return;
@@ -226,8 +230,34 @@ impl Dispatcher {
         }
     }
 
+    /// Keeps a script of an open transaction, as the command between nodes that it becomes.
+    fn enqueue_script<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        lists: &Lists,
+        client: &mut Client,
+        spec: &'static CommandSpec,
+        args: ArgList<'_>,
+        reply: &mut Vec<u8>,
+    ) {
+        let error = match self.scripts.call(spec, args) {
+            Ok(call) if call.has_keys() => {
+                let (mut bytes, mut args) = (Vec::new(), Args::new());
+                call.append_command(None, &mut bytes);
+                if let Ok(Decoded::Complete { .. }) = decode(&bytes, &Limits::DEFAULT, &mut args) {
+                    return self.enqueue(cx, lists, client, call.spec(), args.list(&bytes), reply);
+                }
+                errors::TRANSACTION_TOO_LONG.to_owned()
+            }
+            Ok(_) => errors::SCRIPT_WITHOUT_KEYS.to_owned(),
+            Err(text) => text,
+        };
+        encode::error(reply, &error);
+        client.break_transaction();
+    }
+
     /// The address of the owner of a slot, if another node owns it.
-    fn address_elsewhere<O: Out>(&self, cx: &Context<'_, O>, lists: &Lists, slot: u16) -> Option<String> {
+    pub(crate) fn address_elsewhere<O: Out>(&self, cx: &Context<'_, O>, lists: &Lists, slot: u16) -> Option<String> {
         let stream = cx.shared.slots.stream_of(slot);
         if lists.owner(stream).is_some() {
             return None;
@@ -447,7 +477,7 @@ impl Dispatcher {
 }
 
 /// Whether the slot of a key belongs to a stream of this node that does not serve it now (P10.8).
-fn is_unserved<O: Out>(cx: &Context<'_, O>, lists: &Lists, key: &[u8]) -> bool {
+pub(super) fn is_unserved<O: Out>(cx: &Context<'_, O>, lists: &Lists, key: &[u8]) -> bool {
     let place = cx.shared.slots.place(command::slot(key));
     !place.served && lists.owner(place.stream).is_some()
 }

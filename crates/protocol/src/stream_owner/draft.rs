@@ -86,6 +86,16 @@ impl Draft {
         self.budget.left() > 0
     }
 
+    /// Steps that it may still do.
+    pub const fn steps_left(&self) -> u64 {
+        self.budget.left()
+    }
+
+    /// Takes work that was done for it.
+    pub const fn spend(&mut self, steps: u64) {
+        self.budget.spend(steps);
+    }
+
     /// Steps of work done so far.
     pub const fn steps(&self) -> u64 {
         DRAFT_STEPS_MAX - self.budget.left()

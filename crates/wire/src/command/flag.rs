@@ -23,6 +23,8 @@ pub const ALLOW_BUSY: u32 = 1 << 9;
 
 /// Begins, ends or watches a transaction: it runs at the client's node.
 pub const TRANSACTION: u32 = 1 << 10;
+/// Runs a script: the client's node gives it to the owner of its keys, as a command between nodes.
+pub const SCRIPT: u32 = 1 << 12;
 /// Sent between nodes only: clients cannot give it, and COMMAND does not show it.
 pub const INTERNAL: u32 = 1 << 11;
 

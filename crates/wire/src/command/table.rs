@@ -98,6 +98,15 @@ commands! {
         "Lets the next EXEC do nothing if one of the keys has changed by then";
     Unwatch = row("unwatch", 1, NOSCRIPT | LOADING | STALE | FAST | ALLOW_BUSY | TRANSACTION, "transactions", "2.2.0")
         .categories("transaction"), "Undoes WATCH";
+    Eval = row("eval", -3, NOSCRIPT | STALE | SCRIPT, "scripting", "2.6.0")
+        .categories("scripting"), "Runs a Lua script at the owner of its keys";
+    EvalRo = row("eval_ro", -3, READONLY | NOSCRIPT | STALE | SCRIPT, "scripting", "7.0.0")
+        .categories("scripting"), "Runs a Lua script that changes nothing";
+    Evalsha = row("evalsha", -3, NOSCRIPT | STALE | SCRIPT, "scripting", "2.6.0")
+        .categories("scripting"), "Runs a script that this node knows, by its SHA-1";
+    EvalshaRo = row("evalsha_ro", -3, READONLY | NOSCRIPT | STALE | SCRIPT, "scripting", "7.0.0")
+        .categories("scripting"), "Runs a script that this node knows and that changes nothing";
+    Script = row("script", -2, 0, "scripting", "2.6.0").subcommands(SCRIPTS), "Commands about scripts";
     Client = row("client", -2, 0, "connection", "2.4.0").subcommands(CLIENT), "Commands about connections";
     Command = row("command", -1, LOADING | STALE, "server", "2.8.13")
         .categories("connection").tips("nondeterministic_output_order").subcommands(COMMAND),
@@ -261,6 +270,10 @@ commands! {
         "Between nodes: the commands of a transaction on hash slots of one stream";
     ReadTransaction = row("paritas.execro", -5, READONLY | INTERNAL, "transactions", "0.1.0").keys(4, -1, 1, &["RO"]),
         "Between nodes: the same, if none of the commands writes";
+    RunScript = row("paritas.eval", -6, WRITE | INTERNAL, "scripting", "0.1.0").keys(5, -1, 1, &["RW"]),
+        "Between nodes: a script with its source, on a hash slot";
+    ReadScript = row("paritas.evalro", -6, READONLY | INTERNAL, "scripting", "0.1.0").keys(5, -1, 1, &["RO"]),
+        "Between nodes: the same, if it changes nothing";
     KeyVersions = row("paritas.versions", -2, READONLY | INTERNAL, "transactions", "0.1.0").keys(1, -1, 1, &["RO"]),
         "Between nodes: versions of keys, for WATCH";
     ParitasStatus = row("paritas.status", -1, LOADING | STALE, "server", "0.1.0")
@@ -269,6 +282,16 @@ commands! {
         "Moves slots, and their keys, to another stream or node; or stops that";
     ParitasDuty = row("paritas.duty", 3, ADMIN | LOADING | STALE, "server", "0.1.0"),
         "Takes a node out of service, gently (drain) or at once (shun), or back into it (serve)";
+  }
+  const SCRIPTS {
+    ScriptLoad = row("script|load", 3, NOSCRIPT | STALE, "scripting", "2.6.0")
+        .categories("scripting"), "Keeps a script at this node, for EVALSHA";
+    ScriptExists = row("script|exists", -3, NOSCRIPT, "scripting", "2.6.0")
+        .categories("scripting"), "Tells which scripts this node knows";
+    ScriptFlush = row("script|flush", -2, NOSCRIPT, "scripting", "2.6.0")
+        .categories("scripting"), "Forgets all scripts of this node";
+    ScriptKill = row("script|kill", 2, NOSCRIPT | ALLOW_BUSY, "scripting", "2.6.0")
+        .categories("scripting"), "Ends a script that runs; none runs as long as that here";
   }
   const CLIENT {
     ClientSetname = row("client|setname", 3, NOSCRIPT | LOADING | STALE, "connection", "2.6.9")

@@ -33,6 +33,33 @@ pub const TRANSACTION_REPLY_TOO_LONG: &str =
 /// The commands of a transaction would take longer than a turn. Not in Redis.
 pub const TRANSACTION_TOO_SLOW: &str =
     "ERR the commands of this transaction do more work than one turn may. Nothing was done: send fewer";
+/// A script has done more work than one may. Not in Redis.
+pub const SCRIPT_TOO_SLOW: &str = "ERR the script does more work than one turn may, about 40 ms. Nothing was done";
+/// A script needs more memory than one may have. Not in Redis.
+pub const SCRIPT_TOO_LARGE: &str = "ERR the script needs more than 16 MiB of memory. Nothing was done";
+/// EVALSHA of a script that this node does not know.
+pub const NOSCRIPT: &str = "NOSCRIPT No matching script. Please use EVAL.";
+/// The number of keys of a script.
+pub const NEGATIVE_KEYS: &str = "ERR Number of keys can't be negative";
+/// The number of keys of a script.
+pub const TOO_MANY_SCRIPT_KEYS: &str = "ERR Number of keys can't be greater than number of args";
+/// SCRIPT KILL.
+pub const NOT_BUSY: &str = "NOTBUSY No scripts in execution right now.";
+/// SCRIPT FLUSH of another word.
+pub const SCRIPT_FLUSH_OPTIONS: &str = "ERR SCRIPT FLUSH only support SYNC|ASYNC option";
+/// A script in a transaction that names no key. Not in Redis.
+pub const SCRIPT_WITHOUT_KEYS: &str =
+    "ERR a script in a transaction must name a key, so that it is known where it runs: give one of its keys";
+/// A command that scripts cannot give.
+pub const NOT_IN_SCRIPT: &str = "ERR This Redis command is not allowed from script";
+/// A script has named a command that is not there.
+pub const UNKNOWN_IN_SCRIPT: &str = "ERR Unknown Redis command called from script";
+/// A script has given a command too few or too many words.
+pub const WRONG_ARITY_IN_SCRIPT: &str = "ERR Wrong number of args calling Redis command from script";
+/// A script that must change nothing has given a write.
+pub const WRITE_IN_READ_SCRIPT: &str = "ERR Write commands are not allowed from read-only scripts.";
+/// A script has used a key of another hash slot than that of its first key.
+pub const OTHER_SLOT_IN_SCRIPT: &str = "ERR Script attempted to access keys that do not hash to the same slot";
 /// Options contradict each other or are unknown.
 pub const SYNTAX: &str = "ERR syntax error";
 /// The value has another type than the command needs.

@@ -8,12 +8,14 @@
 //! `count` commands behind each other. `versions` and each command are arrays of strings, as a client sends them. `key`
 //! is one of the keys of each slot. The reply is the array of the commands' replies.
 
-use super::{Executed, Job, Lookups, Operation, ReadLarge, Stop, admit_many, end_of};
+use super::{Executed, Job, Lookups, Operation, ReadLarge, Stop, admit_many, end_of, script};
 use crate::dialect::Refusal;
+use crate::redis::scripts::Scripts;
 use paritas_base::configuration::Configuration;
 use paritas_protocol::{Access, Context, Draft, Fault, Out, StreamOwner, WriteRefusal};
-use paritas_wire::command::{self, flag};
-use paritas_wire::resp::{Args, Decoded, Limits, decode, encode, errors, parse_integer};
+use paritas_script::Weight;
+use paritas_wire::command::{self, Command, CommandSpec, flag};
+use paritas_wire::resp::{ArgList, Args, Decoded, Limits, decode, encode, errors, parse_integer};
 
 /// How the commands have run.
 enum Ran {
@@ -24,28 +26,37 @@ enum Ran {
 
 /// What its commands have read, for the counts of reads.
 #[derive(Default)]
-struct Reads {
+pub(super) struct Reads {
     hits: u32,
     misses: u32,
     /// Keys of large values.
     large: Vec<(Vec<u8>, ReadLarge)>,
 }
 
-/// Runs a transaction. The owner must be in the phase Serve.
+/// Runs a transaction, or a script, which is one. The owner must be in the phase Serve.
 pub(super) fn execute<O: Out>(
     cx: &mut Context<'_, O>,
     configuration: &Configuration,
     owner: &mut StreamOwner,
     job: &Job<'_>,
+    scripts: &mut Scripts,
     reply: &mut Vec<u8>,
 ) -> Executed {
     if !admit_many(cx, 1) {
         return Executed::Stalled(None);
     }
     let start = reply.len();
-    let (mut draft, mut reads) = (Draft::default(), Reads::default());
-    let ran = run_all(cx, configuration, owner, job, &mut draft, &mut reads, reply);
-    cx.shared.turn_budget.spend(draft.steps());
+    scripts.weight = Weight::Light;
+    let (draft, reads, ran) = loop {
+        let (mut draft, mut reads) = (Draft::default(), Reads::default());
+        let ran = run_all(cx, configuration, owner, job, &mut draft, &mut reads, scripts, reply);
+        cx.shared.turn_budget.spend(draft.steps());
+        if !matches!(ran, Err(Stop::Heavier)) {
+            break (draft, reads, ran);
+        }
+        scripts.weight = Weight::Heavy;
+        reply.truncate(start);
+    };
     let is_too_slow = !draft.has_steps();
     let mut access = Access::new(cx, configuration, owner);
     access.depend_on(&draft);
@@ -87,8 +98,16 @@ fn run_all<O: Out>(
     job: &Job<'_>,
     draft: &mut Draft,
     reads: &mut Reads,
+    scripts: &mut Scripts,
     reply: &mut Vec<u8>,
 ) -> Result<Ran, Stop> {
+    if matches!(job.spec.id, Command::RunScript | Command::ReadScript) {
+        if owner.store().chunks().absent_count() > 0 {
+            ask_for_keys(cx, configuration, owner, job.spec, job.args)?;
+        }
+        script::run(cx, configuration, owner, job, draft, reads, scripts, reply)?;
+        return Ok(Ran::All);
+    }
     let mut args = Args::new();
     if is_changed(cx, configuration, owner, draft, job.args.arg(1), &mut args)? {
         return Ok(Ran::Aborted);
@@ -108,7 +127,8 @@ fn run_all<O: Out>(
         (left, rest) = (left - 1, bytes.get(consumed..).unwrap_or_default());
         let args = args.list(bytes);
         let spec = command::resolve(args).ok().filter(|spec| spec.has_keys());
-        let Some(spec) = spec.filter(|spec| !spec.is(flag::INTERNAL)) else {
+        let is_script = |spec: &CommandSpec| matches!(spec.id, Command::RunScript | Command::ReadScript);
+        let Some(spec) = spec.filter(|spec| !spec.is(flag::INTERNAL) || is_script(spec)) else {
             return Err(Stop::Refused(Refusal::Malformed));
         };
         if !draft.begin_command(args.len()) {
@@ -121,7 +141,10 @@ fn run_all<O: Out>(
             is_staged: false,
             ..*job
         };
-        run_one(cx, configuration, owner, &one, draft, reads, reply)?;
+        match is_script(spec) {
+            true => script::run(cx, configuration, owner, &one, draft, reads, scripts, reply)?,
+            false => run_command(cx, configuration, owner, &one, draft, reads, reply)?,
+        }
         let bytes_max = cx.shared.parameters.mget_bytes_max;
         if reply.len() - start > bytes_max {
             return Err(Stop::Refused(Refusal::ReplyTooLarge { bytes_max }));
@@ -139,16 +162,11 @@ fn ask_for_all<O: Out>(
     commands: &[u8],
     args: &mut Args,
 ) -> Result<(), Stop> {
-    let mut access = Access::new(cx, configuration, owner);
     let (mut rest, mut result) = (commands, Ok(()));
     while let Ok(Decoded::Complete { consumed }) = decode(rest, &Limits::DEFAULT, args) {
         let list = args.list(rest);
-        let keys = command::resolve(list).ok().map(|spec| command::keys(spec, list.len()));
-        for at in keys.into_iter().flatten() {
-            let hash = access.hash(list.arg(at));
-            if let Err(stop) = access.look(hash, list.arg(at), false, |_| ()) {
-                result = Err(stop.into());
-            }
+        if let Ok(spec) = command::resolve(list) {
+            result = ask_for_keys(cx, configuration, owner, spec, list).and(result);
         }
         rest = rest.get(consumed..).unwrap_or_default();
         if rest.is_empty() {
@@ -158,8 +176,27 @@ fn ask_for_all<O: Out>(
     result
 }
 
+/// Asks for the chunks of a command's keys.
+fn ask_for_keys<O: Out>(
+    cx: &mut Context<'_, O>,
+    configuration: &Configuration,
+    owner: &mut StreamOwner,
+    spec: &CommandSpec,
+    args: ArgList<'_>,
+) -> Result<(), Stop> {
+    let mut access = Access::new(cx, configuration, owner);
+    let mut result = Ok(());
+    for at in command::keys(spec, args.len()) {
+        let hash = access.hash(args.arg(at));
+        if let Err(stop) = access.look(hash, args.arg(at), false, |_| ()) {
+            result = Err(stop.into());
+        }
+    }
+    result
+}
+
 /// Runs one command on the draft, and appends its reply. An error of the command alone is its reply.
-fn run_one<O: Out>(
+pub(super) fn run_command<O: Out>(
     cx: &mut Context<'_, O>,
     configuration: &Configuration,
     owner: &mut StreamOwner,

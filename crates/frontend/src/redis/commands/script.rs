@@ -1,0 +1,141 @@
+//! A script at the owner of its keys. It is a transaction: its commands run on the draft.
+
+use super::transaction::{Reads, run_command};
+use super::{Job, Stop};
+use crate::dialect::{Dialect, Refusal};
+use crate::redis::scripts::{Script, Scripts, answer_without_key, why_ended};
+use paritas_base::configuration::Configuration;
+use paritas_protocol::{Context, Draft, Out, StreamOwner};
+use paritas_script::{Ended, Host, Weight};
+use paritas_wire::command::{self, Command, flag};
+use paritas_wire::resp::{Args, Decoded, Limits, Proto, decode, encode, errors};
+
+/// What runs the commands of a script on a draft.
+struct OnDraft<'h, 'c, O: Out> {
+    cx: &'h mut Context<'c, O>,
+    configuration: &'h Configuration,
+    owner: &'h mut StreamOwner,
+    job: &'h Job<'h>,
+    draft: &'h mut Draft,
+    reads: &'h mut Reads,
+    /// The hash slot of its keys.
+    slot: u16,
+    args: Args,
+    /// Why it must end.
+    stop: Option<Stop>,
+}
+
+impl<O: Out> Host for OnDraft<'_, '_, O> {
+    fn call(&mut self, bytes: &[u8], proto: Proto, reply: &mut Vec<u8>) -> Result<(), Ended> {
+        let mut args = core::mem::take(&mut self.args);
+        let result = self.run(bytes, &mut args, proto, reply);
+        self.args = args;
+        result.map_err(|stop| {
+            self.stop = Some(stop);
+            Ended::ByHost
+        })
+    }
+}
+
+impl<O: Out> OnDraft<'_, '_, O> {
+    fn run(&mut self, bytes: &[u8], args: &mut Args, proto: Proto, reply: &mut Vec<u8>) -> Result<(), Stop> {
+        let Ok(Decoded::Complete { .. }) = decode(bytes, &Limits::DEFAULT, args) else {
+            return Err(Stop::Refused(Refusal::Malformed));
+        };
+        let args = args.list(bytes);
+        if !self.draft.begin_command(args.len()) {
+            return Err(Stop::Error(errors::SCRIPT_TOO_SLOW));
+        }
+        let spec = match command::resolve(args) {
+            Ok(spec) if spec.is(flag::INTERNAL) => {
+                encode::error(reply, errors::UNKNOWN_IN_SCRIPT);
+                return Ok(());
+            }
+            Ok(spec) => spec,
+            Err(refusal) => {
+                let is_unknown = !matches!(refusal, command::Refusal::WrongArity(_));
+                let text = match is_unknown {
+                    true => errors::UNKNOWN_IN_SCRIPT,
+                    false => errors::WRONG_ARITY_IN_SCRIPT,
+                };
+                encode::error(reply, text);
+                return Ok(());
+            }
+        };
+        if !spec.has_keys() || spec.is(flag::NOSCRIPT) || spec.id == Command::ParitasRedundancy {
+            if !answer_without_key(spec, args, self.cx.now.wall_ms, reply) {
+                encode::error(reply, errors::NOT_IN_SCRIPT);
+            }
+            return Ok(());
+        }
+        if spec.is(flag::WRITE) && self.job.spec.id == Command::ReadScript {
+            encode::error(reply, errors::WRITE_IN_READ_SCRIPT);
+            return Ok(());
+        }
+        let mut slots = command::keys(spec, args.len()).map(|at| command::slot(args.arg(at)));
+        if slots.any(|slot| slot != self.slot) {
+            encode::error(reply, errors::OTHER_SLOT_IN_SCRIPT);
+            return Ok(());
+        }
+        let one = Job {
+            spec,
+            args,
+            dialect: match proto {
+                Proto::Resp2 => Dialect::Resp2,
+                Proto::Resp3 => Dialect::Resp3,
+            },
+            hash: None,
+            is_staged: false,
+            ..*self.job
+        };
+        run_command(self.cx, self.configuration, self.owner, &one, self.draft, self.reads, reply)
+    }
+}
+
+/// Runs a script on the draft, and appends its reply.
+#[allow(clippy::too_many_arguments)] // One script's whole surroundings.
+pub(super) fn run<O: Out>(
+    cx: &mut Context<'_, O>,
+    configuration: &Configuration,
+    owner: &mut StreamOwner,
+    job: &Job<'_>,
+    draft: &mut Draft,
+    reads: &mut Reads,
+    scripts: &mut Scripts,
+    reply: &mut Vec<u8>,
+) -> Result<(), Stop> {
+    if !scripts.are_ready() {
+        cx.shared.turn_budget.yield_to_next();
+        return Err(Stop::Wait);
+    }
+    let mut args = Args::new();
+    let Ok(Decoded::Complete { .. }) = decode(job.args.arg(4), &Limits::DEFAULT, &mut args) else {
+        return Err(Stop::Refused(Refusal::Malformed));
+    };
+    let Some(script) = Script::of_command(job.args, args.list(job.args.arg(4))) else {
+        return Err(Stop::Refused(Refusal::Malformed));
+    };
+    let mut host = OnDraft {
+        cx,
+        configuration,
+        owner,
+        job,
+        draft,
+        reads,
+        slot: command::slot(job.args.arg(5)),
+        args: Args::new(),
+        stop: None,
+    };
+    let work_ns = host.draft.steps_left();
+    let ran = scripts.run(&script, job.dialect.proto(), work_ns, &mut host, reply);
+    let stop = host.stop;
+    draft.spend(ran.work_ns);
+    match ran.ended {
+        None => Ok(()),
+        Some(Ended::Memory) if scripts.weight == Weight::Light => Err(Stop::Heavier),
+        Some(ended) => Err(why_ended(ended).map_or_else(
+            || stop.unwrap_or(Stop::Refused(Refusal::Malformed)),
+            Stop::Error,
+        )),
+    }
+}

@@ -1,0 +1,312 @@
+//! The scripts that a node knows, and the sandbox in which it runs them (docs/scripts.md).
+
+use core::fmt;
+use paritas_base::Map;
+use paritas_script::{Ended, FLAG_NO_WRITES, Host, Limits, Ran, Run, SHA_BYTES, SOURCE_BYTES_MAX, Sandbox, Sha, Weight};
+use paritas_script::{header, sha_of};
+use paritas_wire::command::{Command, CommandSpec, flag};
+use paritas_wire::resp::{ArgList, Proto, encode, errors, parse_integer};
+use std::sync::Arc;
+
+/// Sources that a node keeps. Those of SCRIPT LOAD are dropped last.
+const SOURCES_BYTES_MAX: usize = 16 << 20;
+const SOURCES_MAX: usize = 4096;
+/// The longest time that a script works by the clock of its thread. Its work is counted too, so that this ends only
+/// scripts whose work is counted too low.
+const TIME_NS: u64 = 40_000_000;
+
+/// The scripts of a node.
+pub(crate) struct Scripts {
+    sandbox: Option<Sandbox>,
+    /// The time that this thread has worked, in nanoseconds.
+    pub(crate) clock: fn() -> u64,
+    /// How much the scripts of the transaction that runs may use.
+    pub(crate) weight: Weight,
+    sources: Map<Sha, Source>,
+    sources_bytes: usize,
+    uses: u64,
+}
+
+#[derive(Debug)]
+struct Source {
+    text: Arc<[u8]>,
+    is_loaded: bool,
+    last_use: u64,
+}
+
+impl Default for Scripts {
+    fn default() -> Self {
+        Self {
+            sandbox: None,
+            clock: || 0,
+            weight: Weight::Light,
+            sources: Map::default(),
+            sources_bytes: 0,
+            uses: 0,
+        }
+    }
+}
+
+impl fmt::Debug for Scripts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Scripts").field("sources", &self.sources.len()).finish_non_exhaustive()
+    }
+}
+
+/// A client's EVAL, EVALSHA, or their forms that only read.
+#[derive(Debug)]
+pub(crate) struct Call<'c> {
+    sha: Sha,
+    source: Arc<[u8]>,
+    reads: bool,
+    keys_count: usize,
+    args: ArgList<'c>,
+}
+
+impl Scripts {
+    /// What a client's command calls.
+    ///
+    /// # Errors
+    /// The text of an error for the client.
+    pub(crate) fn call<'c>(&mut self, spec: &CommandSpec, args: ArgList<'c>) -> Result<Call<'c>, String> {
+        let keys_count = parse_integer(args.arg(2)).ok_or(errors::NOT_AN_INTEGER)?;
+        let keys_count = usize::try_from(keys_count).map_err(|_| errors::NEGATIVE_KEYS)?;
+        if keys_count > args.len() - 3 {
+            return Err(errors::TOO_MANY_SCRIPT_KEYS.to_owned());
+        }
+        let word = args.arg(1);
+        let (sha, source) = match spec.id {
+            Command::Eval | Command::EvalRo => {
+                let sha = sha_of(word);
+                (sha, self.keep(sha, word, false)?)
+            }
+            _ => {
+                let sha = Sha::try_from(word.to_ascii_lowercase().as_slice()).map_err(|_| errors::NOSCRIPT)?;
+                (sha, self.source(&sha).ok_or(errors::NOSCRIPT)?)
+            }
+        };
+        let (flags, _) = header(&source)?;
+        Ok(Call {
+            sha,
+            source,
+            reads: spec.is(flag::READONLY) || flags & FLAG_NO_WRITES != 0,
+            keys_count,
+            args,
+        })
+    }
+
+    fn source(&mut self, sha: &Sha) -> Option<Arc<[u8]>> {
+        self.uses += 1;
+        let source = self.sources.get_mut(sha)?;
+        source.last_use = self.uses;
+        Some(Arc::clone(&source.text))
+    }
+
+    fn keep(&mut self, sha: Sha, text: &[u8], is_loaded: bool) -> Result<Arc<[u8]>, String> {
+        if let Some(source) = self.source(&sha) {
+            if let Some(kept) = self.sources.get_mut(&sha) {
+                kept.is_loaded |= is_loaded;
+            }
+            return Ok(source);
+        }
+        if text.len() > SOURCE_BYTES_MAX {
+            let bytes = text.len();
+            return Err(format!("ERR a script may have {SOURCE_BYTES_MAX} bytes, this one has {bytes}"));
+        }
+        while self.sources.len() >= SOURCES_MAX || self.sources_bytes + text.len() > SOURCES_BYTES_MAX {
+            let oldest = self.sources.iter().min_by_key(|(_, source)| (source.is_loaded, source.last_use));
+            let Some(oldest) = oldest.map(|(sha, _)| *sha) else { break };
+            let dropped = self.sources.remove(&oldest);
+            self.sources_bytes -= dropped.map_or(0, |source| source.text.len());
+        }
+        let source = Source {
+            text: text.into(),
+            is_loaded,
+            last_use: self.uses,
+        };
+        let text = Arc::clone(&source.text);
+        self.sources_bytes += text.len();
+        self.sources.insert(sha, source);
+        Ok(text)
+    }
+
+    /// SCRIPT LOAD.
+    pub(crate) fn load(&mut self, text: &[u8], out: &mut Vec<u8>) {
+        let sha = sha_of(text);
+        let checked = match self.sandbox() {
+            Ok(sandbox) => sandbox.check(&sha, text),
+            Err(error) => Err(error),
+        };
+        match checked.and_then(|()| self.keep(sha, text, true)) {
+            Ok(_) => encode::bulk(out, &sha),
+            Err(error) => encode::error(out, &error),
+        }
+    }
+
+    /// SCRIPT EXISTS.
+    pub(crate) fn exist(&self, args: ArgList<'_>, out: &mut Vec<u8>) {
+        encode::array_header(out, args.len() - 2);
+        for word in args.iter().skip(2) {
+            let sha = Sha::try_from(word.to_ascii_lowercase().as_slice());
+            let is_known = sha.is_ok_and(|sha| self.sources.contains_key(&sha));
+            encode::integer(out, i64::from(is_known));
+        }
+    }
+
+    /// SCRIPT FLUSH.
+    pub(crate) fn flush(&mut self, args: ArgList<'_>, out: &mut Vec<u8>) {
+        let is_option = |word: &[u8]| word.eq_ignore_ascii_case(b"sync") || word.eq_ignore_ascii_case(b"async");
+        match args.get(2) {
+            Some(word) if !is_option(word) || args.len() > 3 => encode::error(out, errors::SCRIPT_FLUSH_OPTIONS),
+            _ => {
+                self.sources = Map::default();
+                self.sources_bytes = 0;
+                encode::ok(out);
+            }
+        }
+    }
+
+    fn sandbox(&mut self) -> Result<&mut Sandbox, String> {
+        if self.sandbox.is_none() {
+            let made = Sandbox::new(self.clock);
+            self.sandbox = Some(made.map_err(|why| format!("ERR no sandbox for scripts could be made: {why}"))?);
+        }
+        self.sandbox.as_mut().ok_or_else(String::new)
+    }
+
+    /// Whether a script may run in this turn.
+    pub(crate) fn are_ready(&mut self) -> bool {
+        self.sandbox.as_mut().is_none_or(Sandbox::is_ready)
+    }
+
+    /// Runs a script. `work_ns`: what it may do.
+    pub(crate) fn run(&mut self, script: &Script<'_>, proto: Proto, work_ns: u64, host: &mut dyn Host, out: &mut Vec<u8>) -> Ran {
+        let limits = Limits {
+            weight: self.weight,
+            work_ns,
+            time_ns: TIME_NS,
+        };
+        let sandbox = match self.sandbox() {
+            Ok(sandbox) => sandbox,
+            Err(text) => {
+                encode::error(out, &text);
+                return Ran { work_ns: 0, ended: None };
+            }
+        };
+        let run = Run {
+            sha: &script.sha,
+            source: script.source,
+            keys: &script.keys,
+            args: &script.args,
+            proto,
+            limits,
+        };
+        sandbox.run(&run, host, out)
+    }
+
+    /// Bytes of memory that they hold.
+    pub(crate) fn held_bytes(&self) -> usize {
+        let sources = self.sources_bytes + self.sources.capacity() * size_of::<(Sha, Source)>();
+        sources + self.sandbox.as_ref().map_or(0, Sandbox::held_bytes)
+    }
+}
+
+/// The error for a script that was ended. `None`: its host has ended it.
+pub(crate) const fn why_ended(ended: Ended) -> Option<&'static str> {
+    match ended {
+        Ended::Work => Some(errors::SCRIPT_TOO_SLOW),
+        Ended::Memory => Some(errors::SCRIPT_TOO_LARGE),
+        Ended::ByHost => None,
+    }
+}
+
+/// A script to run.
+#[derive(Debug)]
+pub(crate) struct Script<'s> {
+    sha: Sha,
+    source: &'s [u8],
+    keys: Vec<&'s [u8]>,
+    args: Vec<&'s [u8]>,
+}
+
+impl<'s> Script<'s> {
+    /// That of a command between nodes. `args_of`: its `ARGV`, decoded.
+    ///
+    /// ```text
+    /// PARITAS.EVAL sha source keys_count args key [key …]
+    /// ```
+    /// `args` is an array of strings. Without keys, `key` is the one that the script has asked for first.
+    pub(crate) fn of_command(command: ArgList<'s>, args: ArgList<'s>) -> Option<Self> {
+        let keys_count = usize::try_from(parse_integer(command.arg(3))?).ok()?;
+        (keys_count <= command.len() - 5).then(|| Self {
+            sha: Sha::try_from(command.arg(1)).unwrap_or([b'0'; SHA_BYTES]),
+            source: command.arg(2),
+            keys: command.iter().skip(5).take(keys_count).collect(),
+            args: args.iter().collect(),
+        })
+    }
+}
+
+impl<'c> Call<'c> {
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &'c [u8]> {
+        self.args.iter().skip(3).take(self.keys_count)
+    }
+
+    pub(crate) fn has_keys(&self) -> bool {
+        self.keys_count > 0
+    }
+
+    fn args(&self) -> impl ExactSizeIterator<Item = &'c [u8]> {
+        self.args.iter().skip(3 + self.keys_count)
+    }
+
+    /// The command between nodes that it becomes.
+    pub(crate) fn spec(&self) -> &'static CommandSpec {
+        match self.reads {
+            true => Command::ReadScript.spec(),
+            false => Command::RunScript.spec(),
+        }
+    }
+
+    /// Appends that command. `key`: the one that a script without keys has asked for.
+    pub(crate) fn append_command(&self, key: Option<&[u8]>, out: &mut Vec<u8>) {
+        let mut args = Vec::new();
+        encode::array_header(&mut args, self.args().len());
+        self.args().for_each(|arg| encode::bulk(&mut args, arg));
+        encode::array_header(out, 5 + self.keys_count + usize::from(key.is_some()));
+        encode::bulk(out, self.spec().name.as_bytes());
+        encode::bulk(out, &self.sha);
+        encode::bulk(out, &self.source);
+        encode::bulk_integer(out, self.keys_count as i64);
+        encode::bulk(out, &args);
+        self.keys().chain(key).for_each(|key| encode::bulk(out, key));
+    }
+
+    /// The script, to run it here.
+    pub(crate) fn script(&self) -> Script<'_> {
+        Script {
+            sha: self.sha,
+            source: &self.source,
+            keys: self.keys().collect(),
+            args: self.args().collect(),
+        }
+    }
+}
+
+/// Answers a command that needs no key, for a script. False: scripts cannot give it.
+pub(crate) fn answer_without_key(spec: &CommandSpec, args: ArgList<'_>, wall_ms: u64, out: &mut Vec<u8>) -> bool {
+    match spec.id {
+        Command::Ping if args.len() == 1 => encode::simple(out, "PONG"),
+        Command::Ping if args.len() == 2 => encode::bulk(out, args.arg(1)),
+        Command::Ping => encode::error(out, errors::WRONG_ARITY_IN_SCRIPT),
+        Command::Echo => encode::bulk(out, args.arg(1)),
+        Command::Select if args.arg(1) == b"0" => encode::ok(out),
+        Command::Time => {
+            encode::array_header(out, 2);
+            encode::bulk_integer(out, (wall_ms / 1000) as i64);
+            encode::bulk_integer(out, (wall_ms % 1000 * 1000) as i64);
+        }
+        _ => return false,
+    }
+    true
+}

@@ -1,0 +1,177 @@
+//! Scripts at the client's node: EVAL and its kin become a command between nodes, which has the source of the script
+//! and goes to the owner of its keys. A script without keys begins here; if it asks for one, it runs again there.
+
+use super::client::Client;
+use super::transact::is_unserved;
+use super::{Dispatcher, Job, Ran, Turn};
+use crate::dialect::Refusal;
+use crate::redis::refusals::is_error;
+use crate::redis::scripts::{Call, answer_without_key, why_ended};
+use paritas_protocol::{Context, Lists, Out, Port};
+use paritas_script::{Ended, Host, Weight};
+use paritas_wire::command::{self, CommandSpec, flag};
+use paritas_wire::resp::{ArgList, Args, Decoded, Limits, Proto, decode, encode, errors};
+
+/// Work of a script without keys, in nanoseconds as it is counted.
+const WORK_NS: u64 = 20_000_000;
+
+/// What runs the commands of a script that has named no key.
+struct WithoutKeys {
+    wall_ms: u64,
+    args: Args,
+    /// The first key that it has asked for.
+    key: Option<Vec<u8>>,
+}
+
+impl Host for WithoutKeys {
+    fn call(&mut self, bytes: &[u8], _: Proto, reply: &mut Vec<u8>) -> Result<(), Ended> {
+        let Ok(Decoded::Complete { .. }) = decode(bytes, &Limits::DEFAULT, &mut self.args) else {
+            return Err(Ended::ByHost);
+        };
+        let args = self.args.list(bytes);
+        let text = match command::resolve(args) {
+            Ok(spec) if spec.is(flag::INTERNAL) => errors::UNKNOWN_IN_SCRIPT,
+            Ok(spec) if spec.has_keys() && !spec.is(flag::NOSCRIPT) => {
+                let first = command::keys(spec, args.len()).next();
+                self.key = first.map(|at| args.arg(at).to_vec());
+                return Err(Ended::ByHost);
+            }
+            Ok(spec) if answer_without_key(spec, args, self.wall_ms, reply) => return Ok(()),
+            Ok(_) => errors::NOT_IN_SCRIPT,
+            Err(command::Refusal::WrongArity(_)) => errors::WRONG_ARITY_IN_SCRIPT,
+            Err(_) => errors::UNKNOWN_IN_SCRIPT,
+        };
+        encode::error(reply, text);
+        Ok(())
+    }
+}
+
+impl Dispatcher {
+    /// Runs EVAL and its kin.
+    pub(crate) fn script<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        lists: &mut Lists,
+        client: &mut Client,
+        turn: &mut Turn<'_>,
+        spec: &'static CommandSpec,
+        args: ArgList<'_>,
+    ) -> Ran {
+        if client.detours > 0 {
+            // Blocked by earlier commands: its own timeout does not run.
+            client.stalled_since = None;
+            return Ran::Stalled;
+        }
+        let start = turn.bytes.len();
+        let ran = match self.scripts.call(spec, args) {
+            Ok(call) => self.run_call(cx, lists, client, turn, spec, &call),
+            Err(text) => self.reply_now(cx, lists, client, turn, |out| encode::error(out, &text)),
+        };
+        if ran != Ran::Stalled {
+            self.counters.count(spec.id, turn.bytes.get(start..).is_some_and(is_error));
+        }
+        ran
+    }
+
+    fn run_call<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        lists: &mut Lists,
+        client: &mut Client,
+        turn: &mut Turn<'_>,
+        spec: &'static CommandSpec,
+        call: &Call<'_>,
+    ) -> Ran {
+        let mut asked = None;
+        if !call.has_keys() {
+            if !cx.shared.turn_budget.admits() {
+                return Ran::Stalled;
+            }
+            if !self.scripts.are_ready() {
+                cx.shared.turn_budget.yield_to_next();
+                return Ran::Stalled;
+            }
+            let mut reply = Vec::new();
+            asked = self.run_without_keys(cx, client, call, &mut reply);
+            if asked.is_none() {
+                return self.reply_now(cx, lists, client, turn, |out| out.extend_from_slice(&reply));
+            }
+        }
+        let mut keys = call.keys().chain(asked.as_deref());
+        let key = keys.next().unwrap_or_default();
+        let slot = command::slot(key);
+        if keys.any(|key| command::slot(key) != slot) {
+            return self.reply_refusal(cx, lists, client, turn, Refusal::CrossSlot);
+        }
+        if client.port == Port::Cluster
+            && let Some(address) = self.address_elsewhere(cx, lists, slot)
+        {
+            let dialect = client.dialect;
+            return self.reply_now(cx, lists, client, turn, |out| dialect.redirect(out, slot, &address));
+        }
+        if is_unserved(cx, lists, key) {
+            return self.stall(cx, lists, client, turn, spec);
+        }
+        let mut bytes = self.spare.pop().unwrap_or_default();
+        call.append_command(asked.as_deref(), &mut bytes);
+        let mut part_args = core::mem::take(&mut self.part_args);
+        let ran = match decode(&bytes, &Limits::DEFAULT, &mut part_args) {
+            Ok(Decoded::Complete { .. }) => {
+                let job = Job {
+                    spec: call.spec(),
+                    args: part_args.list(&bytes),
+                    dialect: client.dialect,
+                    hash: None,
+                    ticket: client.ticket(cx),
+                    is_staged: false,
+                };
+                let stream = cx.shared.slots.stream_of(slot);
+                let ran = self.run_on(cx, lists, client, turn, &job, &bytes, stream);
+                if ran != Ran::Stalled && job.spec.is(flag::WRITE) {
+                    client.last_write_n = job.ticket.n;
+                }
+                ran
+            }
+            // Its words together are longer than one command may be.
+            _ => {
+                let bytes_max = Limits::DEFAULT.whole_bytes_max;
+                let refusal = Refusal::Write(paritas_protocol::WriteRefusal::CommandTooLarge { bytes_max });
+                self.reply_refusal(cx, lists, client, turn, refusal)
+            }
+        };
+        self.part_args = part_args;
+        self.recycle(bytes);
+        ran
+    }
+
+    /// Runs a script that names no key. Returns the first key that it asks for; else its reply is appended.
+    fn run_without_keys<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        client: &Client,
+        call: &Call<'_>,
+        reply: &mut Vec<u8>,
+    ) -> Option<Vec<u8>> {
+        let mut host = WithoutKeys {
+            wall_ms: cx.now.wall_ms,
+            args: Args::new(),
+            key: None,
+        };
+        for weight in [Weight::Light, Weight::Heavy] {
+            self.scripts.weight = weight;
+            let ran = self.scripts.run(&call.script(), client.dialect.proto(), WORK_NS, &mut host, reply);
+            cx.shared.turn_budget.spend(ran.work_ns);
+            match ran.ended {
+                Some(Ended::Memory) if weight == Weight::Light => {}
+                None => return None,
+                Some(ended) => {
+                    if let Some(text) = why_ended(ended) {
+                        encode::error(reply, text);
+                    }
+                    break;
+                }
+            }
+        }
+        host.key
+    }
+}
