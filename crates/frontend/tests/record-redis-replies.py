@@ -22,7 +22,7 @@ def connect() -> socket.socket:
     end = time.monotonic() + 10
     while True:
         try:
-            return socket.create_connection(("127.0.0.1", PORT))
+            return socket.create_connection(("127.0.0.1", PORT), timeout=5)
         except ConnectionRefusedError:
             if time.monotonic() > end:
                 raise
@@ -49,7 +49,10 @@ def ask(conn: socket.socket, line: str) -> bytes:
     conn.sendall(line.encode() + b"\r\n")
     got = b""
     while reply_length(got) == 0:
-        got += conn.recv(1 << 20)
+        more = conn.recv(1 << 20)
+        if not more:
+            raise SystemExit(f"redis-server closed the connection after {line} -> {got}")
+        got += more
     return got
 
 

@@ -156,7 +156,7 @@ fn append_table(work: &Work, table: &Table, depth: usize, out: &mut Vec<u8>) -> 
                         append(work, &key, depth, out)?;
                         out.push(b'"');
                     }
-                    _ => return Err("Cannot serialise table: table key must be a number or string".to_owned()),
+                    key => return Err(format!("Cannot serialise {}: table key must be a number or string", key.type_name())),
                 }
                 out.push(b':');
                 append(work, &value, depth, out)?;

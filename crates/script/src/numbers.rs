@@ -46,23 +46,16 @@ pub(crate) fn bit(lua: &Lua) -> Result<Table> {
     Ok(table)
 }
 
-/// What `math.random` draws from: the 48-bit generator of POSIX `lrand48`, which begins anew with each script, as in
-/// Redis.
-#[derive(Debug)]
+/// What `math.random` draws from: the 48-bit generator of POSIX `lrand48`, as in Redis.
+#[derive(Debug, Default)]
 pub(crate) struct Random(Cell<u64>);
 
-const RANDOM_START: u64 = 0x1234_abcd_330e;
 const RANDOM_BITS: u64 = (1 << 48) - 1;
 
-impl Default for Random {
-    fn default() -> Self {
-        Self(Cell::new(RANDOM_START))
-    }
-}
-
 impl Random {
-    pub(crate) fn restart(&self) {
-        self.0.set(RANDOM_START);
+    /// Begins a script, with its own random numbers.
+    pub(crate) fn begin(&self, seed: u64) {
+        self.0.set(seed & RANDOM_BITS);
     }
 
     fn seed(&self, seed: i32) {

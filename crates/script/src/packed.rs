@@ -32,15 +32,18 @@ enum Item {
 
 struct Format<'f> {
     lua: &'f Lua,
+    /// The function that reads it.
+    name: &'static str,
     rest: &'f [u8],
     is_little: bool,
     align_bytes: usize,
 }
 
 impl<'f> Format<'f> {
-    const fn new(lua: &'f Lua, format: &'f [u8]) -> Self {
+    const fn new(lua: &'f Lua, name: &'static str, format: &'f [u8]) -> Self {
         Self {
             lua,
+            name,
             rest: format,
             is_little: cfg!(target_endian = "little"),
             align_bytes: 1,
@@ -103,7 +106,7 @@ impl<'f> Format<'f> {
                     continue;
                 }
                 other => {
-                    let text = format!("invalid format option '{}'", char::from(*other));
+                    let text = format!("bad argument #1 to '{}' (invalid format option '{}')", self.name, char::from(*other));
                     return Err(problem(self.lua, &text));
                 }
             };
@@ -151,7 +154,7 @@ fn append_integer(out: &mut Vec<u8>, number: f64, bytes: usize, is_little: bool)
 
 fn pack(lua: &Lua, (format, values): (mlua::String, Variadic<Value>)) -> Result<mlua::String> {
     let format = format.as_bytes();
-    let mut format = Format::new(lua, &format);
+    let mut format = Format::new(lua, "pack", &format);
     let (mut out, mut at) = (Vec::new(), 0);
     while let Some((item, padding)) = format.next(out.len())? {
         out.resize(out.len() + padding, 0);
@@ -208,13 +211,13 @@ fn pack(lua: &Lua, (format, values): (mlua::String, Variadic<Value>)) -> Result<
 
 fn unpack(lua: &Lua, (format, data, from): (mlua::String, mlua::String, Option<i64>)) -> Result<MultiValue> {
     let (format, data) = (format.as_bytes(), data.as_bytes());
-    let mut format = Format::new(lua, &format);
+    let mut format = Format::new(lua, "unpack", &format);
     let mut at = match usize::try_from(from.unwrap_or(1)).ok().and_then(|from| from.checked_sub(1)) {
         Some(at) if at <= data.len() => at,
         _ => return Err(problem(lua, "offset out of range")),
     };
     let mut values: Vec<Value> = Vec::new();
-    let short = || problem(lua, "data string too short");
+    let short = || problem(lua, "bad argument #2 to 'unpack' (data string too short)");
     while let Some((item, padding)) = format.next(at)? {
         at += padding;
         if values.len() == 4000 {
@@ -285,7 +288,7 @@ fn integer_of(bytes: &[u8], is_little: bool, is_signed: bool) -> f64 {
 
 fn size(lua: &Lua, format: mlua::String) -> Result<f64> {
     let format = format.as_bytes();
-    let mut format = Format::new(lua, &format);
+    let mut format = Format::new(lua, "size", &format);
     let mut at = 0;
     while let Some((item, padding)) = format.next(at)? {
         at += padding

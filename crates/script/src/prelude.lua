@@ -20,7 +20,15 @@ local function unwrapped(is_ok, ...)
     error(caught((...)), 0)
 end
 
-local function guarded_pcall(f, ...) return results(native_pcall(f, ...)) end
+-- As in Redis, `pcall` gives the text of a command's error, and `redis.pcall` its table.
+local function text_results(is_ok, ...)
+    if is_ok then return true, ... end
+    local problem = caught((...))
+    if type(problem) == "table" and type(problem.err) == "string" then problem = problem.err end
+    return false, problem
+end
+
+local function guarded_pcall(f, ...) return text_results(native_pcall(f, ...)) end
 
 -- Tables of the sandbox are seen through an empty one, so that a script cannot change them.
 local is_protected = setmetatable({}, { __mode = "k" })
@@ -50,24 +58,13 @@ local function one_text(field, name, ...)
         return { err = "ERR wrong number or type of arguments" }
     end
     if field == "err" then
-        if text:sub(1, 1) == "-" then text = text:sub(2) else text = "ERR " .. text end
+        if text:sub(1, 1) == "-" then text = text:sub(2) end
     end
     return { [field] = text }
 end
 
 function redis.error_reply(...) return one_text("err", "error_reply", ...) end
 function redis.status_reply(...) return one_text("ok", "status_reply", ...) end
-
-function redis.log(level, ...)
-    if type(level) ~= "number" or select("#", ...) == 0 then
-        error("ERR redis.log() requires two arguments or more.", 2)
-    end
-    if level < 0 or level > 3 then error("ERR Invalid log level.", 2) end
-end
-
-function redis.set_repl(...)
-    if select("#", ...) ~= 1 then error("ERR redis.set_repl() requires one argument.", 2) end
-end
 
 function redis.replicate_commands() return true end
 function redis.breakpoint() return false end
@@ -166,10 +163,7 @@ function tables.remove(list, at)
     return value
 end
 
-function tables.concat(list, separator, first, last)
-    check_table(list, "concat")
-    return host.concat(list, separator or "", first or 1, last or #list)
-end
+tables.concat = host.concat
 
 function tables.getn(list) check_table(list, "getn") return #list end
 function tables.setn() error("'setn' is obsolete", 2) end

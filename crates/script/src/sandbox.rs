@@ -107,6 +107,8 @@ pub struct Run<'r> {
     pub proto: Proto,
     /// What it may use.
     pub limits: Limits,
+    /// Makes its random numbers.
+    pub seed: u64,
 }
 
 /// How a script has run.
@@ -259,6 +261,12 @@ fn caught(lua: &Lua, work: &Work, value: Value) -> Result<Value> {
         Value::Error(error) => error,
         // The text of Lua itself, when no memory is left.
         Value::String(text) if *text.as_bytes() == *b"not enough memory" => return Err(work.end_for_memory()),
+        // The place of an error in the prelude is of no use to a script.
+        Value::String(text) if text.as_bytes().starts_with(b"prelude:") => {
+            let text = text.as_bytes().to_vec();
+            let start = text.windows(2).position(|two| two == b": ").map_or(0, |at| at + 2);
+            return Ok(Value::String(lua.create_string(text.get(start..).unwrap_or_default())?));
+        }
         value => return Ok(value),
     };
     let mut error: &Error = &error;
@@ -502,7 +510,7 @@ impl Sandbox {
         };
         let used = self.lua.used_memory();
         self.work.begin(&run.limits);
-        self.random.restart();
+        self.random.begin(run.seed);
         self.is_resp3.set(false);
         let ended = self.run_limited(run, &function, used, host, out).err();
         let is_limited = self.lua.set_memory_limit(0);
@@ -648,9 +656,11 @@ fn at_error(lua: &Lua, work: &Work, value: Value) -> Result<Value> {
     let table = match value {
         Value::Table(table) => table,
         value => {
-            let text = lua.coerce_string(value)?;
-            let text = text.map(|text| [b"ERR ", &*text.as_bytes()].concat());
-            error_table(lua, text.as_deref().unwrap_or(b"ERR unknown error"))?
+            let text = match lua.coerce_string(value.clone())? {
+                Some(text) => [b"ERR ", &*text.as_bytes()].concat(),
+                None => format!("ERR {}", value.type_name()).into_bytes(),
+            };
+            error_table(lua, &text)?
         }
     };
     if matches!(table.raw_get::<Value>("line")?, Value::Nil)
@@ -659,6 +669,12 @@ fn at_error(lua: &Lua, work: &Work, value: Value) -> Result<Value> {
         set_place(&table, &place)?;
     }
     Ok(Value::Table(table))
+}
+
+/// An error of Redis, which a script catches as a table.
+fn raise(lua: &Lua, text: &[u8]) -> Error {
+    let (text, place) = (text.to_vec(), place(lua));
+    Error::external(Raised { text, place })
 }
 
 /// `redis.call`.
@@ -671,18 +687,14 @@ fn call(
     command: &mut Vec<u8>,
     reply: &mut Vec<u8>,
 ) -> Result<Value> {
-    let raise = |text: &[u8]| {
-        let (text, place) = (text.to_vec(), place(lua));
-        Error::external(Raised { text, place })
-    };
     if args.is_empty() {
-        return Err(raise(b"ERR Please specify at least one argument for this redis.call() call"));
+        return Err(raise(lua, b"ERR Please specify at least one argument for this redis lib call"));
     }
     command.clear();
     encode::array_header(command, args.len());
     for arg in &args {
         if !append_argument(arg, command) {
-            return Err(raise(b"ERR Lua redis lib command arguments must be strings or integers"));
+            return Err(raise(lua, b"ERR Lua redis lib command arguments must be strings or integers"));
         }
         if command.len() > work.memory_max() {
             return Err(work.end_for_memory());
@@ -697,7 +709,7 @@ fn call(
     }
     work.spend(reply.len() as u64 / 2)?;
     if let [b'-', line @ ..] = reply.as_slice() {
-        return Err(raise(line.strip_suffix(b"\r\n").unwrap_or(line)));
+        return Err(raise(lua, line.strip_suffix(b"\r\n").unwrap_or(line)));
     }
     from_reply(lua, &mut reply.as_slice())
 }
@@ -710,7 +722,7 @@ fn redis_table(lua: &Lua, work: &Rc<Work>, is_resp3: &Rc<Cell<bool>>) -> Result<
     let of = Rc::clone(work);
     let sha1hex = move |lua: &Lua, values: mlua::Variadic<Value>| {
         let [value] = values.as_slice() else {
-            return Err(problem(lua, "wrong number of arguments"));
+            return Err(raise(lua, b"ERR wrong number of arguments"));
         };
         let text = lua.coerce_string(value.clone())?;
         let bytes = text.map(|text| text.as_bytes().to_vec()).unwrap_or_default();
@@ -722,19 +734,33 @@ fn redis_table(lua: &Lua, work: &Rc<Work>, is_resp3: &Rc<Cell<bool>>) -> Result<
     let setresp = move |lua: &Lua, versions: mlua::Variadic<f64>| match versions.as_slice() {
         [2.0] => Ok(flag.set(false)),
         [3.0] => Ok(flag.set(true)),
-        [_] => Err(problem(lua, "RESP version must be 2 or 3.")),
-        _ => Err(problem(lua, "redis.setresp() requires one argument.")),
+        [_] => Err(raise(lua, b"ERR RESP version must be 2 or 3.")),
+        _ => Err(raise(lua, b"ERR redis.setresp() requires one argument.")),
     };
     redis.raw_set("setresp", lua.create_function(setresp)?)?;
     let is_allowed = |lua: &Lua, words: mlua::Variadic<mlua::String>| {
         let Some(name) = words.first() else {
-            return Err(problem(lua, "Please specify at least one argument for this redis.acl_check_cmd() call"));
+            return Err(raise(lua, b"ERR Please specify at least one argument for this redis.acl_check_cmd() call"));
         };
         match command::find(&name.as_bytes()) {
             Some(_) => Ok(true),
-            None => Err(problem(lua, "Invalid command passed to redis.acl_check_cmd()")),
+            None => Err(raise(lua, b"ERR Invalid command passed to redis.acl_check_cmd()")),
         }
     };
+    let log = |lua: &Lua, values: mlua::Variadic<Value>| match values.as_slice() {
+        [_] | [] => Err(raise(lua, b"ERR redis.log() requires two arguments or more.")),
+        [level, ..] => match lua.coerce_number(level.clone())? {
+            Some(level) if (0.0..=3.0).contains(&level) => Ok(()),
+            Some(_) => Err(raise(lua, b"ERR Invalid debug level.")),
+            None => Err(raise(lua, b"ERR First argument must be a number (log level).")),
+        },
+    };
+    redis.raw_set("log", lua.create_function(log)?)?;
+    let set_repl = |lua: &Lua, values: mlua::Variadic<Value>| match values.len() {
+        1 => Ok(()),
+        _ => Err(raise(lua, b"ERR redis.set_repl() requires two arguments.")),
+    };
+    redis.raw_set("set_repl", lua.create_function(set_repl)?)?;
     redis.raw_set("acl_check_cmd", lua.create_function(is_allowed)?)?;
     Ok(redis)
 }

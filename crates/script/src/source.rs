@@ -40,7 +40,7 @@ pub fn header(source: &[u8]) -> Result<(u32, usize), String> {
     let mut words = line.split_whitespace();
     let engine = words.next().unwrap_or_default();
     if !engine.eq_ignore_ascii_case("lua") {
-        return Err(format!("ERR Unexpected engine in script shebang: {engine}"));
+        return Err(format!("ERR Unexpected engine in script shebang: #!{engine}"));
     }
     let mut flags = 0;
     for word in words {

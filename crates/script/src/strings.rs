@@ -194,9 +194,15 @@ pub(crate) fn add(lua: &Lua, work: &Rc<Work>, host: &Table) -> Result<()> {
     host.raw_set("rep", lua.create_function(rep)?)?;
 
     let of = Rc::clone(work);
-    let concat = move |lua: &Lua, (list, separator, first, last): (Table, Text, f64, f64)| {
-        let separator = separator.as_bytes();
-        let (mut out, mut at) = (Vec::new(), first);
+    let concat = move |lua: &Lua, (list, separator, first, last): (Value, Option<Text>, Option<f64>, Option<f64>)| {
+        let Value::Table(list) = list else {
+            let got = list.type_name();
+            let text = format!("bad argument #1 to 'concat' (table expected, got {got})");
+            return Err(problem(lua, &text));
+        };
+        let separator = separator.map(|text| text.as_bytes().to_vec()).unwrap_or_default();
+        let last = last.unwrap_or_else(|| list.raw_len() as f64);
+        let (mut out, mut at) = (Vec::new(), first.unwrap_or(1.0));
         while at <= last {
             match list.raw_get::<Value>(at)? {
                 Value::String(text) => out.extend_from_slice(&text.as_bytes()),

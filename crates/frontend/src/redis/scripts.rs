@@ -179,8 +179,15 @@ impl Scripts {
         self.sandbox.as_mut().is_none_or(Sandbox::is_ready)
     }
 
-    /// Runs a script. `work_ns`: what it may do.
-    pub(crate) fn run(&mut self, script: &Script<'_>, proto: Proto, work_ns: u64, host: &mut dyn Host, out: &mut Vec<u8>) -> Ran {
+    /// Runs a script: what it may do, and what makes its random numbers.
+    pub(crate) fn run(
+        &mut self,
+        script: &Script<'_>,
+        proto: Proto,
+        (work_ns, seed): (u64, u64),
+        host: &mut dyn Host,
+        out: &mut Vec<u8>,
+    ) -> Ran {
         let limits = Limits {
             weight: self.weight,
             work_ns,
@@ -200,6 +207,7 @@ impl Scripts {
             args: &script.args,
             proto,
             limits,
+            seed,
         };
         sandbox.run(&run, host, out)
     }

@@ -159,7 +159,8 @@ impl Dispatcher {
         };
         for weight in [Weight::Light, Weight::Heavy] {
             self.scripts.weight = weight;
-            let ran = self.scripts.run(&call.script(), client.dialect.proto(), WORK_NS, &mut host, reply);
+            let given = (WORK_NS, cx.shared.prng.next_u64());
+            let ran = self.scripts.run(&call.script(), client.dialect.proto(), given, &mut host, reply);
             cx.shared.turn_budget.spend(ran.work_ns);
             match ran.ended {
                 Some(Ended::Memory) if weight == Weight::Light => {}

@@ -47,6 +47,7 @@ fn run_with(sandbox: &mut Sandbox, source: &str, limits: Limits, host: &mut dyn 
         args: &[b"a", b"b"],
         proto: Proto::Resp2,
         limits,
+        seed: 7,
     };
     let mut out = Vec::new();
     let ran = sandbox.run(&run, host, &mut out);
@@ -71,7 +72,7 @@ fn values_become_replies() {
         ("return nil", "$-1|"),
         ("return {1, 'a', {2}, nil, 3}", "*3|:1|$1|a|*1|:2|"),
         ("return {ok='fine'}", "+fine|"),
-        ("return redis.error_reply('MINE x')", "-ERR MINE x|"),
+        ("return redis.error_reply('MINE x')", "-MINE x|"),
         ("return {KEYS[1], ARGV[1], ARGV[2]}", "*3|$1|k|$1|a|$1|b|"),
         ("return redis.call('set', KEYS[1], 5)", "+OK|"),
         ("return redis.pcall('nope').err", "$11|ERR unknown|"),
@@ -90,7 +91,7 @@ fn errors_say_where() {
         ("x = 1", "ERR user_script:1: Attempt to modify a readonly table", 1),
         ("error('mine')", "ERR user_script:1: mine", 1),
         ("error({err='MINE'})", "MINE", 1),
-        ("return redis.call()", "ERR Please specify at least one argument for this redis.call() call", 1),
+        ("return redis.call()", "ERR Please specify at least one argument for this redis lib call", 1),
         ("return string.rep()", "", 1),
     ] {
         let reply = reply_of(source);

@@ -10,6 +10,17 @@ pub struct KeyIndexes {
     step: usize,
 }
 
+impl KeyIndexes {
+    /// Those of EVAL and its kin, with this number of keys.
+    pub(super) const fn of_script(count: usize) -> Self {
+        Self {
+            next: 3,
+            end: 3 + count,
+            step: 1,
+        }
+    }
+}
+
 /// The indexes of the keys of a command with `count` arguments, including its name.
 #[inline]
 pub fn keys(spec: &CommandSpec, count: usize) -> KeyIndexes {

@@ -1,9 +1,9 @@
 //! Replies of COMMAND and its subcommands, made from the table in the format of Redis 7.
 
 use super::glob::{Case, NAME_PATTERNS_BYTES_MAX, Pattern};
-use super::{CommandSpec, find, flag, keys, public};
+use super::{CommandSpec, KeyIndexes, find, flag, keys, public};
 use crate::resp::encode::{array_header, bulk, error, integer, map_header, null, set_header, simple};
-use crate::resp::{ArgList, Proto, errors};
+use crate::resp::{ArgList, Proto, errors, parse_integer};
 
 /// The most names that COMMAND INFO and DOCS take: each may make kilobytes of reply. There are fewer commands.
 const NAMES_MAX: usize = 1024;
@@ -83,7 +83,7 @@ pub fn getkeys(out: &mut Vec<u8>, args: ArgList<'_>) {
     match keyed(inner) {
         Err(text) => error(out, text),
         Ok(spec) => {
-            let indexes = keys(spec, inner.len());
+            let indexes = keys_of(spec, inner);
             array_header(out, indexes.len());
             for index in indexes {
                 bulk(out, inner.arg(index));
@@ -98,7 +98,7 @@ pub fn getkeysandflags(out: &mut Vec<u8>, proto: Proto, args: ArgList<'_>) {
     match keyed(inner) {
         Err(text) => error(out, text),
         Ok(spec) => {
-            let indexes = keys(spec, inner.len());
+            let indexes = keys_of(spec, inner);
             array_header(out, indexes.len());
             for (nth, index) in indexes.enumerate() {
                 // The last of the table's lists stands for all further keys.
@@ -116,6 +116,16 @@ pub fn getkeysandflags(out: &mut Vec<u8>, proto: Proto, args: ArgList<'_>) {
     }
 }
 
+/// The indexes of a command's keys. A script names how many it has.
+fn keys_of(spec: &CommandSpec, args: ArgList<'_>) -> KeyIndexes {
+    if !spec.is(flag::SCRIPT) {
+        return keys(spec, args.len());
+    }
+    let count = parse_integer(args.arg(2)).and_then(|count| usize::try_from(count).ok());
+    let count = count.filter(|count| *count <= args.len().saturating_sub(3)).unwrap_or_default();
+    KeyIndexes::of_script(count)
+}
+
 /// The table's row of a command with keys; else the error.
 fn keyed(inner: ArgList<'_>) -> Result<&'static CommandSpec, &'static str> {
     let name = inner.arg(0);
@@ -125,7 +135,7 @@ fn keyed(inner: ArgList<'_>) -> Result<&'static CommandSpec, &'static str> {
         other => other,
     };
     let spec = spec.ok_or(errors::INVALID_COMMAND)?;
-    if !spec.has_keys() {
+    if !spec.has_keys() && !spec.is(flag::SCRIPT) {
         return Err(errors::NO_KEY_ARGUMENTS);
     }
     match spec.arity_allows(inner.len()) {

@@ -126,8 +126,8 @@ pub(super) fn run<O: Out>(
         args: Args::new(),
         stop: None,
     };
-    let work_ns = host.draft.steps_left();
-    let ran = scripts.run(&script, job.dialect.proto(), work_ns, &mut host, reply);
+    let given = (host.draft.steps_left(), host.cx.shared.prng.next_u64());
+    let ran = scripts.run(&script, job.dialect.proto(), given, &mut host, reply);
     let stop = host.stop;
     draft.spend(ran.work_ns);
     match ran.ended {
