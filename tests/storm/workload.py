@@ -35,6 +35,14 @@ CLASSES = {redis.exceptions.ClusterDownError: "CLUSTERDOWN", redis.exceptions.Tr
 COMMANDS = ("GET", "SET", "DEL", "INCR", "MGET", "MSET", "PEXPIRE", "EXPIRE")
 # Part of the operations on groups, and of increments, that are transactions: of all keys of the group, or under WATCH.
 TRANSACTIONS = 0.5
+# Part of the increments that a script does, and the script.
+SCRIPTS = 0.3
+COUNT = """
+local old = tonumber(redis.call('GET', KEYS[1]) or '0')
+local new = redis.call('INCR', KEYS[1])
+if new ~= old + 1 then return redis.error_reply('TORN from ' .. old .. ' to ' .. new) end
+return new
+"""
 # Counters are set to multiples of this, so that increments after different SETs cannot be confused.
 COUNTER_STEP = 1_000_000
 # Operations by kind of key. Each is drawn as often as it appears here.
@@ -136,7 +144,9 @@ class Client:
         argument, command, read = self.command(key, operation, number)
         is_read = operation in ("get", "mget")
         call = time.monotonic_ns()
-        if self.draw.random() < TRANSACTIONS and operation == "incr":
+        if self.draw.random() < SCRIPTS and operation == "incr":
+            done, returned = self.attempt(self.counted_by_script(key), is_read)
+        elif self.draw.random() < TRANSACTIONS and operation == "incr":
             done, returned = self.attempt(self.watched(key), is_read)
         elif self.draw.random() < TRANSACTIONS and key[0] == "g" and operation != "get":
             done, returned = self.attempt(self.in_transaction(operation, command), is_read)
@@ -163,6 +173,15 @@ class Client:
                 pipe.execute_command(*one)
             replies = pipe.execute()
             return sum(map(int, replies)) if operation == "del" else replies
+
+        return run
+
+    @staticmethod
+    def counted_by_script(key):
+        """INCR as a script that reads, compares and writes. Its replies show if it was applied twice, or in part."""
+
+        def run(link):
+            return link.execute_command("EVAL", COUNT, 1, key)
 
         return run
 

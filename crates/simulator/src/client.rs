@@ -95,7 +95,12 @@ pub(crate) enum Form {
     Transaction,
     /// WATCH and GET of the key, then the command between MULTI and EXEC.
     Watched,
+    /// By a script, which reads its first key before.
+    Scripted,
 }
+
+/// What a script does with a command.
+const SCRIPT: &str = "redis.pcall('GET', KEYS[1]) return redis.call(unpack(ARGV))";
 
 /// The answer to EXEC after a watched key has changed.
 pub(crate) const ABORTED: &str = "-ABORTED";
@@ -242,6 +247,12 @@ pub(crate) fn encode_as(
             bytes.extend(words(&exec));
             (bytes, first)
         }
+        Form::Scripted => {
+            let (count, command) = (names.len().to_string(), words_of(names.clone(), action, lengths));
+            let head = ["EVAL", SCRIPT, &count].into_iter();
+            let all = head.chain(names.iter().chain(&command).map(String::as_str));
+            (words(&all.collect::<Vec<_>>()), 0)
+        }
     }
 }
 
@@ -260,6 +271,12 @@ pub(crate) fn encode(crowds: &Crowds, keys: &[String], action: Action, lengths: 
 }
 
 fn encode_names(names: Vec<String>, action: Action, lengths: Lengths) -> Vec<u8> {
+    let args = words_of(names, action, lengths);
+    words(&args.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
+/// The words of a command.
+fn words_of(names: Vec<String>, action: Action, lengths: Lengths) -> Vec<String> {
     let several = names.len() > 1;
     let mut args: Vec<String> = Vec::new();
     let text = |name: &str, n: i64| {
@@ -301,13 +318,13 @@ fn encode_names(names: Vec<String>, action: Action, lengths: Lengths) -> Vec<u8>
         Action::Class(n) => args.extend(names.into_iter().chain([lengths.class(n)])),
         _ => args.extend(names),
     }
-    words(&args.iter().map(String::as_str).collect::<Vec<_>>())
+    args
 }
 
 /// Takes the replies to a command in its form.
 pub(crate) fn take_answer_to(received: &mut Vec<u8>, to: Option<(&Pending, usize)>) -> Result<Option<Answer>, String> {
     match to {
-        Some((pending, names)) if pending.form != Form::One => take_transaction(received, pending, names),
+        Some((pending, names)) if matches!(pending.form, Form::Transaction | Form::Watched) => take_transaction(received, pending, names),
         other => take_answer(received, other.map(|(pending, _)| pending.action)),
     }
 }

@@ -58,9 +58,10 @@ pub(crate) enum Seen {
     TransactionDone,
     WatchHeld,
     WatchStopped,
+    ScriptDone,
 }
 
-const SEEN: [(Seen, &str); 51] = [
+const SEEN: [(Seen, &str); 52] = [
     (Seen::TwoTakeovers, "two data positions without their chunks at once"),
     (Seen::RefillBesideTakeover, "a parity refilled beside a takeover"),
     (Seen::BornAgain, "a position without parity begins again empty"),
@@ -145,6 +146,7 @@ const SEEN: [(Seen, &str); 51] = [
         Seen::LargeGroupRead,
         "14.14 keys of one MSET read together, with large values",
     ),
+    (Seen::ScriptDone, "1.9 a script done"),
     (Seen::TransactionDone, "1.9 a transaction done"),
     (Seen::WatchHeld, "1.9 a transaction done after WATCH"),
     (

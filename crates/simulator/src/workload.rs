@@ -282,7 +282,14 @@ impl World {
             return Form::One;
         }
         let is_group = keys.iter().all(|key| key.starts_with('{'));
+        // Drawn from a copy: runs without scripts stay those of their seeds.
+        let by_script = self.schedule.random.clone().chance(300_000);
         match action {
+            Action::Get | Action::Set(_) | Action::Append(_) | Action::Delete | Action::Increment
+                if by_script && !self.swarm.reads_each =>
+            {
+                Form::Scripted
+            }
             Action::Increment => Form::Watched,
             Action::Get | Action::Set(_) | Action::Delete if is_group => Form::Transaction,
             // A long value is not read whole by a run that limits replies.
@@ -529,6 +536,7 @@ impl World {
                 Form::One => {}
                 Form::Transaction => self.oracle.marks.see(Seen::TransactionDone),
                 Form::Watched => self.oracle.marks.see(Seen::WatchHeld),
+                Form::Scripted => self.oracle.marks.see(Seen::ScriptDone),
             }
         }
         match outcome {
