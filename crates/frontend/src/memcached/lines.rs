@@ -367,6 +367,7 @@ fn next(input: &[u8], done_bytes: usize, (item_max, held_max): (usize, usize), a
     };
     let said = |request: Line| Next::Line { bytes, request, shown };
     match request {
+        Request::Get(get) if get.keys.iter().all(|byte| *byte == b' ') => said(Line::Say("END")),
         Request::Get(get) => next_key(line, range(get.keys).start, bytes, args),
         Request::Delete { key } | Request::Count { key, .. } | Request::Touch { key, .. } => change(key, args),
         Request::Store(store) => {

@@ -157,7 +157,7 @@ pub fn parse(line: &[u8]) -> Result<Request<'_>, Refusal> {
         b"get" | b"gets" | b"gat" | b"gats" => {
             let get = get(line)?;
             let mut keys = words(get.keys).peekable();
-            if keys.peek().is_none() {
+            if get.exptime.is_none() && keys.peek().is_none() {
                 return Err(Refusal::NoCommand);
             }
             keys.try_for_each(|word| key(word).map(|_| ()))?;
@@ -218,9 +218,10 @@ pub fn parse(line: &[u8]) -> Result<Request<'_>, Refusal> {
     }
 }
 
-/// The number in the data of an item that counts. Spaces may be behind it.
+/// The number in the data of an item that counts. It ends at the first space.
 pub fn counter(data: &[u8]) -> Option<u64> {
-    let end = data.iter().rposition(|byte| *byte != b' ').map_or(0, |last| last + 1);
+    let data = data.trim_ascii_start();
+    let end = data.iter().position(u8::is_ascii_whitespace).unwrap_or(data.len());
     number(data.get(..end)?)
 }
 
