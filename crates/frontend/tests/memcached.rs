@@ -82,3 +82,22 @@ fn replies_are_those_of_memcached() {
 fn replies_are_those_of_memcached_if_keys_are_at_other_nodes() {
     compare(6);
 }
+
+#[test]
+fn figures_are_told_under_the_names_of_memcached() {
+    let mut cluster = Cluster::new(1);
+    let client = cluster.connect(0, Port::Memcached);
+    ask(&mut cluster, client, b"set a 0 0 1\r\nx\r\nget a\r\nget b\r\n");
+    let text = String::from_utf8(ask(&mut cluster, client, b"stats\r\n")).unwrap();
+    for line in [
+        "STAT get_hits 1\r\n",
+        "STAT get_misses 1\r\n",
+        "STAT curr_items 1\r\n",
+        "STAT version 1.6.18\r\n",
+    ] {
+        assert!(text.contains(line), "{text}");
+    }
+    assert!(text.ends_with("\r\nEND\r\n"));
+    let text = String::from_utf8(ask(&mut cluster, client, b"stats settings\r\n")).unwrap();
+    assert!(text.contains("STAT item_size_max 1048576\r\n"), "{text}");
+}

@@ -335,8 +335,12 @@ fn next(input: &[u8], done_bytes: usize, (item_max, held_max): (usize, usize), a
         return if is_long { Next::Broken } else { Next::Nothing };
     };
     let range = |part: &[u8]| {
-        let start = part.as_ptr() as usize - input.as_ptr() as usize;
-        start..start + part.len()
+        // An empty one may be no part of the input.
+        let start = (part.as_ptr() as usize).wrapping_sub(input.as_ptr() as usize);
+        match part {
+            [] => 0..0,
+            _ => start..start + part.len(),
+        }
     };
     if done_bytes > 0 {
         return next_key(line, done_bytes, bytes, args);

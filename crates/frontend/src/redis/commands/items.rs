@@ -25,7 +25,8 @@ enum Expiry {
 /// The number by which `cas` knows an item: a hash of its value and flags, under the key of the cluster. So it needs no
 /// byte, and is the same at every owner. `value`: of a large one, the record and the tail.
 fn cas_of(hash: u64, flags: u32) -> u64 {
-    (hash ^ u64::from(flags).wrapping_mul(0x9e37_79b9_7f4a_7c15)).max(1)
+    // Some clients keep it in a signed number.
+    ((hash ^ u64::from(flags).wrapping_mul(0x9e37_79b9_7f4a_7c15)) & i64::MAX as u64).max(1)
 }
 
 impl<'a, O: Out> Operation<'a, '_, O> {
