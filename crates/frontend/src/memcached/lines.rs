@@ -12,7 +12,7 @@ use paritas_base::ConnId;
 use paritas_protocol::{Context, Lists, Out};
 use paritas_wire::command::{Command, CommandSpec};
 use paritas_wire::memcached::{
-    self, BAD_LINE, KEYS_LINE_BYTES_MAX, LINE_BYTES_MAX, Refusal, Request, Store, is_silent,
+    self, BAD_LINE, KEYS_LINE_BYTES_MAX, LINE_BYTES_MAX, Mode, Refusal, Request, Store, Verb, is_silent,
 };
 use paritas_wire::resp::{Args, USER, encode};
 
@@ -174,6 +174,9 @@ impl Dispatcher {
             Next::Nothing => None,
             Next::Broken => Some((0, Ran::Close)),
             Next::Refused { bytes, refusal, .. } => {
+                if let Refusal::WrongBeforeData { data_bytes, .. } = refusal {
+                    client.dialog.skipped_bytes = data_bytes as u64 + 2;
+                }
                 self.counters.count_error(true);
                 self.reply_now(cx, lists, client, turn, |out| texts::line(out, refusal.text()));
                 Some((bytes, Ran::Done))
@@ -348,7 +351,7 @@ fn next(input: &[u8], done_bytes: usize, (item_max, held_max): (usize, usize), a
     let request = match memcached::parse(line) {
         Ok(request) => request,
         Err(refusal) => {
-            let shown = match refusal != Refusal::NoCommand && is_silent(line) {
+            let shown = match matches!(refusal, Refusal::Wrong(_)) && is_silent(line) {
                 true => Shown::Nothing,
                 false => Shown::All,
             };
@@ -359,12 +362,62 @@ fn next(input: &[u8], done_bytes: usize, (item_max, held_max): (usize, usize), a
         true => Shown::Nothing,
         false => Shown::All,
     };
-    let line_range = range(line);
+    // A key in base64 is no part of the input.
+    let put_words = |key: &[u8], is_coded: bool, data: Option<Range<usize>>, args: &mut Args| {
+        if is_coded {
+            let key = memcached::decode(key).unwrap_or_default();
+            let data = data.map(|data| input.get(data).unwrap_or_default());
+            let words: [&[u8]; 4] = [b"", &key, line, data.unwrap_or_default()];
+            args.keep(words.get(..3 + usize::from(data.is_some())).unwrap_or_default());
+        } else if let Some(data) = data {
+            args.set(&[0..0, range(key), range(line), data]);
+        } else {
+            args.set(&[0..0, range(key), range(line)]);
+        }
+    };
     let change = |key: &[u8], args: &mut Args| {
-        args.set(&[0..0, range(key), line_range.clone()]);
+        put_words(key, false, None, args);
         Next::Command {
             spec: Command::ChangeItem.spec(),
             bytes,
+            done_bytes: 0,
+            shown,
+        }
+    };
+    let store = |key: &[u8], is_coded: bool, data_bytes: usize, replaces: bool, args: &mut Args| {
+        put_words(key, is_coded, None, args);
+        if data_bytes > item_max {
+            if !replaces {
+                args.set(&[]);
+            }
+            return Next::TooLarge {
+                bytes,
+                data_bytes,
+                shown,
+            };
+        }
+        if data_bytes >= held_max {
+            return Next::Long {
+                bytes,
+                data_bytes,
+                shown,
+            };
+        }
+        let end = bytes + data_bytes;
+        let Some(after) = input.get(end..end + 2) else {
+            return Next::Nothing;
+        };
+        if after != b"\r\n" {
+            return Next::Refused {
+                bytes: end + 2,
+                refusal: Refusal::Wrong(texts::BAD_DATA),
+                shown,
+            };
+        }
+        put_words(key, is_coded, Some(bytes..end), args);
+        Next::Command {
+            spec: Command::StoreItem.spec(),
+            bytes: end + 2,
             done_bytes: 0,
             shown,
         }
@@ -374,45 +427,33 @@ fn next(input: &[u8], done_bytes: usize, (item_max, held_max): (usize, usize), a
         Request::Get(get) if get.keys.iter().all(|byte| *byte == b' ') => said(Line::Say("END")),
         Request::Get(get) => next_key(line, range(get.keys).start, bytes, args),
         Request::Delete { key } | Request::Count { key, .. } | Request::Touch { key, .. } => change(key, args),
-        Request::Store(store) => {
-            let data_bytes = store.data_bytes;
-            args.set(&[0..0, range(store.key), line_range.clone()]);
-            if data_bytes > item_max {
-                if store.how != memcached::How::Set || store.cas.is_some() {
-                    args.set(&[]);
-                }
-                return Next::TooLarge {
-                    bytes,
-                    data_bytes,
-                    shown,
-                };
-            }
-            if data_bytes >= held_max {
-                return Next::Long {
-                    bytes,
-                    data_bytes,
-                    shown,
-                };
-            }
-            let end = bytes + data_bytes;
-            let Some(after) = input.get(end..end + 2) else {
-                return Next::Nothing;
+        Request::Store(line) => {
+            let replaces = line.how == memcached::How::Set && line.cas.is_none();
+            store(line.key, false, line.data_bytes, replaces, args)
+        }
+        Request::Meta(meta) if meta.verb == Verb::Set => {
+            let replaces = meta.mode == Mode::Usual && meta.cas.is_none();
+            store(meta.key, meta.has(b'b'), meta.data_bytes, replaces, args)
+        }
+        Request::Meta(meta) => {
+            put_words(meta.key, meta.has(b'b'), None, args);
+            let is_read = match meta.verb {
+                Verb::Get => meta.exptime.is_none(),
+                verb => verb == Verb::Debug,
             };
-            if after != b"\r\n" {
-                return Next::Refused {
-                    bytes: end + 2,
-                    refusal: Refusal::Wrong(texts::BAD_DATA),
-                    shown,
-                };
-            }
-            args.set(&[0..0, range(store.key), line_range, bytes..end]);
+            let command = if is_read {
+                Command::ReadItem
+            } else {
+                Command::ChangeItem
+            };
             Next::Command {
-                spec: Command::StoreItem.spec(),
-                bytes: end + 2,
+                spec: command.spec(),
+                bytes,
                 done_bytes: 0,
                 shown,
             }
         }
+        Request::MetaNoop => said(Line::Say("MN")),
         Request::FlushAll { delay: ..=0 } => said(Line::FlushAll),
         Request::FlushAll { .. } => said(Line::Say(texts::NO_DELAY)),
         Request::Stats { what } => said(Line::Stats(range(what))),

@@ -4,7 +4,10 @@
 //! A line is parsed where it is read, which needs its key and the length of its data, and again by the owner of the
 //! key, which needs all of it. So between nodes the line itself is sent.
 
+mod meta;
 mod words;
+
+pub use meta::{Meta, Mode, Verb, decode};
 
 use words::{exptime, number, signed, words};
 
@@ -26,6 +29,13 @@ pub enum Refusal {
     NoCommand,
     /// Another mistake, with its words.
     Wrong(&'static str),
+    /// The same, and data come behind the line, which are thrown away.
+    WrongBeforeData {
+        /// The words.
+        text: &'static str,
+        /// Length of the data in bytes.
+        data_bytes: usize,
+    },
 }
 
 /// A mistake that has no words of its own.
@@ -39,7 +49,7 @@ impl Refusal {
     pub const fn text(self) -> &'static str {
         match self {
             Self::NoCommand => "ERROR",
-            Self::Wrong(text) => text,
+            Self::Wrong(text) | Self::WrongBeforeData { text, .. } => text,
         }
     }
 }
@@ -115,6 +125,10 @@ pub enum Request<'a> {
         /// As the client says it.
         exptime: i64,
     },
+    /// A meta command.
+    Meta(Meta<'a>),
+    /// `mn`: an answer, to see where the others end.
+    MetaNoop,
     /// To remove all items, after so many seconds.
     FlushAll {
         /// 0 or less: now.
@@ -214,7 +228,11 @@ pub fn parse(line: &[u8]) -> Result<Request<'_>, Refusal> {
         }),
         b"version" => Ok(Request::Version),
         b"quit" => Ok(Request::Quit),
-        _ => Err(Refusal::NoCommand),
+        b"mn" => Ok(Request::MetaNoop),
+        verb => match Verb::of(verb) {
+            Some(verb) => Meta::parse(verb, line).map(Request::Meta),
+            None => Err(Refusal::NoCommand),
+        },
     }
 }
 

@@ -5,10 +5,12 @@ use super::{Operation, Seen, Stop};
 use crate::memcached::texts;
 use paritas_protocol::{LARGE_VALUE_BYTES_MAX, Out};
 use paritas_store::Value;
-use paritas_wire::memcached::{self, Get, How, RELATIVE_MAX, Request, Store};
+use paritas_wire::memcached::{self, Get, How, Meta, Mode, RELATIVE_MAX, Request, Store, Verb};
 
 /// The latest expiry, in ms since 1970 (docs/formats/object.md).
 const EXPIRY_MS_MAX: u64 = (1 << 48) - 1;
+/// Stands for the time that an item without an expiry has left.
+const NO_EXPIRY: u64 = u64::MAX;
 /// Bytes of the longest number of 64 bits.
 const NUMBER_BYTES_MAX: usize = 20;
 
@@ -62,8 +64,13 @@ impl<'a, O: Out> Operation<'a, '_, O> {
 
     /// An item that is asked for, if it is there; and the end of the answer, if the line goes on to the last key.
     pub(crate) fn read_item(&mut self) -> Result<(), Stop> {
-        match memcached::get(self.job.args.arg(2)) {
-            Ok(get) => self.answer_item(&get),
+        let line = self.job.args.arg(2);
+        if let Ok(get) = memcached::get(line) {
+            return self.answer_item(&get);
+        }
+        match memcached::parse(line) {
+            Ok(Request::Meta(meta)) => self.meta(&meta),
+            Ok(_) => self.say("ERROR"),
             Err(refusal) => self.say(refusal.text()),
         }
     }
@@ -171,10 +178,11 @@ impl<'a, O: Out> Operation<'a, '_, O> {
             }
             Ok(Request::Count { by, is_down, .. }) => self.count_item(by, is_down),
             // Its data are too long to be stored. An older value must not stay.
-            Ok(Request::Store(_)) => {
+            Ok(Request::Store(_) | Request::Meta(Meta { verb: Verb::Set, .. })) => {
                 self.remove(1)?;
                 self.say(texts::TOO_LARGE)
             }
+            Ok(Request::Meta(meta)) => self.meta(&meta),
             Ok(_) => self.say("ERROR"),
             Err(refusal) => self.say(refusal.text()),
         }
@@ -213,25 +221,27 @@ impl<'a, O: Out> Operation<'a, '_, O> {
     /// A line that brings data.
     pub(crate) fn store_item(&mut self) -> Result<(), Stop> {
         match memcached::parse(self.job.args.arg(2)) {
-            Ok(Request::Store(store)) => self.store(&store),
+            Ok(Request::Store(store)) => {
+                let stored = self.store(&store)?;
+                self.say(stored.text())
+            }
+            Ok(Request::Meta(meta)) => self.meta_set(&meta),
             Ok(_) => self.say("ERROR"),
             Err(refusal) => self.say(refusal.text()),
         }
     }
 
-    fn store(&mut self, store: &Store<'_>) -> Result<(), Stop> {
+    fn store(&mut self, store: &Store<'_>) -> Result<Stored, Stop> {
         let value = self.job.args.arg(3);
         self.check_large_limits(1, value.len())?;
         if let Some(cas) = store.cas {
             let item = self.old_string(1)?;
             if item.seen.is_none() {
-                return self.say("NOT_FOUND");
+                return Ok(Stored::NotFound);
             }
             if self.cas_of(&item) != cas {
-                return self.say("EXISTS");
+                return Ok(Stored::Exists);
             }
-            self.put_item(store)?;
-            return self.say("STORED");
         }
         let is_stored = match store.how {
             How::Set => true,
@@ -242,7 +252,7 @@ impl<'a, O: Out> Operation<'a, '_, O> {
         if is_stored {
             self.put_item(store)?;
         }
-        self.say(if is_stored { "STORED" } else { "NOT_STORED" })
+        Ok(if is_stored { Stored::Done } else { Stored::Not })
     }
 
     fn put_item(&mut self, store: &Store<'_>) -> Result<(), Stop> {
@@ -261,15 +271,15 @@ impl<'a, O: Out> Operation<'a, '_, O> {
     }
 
     /// Puts data behind or before what is there.
-    fn extend_item(&mut self, how: How) -> Result<(), Stop> {
+    fn extend_item(&mut self, how: How) -> Result<Stored, Stop> {
         let old = self.old_string(1)?;
         if old.seen.is_none() {
-            return self.say("NOT_STORED");
+            return Ok(Stored::Not);
         }
         let more = self.long_argument(3)?;
         let length = old.length() + more.length();
         if length > LARGE_VALUE_BYTES_MAX {
-            return self.say(texts::TOO_LARGE);
+            return Err(self.refuse(|out| texts::line(out, texts::TOO_LARGE)));
         }
         let [body, rest] = old.pieces(0..old.length());
         let [more_body, more_rest] = more.pieces(0..more.length());
@@ -278,8 +288,294 @@ impl<'a, O: Out> Operation<'a, '_, O> {
             _ => [body, rest, more_body, more_rest],
         };
         self.put_changed(1, &old, &pieces, length)?;
-        self.say("STORED")
+        Ok(Stored::Done)
     }
+
+    // --- meta commands -------------------------------------------------------------------------------------------
+
+    fn meta(&mut self, meta: &Meta<'_>) -> Result<(), Stop> {
+        match meta.verb {
+            Verb::Get => self.meta_get(meta),
+            Verb::Delete => self.meta_delete(meta),
+            Verb::Count => self.meta_count(meta),
+            Verb::Debug => self.meta_debug(),
+            Verb::Set => self.say("ERROR"),
+        }
+    }
+
+    /// Ends a meta command. `about`: what its flags can tell of the item. Under `q`, the usual end is not told.
+    fn end_meta(&mut self, meta: &Meta<'_>, end: &str, about: &About) -> Result<(), Stop> {
+        if meta.has(b'q') && end == "HD" {
+            return Ok(());
+        }
+        self.reply.extend_from_slice(end.as_bytes());
+        self.append_tokens(meta, about);
+        self.reply.extend_from_slice(b"\r\n");
+        Ok(())
+    }
+
+    /// Appends what the flags of a command ask for, in their order.
+    fn append_tokens(&mut self, meta: &Meta<'_>, about: &About) {
+        for (letter, token) in meta.tokens() {
+            let (text, number): (&[u8], _) = match letter {
+                b'k' => (meta.key, None),
+                b'O' => (token, None),
+                b't' if about.ttl_s == Some(NO_EXPIRY) => (b"-1", None),
+                b't' => (&[], about.ttl_s),
+                b'c' => (&[], about.cas),
+                b'f' => (&[], about.flags),
+                b's' => (&[], about.data_bytes),
+                // No item knows when it was read.
+                b'h' | b'l' => (&[], about.flags.map(|_| 0)),
+                _ => continue,
+            };
+            if text.is_empty() && number.is_none() && letter != b'O' {
+                continue;
+            }
+            self.reply.extend_from_slice(&[b' ', letter]);
+            self.reply.extend_from_slice(text);
+            if let Some(number) = number {
+                append_number(self.reply, number);
+            }
+            if letter == b'k' && meta.has(b'b') {
+                self.reply.extend_from_slice(b" b");
+            }
+        }
+    }
+
+    /// What an answer may tell of an item.
+    fn about(&self, meta: &Meta<'_>, item: &Text<'_>) -> About {
+        let Some(seen) = &item.seen else {
+            return About::default();
+        };
+        let now_ms = self.access.now_ms();
+        let left_s = |at_ms: u64| at_ms.saturating_sub(now_ms).div_ceil(1000);
+        About {
+            flags: Some(seen.flags.unwrap_or(0).into()),
+            data_bytes: Some(item.length() as u64),
+            cas: meta.has(b'c').then(|| self.cas_of(item)),
+            ttl_s: Some(seen.expiry_ms.map_or(NO_EXPIRY, left_s)),
+        }
+    }
+
+    /// Changes the expiry of an item as a flag `T` says, and what is known of it.
+    fn retime(&mut self, exptime: i64, about: &mut About) -> Result<(), Stop> {
+        let now_ms = self.access.now_ms();
+        self.expire_item(exptime)?;
+        about.ttl_s = Some(match self.expiry(exptime) {
+            Expiry::Never => NO_EXPIRY,
+            Expiry::At(at_ms) => at_ms.saturating_sub(now_ms).div_ceil(1000),
+            Expiry::Past => 0,
+        });
+        Ok(())
+    }
+
+    fn meta_get(&mut self, meta: &Meta<'_>) -> Result<(), Stop> {
+        let item = self.old_string(1)?;
+        if item.seen.is_none() {
+            return match meta.has(b'q') {
+                true => Ok(()),
+                false => self.end_meta(meta, "EN", &About::default()),
+            };
+        }
+        let mut about = self.about(meta, &item);
+        if let Some(exptime) = meta.exptime {
+            let before = about.ttl_s;
+            self.retime(exptime, &mut about)?;
+            // A `t` before the `T` tells the time before it.
+            let first = meta.tokens().find(|(letter, _)| matches!(letter, b't' | b'T'));
+            if first.is_some_and(|(letter, _)| letter == b't') {
+                about.ttl_s = before;
+            }
+        }
+        if !meta.has(b'v') {
+            self.reply.extend_from_slice(b"HD");
+            self.append_tokens(meta, &about);
+            self.reply.extend_from_slice(b"\r\n");
+            return Ok(());
+        }
+        self.append_value(meta, &item, &about)
+    }
+
+    /// Appends an answer with the data of the item.
+    fn append_value(&mut self, meta: &Meta<'_>, item: &Text<'_>, about: &About) -> Result<(), Stop> {
+        if item.length() as u64 >= self.access.streamed_bytes_min() {
+            return Err(self.refuse(|out| texts::line(out, texts::TOO_LARGE)));
+        }
+        self.reply.extend_from_slice(b"VA ");
+        append_number(self.reply, item.length() as u64);
+        self.append_tokens(meta, about);
+        self.reply.extend_from_slice(b"\r\n");
+        if !item.record.is_empty() {
+            let Self { access, reply, .. } = self;
+            reply.extend_from_slice(access.body(&item.record, 0..u64::MAX)?);
+        }
+        self.reply.extend_from_slice(&item.rest);
+        self.reply.extend_from_slice(b"\r\n");
+        Ok(())
+    }
+
+    fn meta_set(&mut self, meta: &Meta<'_>) -> Result<(), Stop> {
+        let stored = self.store(&Store {
+            how: match meta.mode {
+                Mode::Usual | Mode::Down => How::Set,
+                Mode::Add => How::Add,
+                Mode::Replace => How::Replace,
+                Mode::Append => How::Append,
+                Mode::Prepend => How::Prepend,
+            },
+            key: self.job.args.arg(1),
+            flags: meta.flags,
+            exptime: meta.exptime.unwrap_or(0),
+            data_bytes: meta.data_bytes,
+            cas: meta.cas,
+        })?;
+        let mut about = About::default();
+        if meta.has(b'c') {
+            about.cas = match stored {
+                Stored::Done => {
+                    let item = self.old_string(1)?;
+                    Some(self.cas_of(&item))
+                }
+                _ => Some(0),
+            };
+        }
+        self.end_meta(meta, stored.short(), &about)
+    }
+
+    fn meta_delete(&mut self, meta: &Meta<'_>) -> Result<(), Stop> {
+        let item = self.old_string(1)?;
+        let end = match meta.cas {
+            _ if item.seen.is_none() => "NF",
+            Some(cas) if self.cas_of(&item) != cas => "EX",
+            _ => {
+                self.remove(1)?;
+                "HD"
+            }
+        };
+        self.end_meta(meta, end, &About::default())
+    }
+
+    fn meta_count(&mut self, meta: &Meta<'_>) -> Result<(), Stop> {
+        let mut item = self.old_string(1)?;
+        let mut exptime = meta.exptime;
+        let digits = match (&item.seen, meta.vivify) {
+            (None, None) => return self.end_meta(meta, "NF", &About::default()),
+            (None, vivify) => {
+                exptime = vivify;
+                meta.initial.to_string()
+            }
+            (Some(_), _) if meta.cas.is_some_and(|cas| self.cas_of(&item) != cas) => {
+                return self.end_meta(meta, "EX", &About::default());
+            }
+            (Some(_), _) => {
+                let before = Some(&item).filter(|item| item.record.is_empty());
+                let Some(before) = before.and_then(|item| memcached::counter(&item.rest)) else {
+                    return self.say(texts::NO_NUMBER);
+                };
+                match meta.mode {
+                    Mode::Down => before.saturating_sub(meta.by),
+                    _ => before.wrapping_add(meta.by),
+                }
+                .to_string()
+            }
+        };
+        let mut value = Seen::with(item.seen.as_ref(), &[]);
+        let expiry = exptime.map(|exptime| self.expiry(exptime));
+        value.expiry_ms = match expiry {
+            None => value.expiry_ms,
+            Some(Expiry::At(at_ms)) => Some(at_ms),
+            Some(Expiry::Never | Expiry::Past) => None,
+        };
+        // A shorter number keeps the length, with spaces behind it.
+        let mut padded = digits.clone();
+        while padded.len() < item.rest.len() {
+            padded.push(' ');
+        }
+        value.bytes = padded.as_bytes();
+        match expiry {
+            Some(Expiry::Past) => drop(self.remove(1)?),
+            _ => self.put(1, value)?,
+        }
+        let seen = Seen {
+            bytes: padded.len(),
+            expiry_ms: value.expiry_ms,
+            flags: value.flags,
+            is_hash: false,
+        };
+        item = Text {
+            seen: Some(seen),
+            rest: padded.into_bytes().into(),
+            ..Text::default()
+        };
+        let about = self.about(meta, &item);
+        match meta.has(b'v') && !meta.has(b'q') {
+            true => {
+                self.reply.extend_from_slice(b"VA ");
+                append_number(self.reply, digits.len() as u64);
+                self.append_tokens(meta, &about);
+                self.reply.extend_from_slice(b"\r\n");
+                self.say(&digits)
+            }
+            false => self.end_meta(meta, "HD", &about),
+        }
+    }
+
+    /// What is known of an item, for people.
+    fn meta_debug(&mut self) -> Result<(), Stop> {
+        let item = self.old_string(1)?;
+        let Some(seen) = &item.seen else { return self.say("EN") };
+        let now_ms = self.access.now_ms();
+        let exp = match seen.expiry_ms {
+            None => "-1".to_owned(),
+            Some(at_ms) => at_ms.saturating_sub(now_ms).div_ceil(1000).to_string(),
+        };
+        let (cas, key) = (self.cas_of(&item), self.job.args.arg(1));
+        let bytes = key.len() + item.length();
+        self.reply.extend_from_slice(b"ME ");
+        self.reply.extend_from_slice(key);
+        self.say(&format!(" exp={exp} la=0 cas={cas} fetch=no cls=1 size={bytes}"))
+    }
+}
+
+/// How a store ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stored {
+    Done,
+    Not,
+    Exists,
+    NotFound,
+}
+
+impl Stored {
+    fn text(self) -> &'static str {
+        match self {
+            Self::Done => "STORED",
+            Self::Not => "NOT_STORED",
+            Self::Exists => "EXISTS",
+            Self::NotFound => "NOT_FOUND",
+        }
+    }
+
+    /// The same for a meta command.
+    fn short(self) -> &'static str {
+        match self {
+            Self::Done => "HD",
+            Self::Not => "NS",
+            Self::Exists => "EX",
+            Self::NotFound => "NF",
+        }
+    }
+}
+
+/// What the flags of a meta command can tell of an item. `None`: there is none, or it was not asked for.
+#[derive(Clone, Copy, Default, Debug)]
+struct About {
+    flags: Option<u64>,
+    data_bytes: Option<u64>,
+    cas: Option<u64>,
+    /// [`NO_EXPIRY`] if it never expires.
+    ttl_s: Option<u64>,
 }
 
 /// Appends the line before the data of an item.
