@@ -43,7 +43,8 @@ pub struct DevSettings {
     #[arg(long, default_value_t = 0)]
     pub slow_removal_ms: u32,
     /// Port of the first node. Node i uses port + i for any client, port + 1000 + i for cluster-aware clients, and
-    /// port + 2000 + i for clients of memcached. The system chooses all other ports. Other commands find the cluster by this port
+    /// port + 2000 + i for clients of memcached. The system chooses all other ports. Other commands find the cluster by
+    /// this port
     #[arg(long, default_value_t = DEFAULT_PORT)]
     pub port: u16,
     /// Memory of each node

@@ -193,7 +193,11 @@ impl<'a> Meta<'a> {
             }
         }
         if self.has(b'b') && decode(self.key).is_none() {
-            return Err(if self.verb == Verb::Debug { BAD_LINE_TEXT } else { BAD_KEY });
+            return Err(if self.verb == Verb::Debug {
+                BAD_LINE_TEXT
+            } else {
+                BAD_KEY
+            });
         }
         let is_marked = match self.verb {
             Verb::Get => self.has(b'N') || self.has(b'R'),

@@ -309,38 +309,9 @@ impl<'a, O: Out> Operation<'a, '_, O> {
             return Ok(());
         }
         self.reply.extend_from_slice(end.as_bytes());
-        self.append_tokens(meta, about);
+        append_tokens(self.reply, meta, about);
         self.reply.extend_from_slice(b"\r\n");
         Ok(())
-    }
-
-    /// Appends what the flags of a command ask for, in their order.
-    fn append_tokens(&mut self, meta: &Meta<'_>, about: &About) {
-        for (letter, token) in meta.tokens() {
-            let (text, number): (&[u8], _) = match letter {
-                b'k' => (meta.key, None),
-                b'O' => (token, None),
-                b't' if about.ttl_s == Some(NO_EXPIRY) => (b"-1", None),
-                b't' => (&[], about.ttl_s),
-                b'c' => (&[], about.cas),
-                b'f' => (&[], about.flags),
-                b's' => (&[], about.data_bytes),
-                // No item knows when it was read.
-                b'h' | b'l' => (&[], about.flags.map(|_| 0)),
-                _ => continue,
-            };
-            if text.is_empty() && number.is_none() && letter != b'O' {
-                continue;
-            }
-            self.reply.extend_from_slice(&[b' ', letter]);
-            self.reply.extend_from_slice(text);
-            if let Some(number) = number {
-                append_number(self.reply, number);
-            }
-            if letter == b'k' && meta.has(b'b') {
-                self.reply.extend_from_slice(b" b");
-            }
-        }
     }
 
     /// What an answer may tell of an item.
@@ -348,13 +319,11 @@ impl<'a, O: Out> Operation<'a, '_, O> {
         let Some(seen) = &item.seen else {
             return About::default();
         };
-        let now_ms = self.access.now_ms();
-        let left_s = |at_ms: u64| at_ms.saturating_sub(now_ms).div_ceil(1000);
         About {
             flags: Some(seen.flags.unwrap_or(0).into()),
             data_bytes: Some(item.length() as u64),
             cas: meta.has(b'c').then(|| self.cas_of(item)),
-            ttl_s: Some(seen.expiry_ms.map_or(NO_EXPIRY, left_s)),
+            ttl_s: Some(left_s(seen.expiry_ms, self.access.now_ms())),
         }
     }
 
@@ -370,7 +339,41 @@ impl<'a, O: Out> Operation<'a, '_, O> {
         Ok(())
     }
 
+    /// The usual case: the data are copied once, straight into the reply. False if it is another case.
+    fn meta_get_plain(&mut self, meta: &Meta<'_>) -> Result<bool, Stop> {
+        if !meta.has(b'v') || meta.has(b'c') || meta.exptime.is_some() {
+            return Ok(false);
+        }
+        let now_ms = self.access.now_ms();
+        let lookups = self.lookups;
+        let is_done = self.look(1, |object, reply| {
+            let object = object.filter(|object| !object.has_record() && !object.is_hash());
+            let Some(object) = object else { return Ok(false) };
+            let about = About {
+                flags: Some(object.flags().unwrap_or(0).into()),
+                data_bytes: Some(object.len() as u64),
+                cas: None,
+                ttl_s: Some(left_s(object.expiry_ms(), now_ms)),
+            };
+            reply.extend_from_slice(b"VA ");
+            append_number(reply, object.len() as u64);
+            append_tokens(reply, meta, &about);
+            reply.extend_from_slice(b"\r\n");
+            object.copy_to(reply);
+            reply.extend_from_slice(b"\r\n");
+            Ok(true)
+        })?;
+        if !is_done {
+            // It is looked up again.
+            self.lookups = lookups;
+        }
+        Ok(is_done)
+    }
+
     fn meta_get(&mut self, meta: &Meta<'_>) -> Result<(), Stop> {
+        if self.meta_get_plain(meta)? {
+            return Ok(());
+        }
         let item = self.old_string(1)?;
         if item.seen.is_none() {
             return match meta.has(b'q') {
@@ -390,7 +393,7 @@ impl<'a, O: Out> Operation<'a, '_, O> {
         }
         if !meta.has(b'v') {
             self.reply.extend_from_slice(b"HD");
-            self.append_tokens(meta, &about);
+            append_tokens(self.reply, meta, &about);
             self.reply.extend_from_slice(b"\r\n");
             return Ok(());
         }
@@ -404,7 +407,7 @@ impl<'a, O: Out> Operation<'a, '_, O> {
         }
         self.reply.extend_from_slice(b"VA ");
         append_number(self.reply, item.length() as u64);
-        self.append_tokens(meta, about);
+        append_tokens(self.reply, meta, about);
         self.reply.extend_from_slice(b"\r\n");
         if !item.record.is_empty() {
             let Self { access, reply, .. } = self;
@@ -513,7 +516,7 @@ impl<'a, O: Out> Operation<'a, '_, O> {
             true => {
                 self.reply.extend_from_slice(b"VA ");
                 append_number(self.reply, digits.len() as u64);
-                self.append_tokens(meta, &about);
+                append_tokens(self.reply, meta, &about);
                 self.reply.extend_from_slice(b"\r\n");
                 self.say(&digits)
             }
@@ -576,6 +579,40 @@ struct About {
     cas: Option<u64>,
     /// [`NO_EXPIRY`] if it never expires.
     ttl_s: Option<u64>,
+}
+
+/// Appends what the flags of a command ask for, in their order.
+fn append_tokens(out: &mut Vec<u8>, meta: &Meta<'_>, about: &About) {
+    for (letter, token) in meta.tokens() {
+        let (text, number): (&[u8], _) = match letter {
+            b'k' => (meta.key, None),
+            b'O' => (token, None),
+            b't' if about.ttl_s == Some(NO_EXPIRY) => (b"-1", None),
+            b't' => (&[], about.ttl_s),
+            b'c' => (&[], about.cas),
+            b'f' => (&[], about.flags),
+            b's' => (&[], about.data_bytes),
+            // No item knows when it was read.
+            b'h' | b'l' => (&[], about.flags.map(|_| 0)),
+            _ => continue,
+        };
+        if text.is_empty() && number.is_none() && letter != b'O' {
+            continue;
+        }
+        out.extend_from_slice(&[b' ', letter]);
+        out.extend_from_slice(text);
+        if let Some(number) = number {
+            append_number(out, number);
+        }
+        if letter == b'k' && meta.has(b'b') {
+            out.extend_from_slice(b" b");
+        }
+    }
+}
+
+/// Seconds until an expiry, or [`NO_EXPIRY`].
+fn left_s(expiry_ms: Option<u64>, now_ms: u64) -> u64 {
+    expiry_ms.map_or(NO_EXPIRY, |at_ms| at_ms.saturating_sub(now_ms).div_ceil(1000))
 }
 
 /// Appends the line before the data of an item.
