@@ -86,11 +86,11 @@ def own_ports():
 
 
 def free_base(count):
-    """A port from which all derived ports are free: 1,000 above it for cluster-aware clients, and for clusters by hand 10,000
+    """A port from which all derived ports are free: 1,000 above it for cluster-aware clients, 2,000 for those of memcached, and for clusters by hand 10,000
     and 20,000 above it for the other nodes and the coordinator. All are below those that the system gives to clients."""
     for _ in range(2 * BLOCK):
         base = next(own_ports())
-        ports = [base + offset + i for i in range(count) for offset in (0, 1_000, 10_000)]
+        ports = [base + offset + i for i in range(count) for offset in (0, 1_000, 2_000, 10_000)]
         if base % BLOCK + count <= BLOCK and all(map(is_free, ports + [base + 20_000])):
             # The next draw gives other ports, also if these are not in use yet.
             for _ in range(count - 1):

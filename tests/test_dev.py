@@ -39,7 +39,7 @@ def test_a_taken_port_is_named_before_anything_starts(tmp_path):
         (("--memory", "1mb"), "at least"),
         (("--memory", "1000gb"), "lower --memory"),
         (("--memory", "plenty"), "plenty"),
-        (("--port", "65000"), "up to 66005"),
+        (("--port", "65000"), "up to 67005"),
         (("--nodse", "6"), "--nodse"),
     ],
 )

@@ -67,7 +67,7 @@ def test_by_default_only_the_ports_of_clients_are_fixed_and_no_flags_are_needed(
     dev, said = alone(BINARY, "dev", "--nodes", "3", "--scheme", "2+1", "--memory", "64mb")
     until(lambda: "\nready" in said.read_text() or dev.poll() is not None, "ready")
     assert dev.poll() is None, said.read_text()
-    clients = {port + node for port in (6379, 7379) for node in range(3)}
+    clients = {port + node for port in (6379, 7379, 8379) for node in range(3)}
     chosen = listening(dev.pid) - clients - set(taken)
     assert listening(dev.pid) == clients | set(taken) | chosen and len(chosen) == 4, "three nodes and the coordinator"
     status = paritas("status", inside=alone.inside)

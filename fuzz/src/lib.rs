@@ -10,6 +10,7 @@ mod control;
 mod corpus;
 mod frames;
 mod greetings;
+mod lines;
 mod memory;
 mod peers;
 mod resp;
@@ -114,6 +115,14 @@ pub const TARGETS: &[Target] = &[
         limit_bytes: |_| client::NODE_BYTES as usize,
         run: client::commands,
         seeds: client::seeds,
+    },
+    Target {
+        name: "lines",
+        about: "bytes of clients of memcached into a cluster of machines, whole and in pieces",
+        input_bytes_max: 4 << 10,
+        limit_bytes: |_| lines::NODE_BYTES as usize,
+        run: lines::lines,
+        seeds: lines::seeds,
     },
     Target {
         name: "settings",

@@ -205,7 +205,7 @@ class Paritas(System):
         self.cluster = nodes > 1
 
     def start(self):
-        offsets = [offset + i for i in range(self.nodes + self.log_nodes) for offset in (0, 1_000, 10_000)]
+        offsets = [offset + i for i in range(self.nodes + self.log_nodes) for offset in (0, 1_000, 2_000, 10_000)]
         base = free_base([*offsets, 20_000])
         self.port = base + (1_000 if self.cluster else 0)
         command = [PARITAS, "dev", "--nodes", str(self.nodes), "--scheme", self.scheme, "--memory", self.memory]

@@ -6,6 +6,7 @@ refusal: the operation was not done."""
 
 import random
 import signal
+import socket
 import time
 
 import redis
@@ -43,6 +44,9 @@ local new = redis.call('INCR', KEYS[1])
 if new ~= old + 1 then return redis.error_reply('TORN from ' .. old .. ' to ' .. new) end
 return new
 """
+# Part of the increments that are `gets` and `cas` at the port of memcached, and its distance from the port for any key.
+BY_CAS = 0.3
+MEMCACHED_OFFSET = 2_000
 # Counters are set to multiples of this, so that increments after different SETs cannot be confused.
 COUNTER_STEP = 1_000_000
 # Operations by kind of key. Each is drawn as often as it appears here.
@@ -146,6 +150,8 @@ class Client:
         call = time.monotonic_ns()
         if self.draw.random() < SCRIPTS and operation == "incr":
             done, returned = self.attempt(self.counted_by_script(key), is_read)
+        elif self.draw.random() < BY_CAS and operation == "incr":
+            done, returned = self.attempt(self.by_cas(key), is_read)
         elif self.draw.random() < TRANSACTIONS and operation == "incr":
             done, returned = self.attempt(self.watched(key), is_read)
         elif self.draw.random() < TRANSACTIONS and key[0] == "g" and operation != "get":
@@ -201,6 +207,50 @@ class Client:
             if int(now) != int(seen or 0) + 1:
                 raise redis.ResponseError(f"CHANGED from {seen} to {now} although it was watched")
             return now
+
+        return run
+
+    @staticmethod
+    def by_cas(key):
+        """INCR by `gets` and `cas`, or `add`, of memcached. It must not happen if the counter has changed since it was read."""
+
+        def run(link):
+            if not hasattr(link, "connection"):
+                return link.execute_command("INCR", key)
+            place, timeout_s = link.connection, link.connection.socket_timeout
+            try:
+                connection = socket.create_connection((place.host, place.port + MEMCACHED_OFFSET), timeout_s)
+            except ConnectionRefusedError:
+                # Nodes by hand may have no such port.
+                return link.execute_command("INCR", key)
+            with connection, connection.makefile("rwb") as lines:
+
+                def line(request=None):
+                    if request:
+                        lines.write(request + b"\r\n")
+                        lines.flush()
+                    answer = lines.readline()
+                    if answer.startswith(b"SERVER_ERROR "):
+                        raise redis.ResponseError(answer[13:].decode().strip())
+                    if not answer.endswith(b"\r\n"):
+                        raise OSError("the connection has ended")
+                    return answer.split()
+
+                connection.settimeout(timeout_s)
+                head = line(b"gets " + key.encode())
+                if head[0] == b"END":
+                    now, answer = 1, line(b"add %s 0 0 1\r\n1" % key.encode())
+                else:
+                    now = int(line()[0]) + 1
+                    if line() != [b"END"]:
+                        raise redis.ResponseError("NOEND behind an item")
+                    data = b"%d" % now
+                    answer = line(b"cas %s 0 0 %d %s\r\n%s" % (key.encode(), len(data), head[4], data))
+                if answer == [b"STORED"]:
+                    return now
+                if answer[0] in (b"EXISTS", b"NOT_FOUND", b"NOT_STORED"):
+                    raise redis.WatchError("another client was faster")
+                raise redis.ResponseError(f"ODD {answer}")
 
         return run
 

@@ -1,6 +1,7 @@
 //! Replies behind a dialect: the router decides what to answer, as a typed [`Refusal`] or a value, and the dialect of
 //! the client turns that into bytes. The texts of Redis are in `redis/refusals.rs`.
 
+use crate::memcached::texts;
 use crate::redis::refusals;
 use paritas_protocol::{Answer, WriteRefusal};
 use paritas_wire::peer::dialect;
@@ -63,6 +64,8 @@ pub(crate) enum Dialect {
     Resp2,
     /// Redis, after `HELLO 3`.
     Resp3,
+    /// memcached, as text.
+    Memcached,
 }
 
 impl Dialect {
@@ -71,22 +74,23 @@ impl Dialect {
         match self {
             Self::Resp2 => dialect::RESP2,
             Self::Resp3 => dialect::RESP3,
+            Self::Memcached => dialect::MEMCACHED,
         }
     }
 
     /// The dialect with this byte in a frame between nodes. The decoder of frames refuses other bytes.
     pub(crate) fn from_byte(byte: u8) -> Self {
-        if byte & !dialect::STAGED == dialect::RESP3 {
-            Self::Resp3
-        } else {
-            Self::Resp2
+        match byte & !dialect::STAGED {
+            dialect::RESP3 => Self::Resp3,
+            dialect::MEMCACHED => Self::Memcached,
+            _ => Self::Resp2,
         }
     }
 
     /// For the encoder of Redis' replies.
     pub(crate) fn proto(self) -> Proto {
         match self {
-            Self::Resp2 => Proto::Resp2,
+            Self::Resp2 | Self::Memcached => Proto::Resp2,
             Self::Resp3 => Proto::Resp3,
         }
     }
@@ -95,19 +99,31 @@ impl Dialect {
     pub(crate) fn refuse(self, out: &mut Vec<u8>, refusal: Refusal) {
         match self {
             Self::Resp2 | Self::Resp3 => refusals::append(out, refusal),
+            Self::Memcached => texts::append(out, refusal),
+        }
+    }
+
+    /// Appends an error, which is given in the form of Redis.
+    pub(crate) fn error(self, out: &mut Vec<u8>, text: &str) {
+        match self {
+            Self::Resp2 | Self::Resp3 => encode::error(out, text),
+            Self::Memcached => texts::error(out, text),
         }
     }
 
     /// Appends where the owner of a hash slot is: `address` is `host:port` of its strict port.
     pub(crate) fn redirect(self, out: &mut Vec<u8>, slot: u16, address: &str) {
         match self {
-            Self::Resp2 | Self::Resp3 => refusals::moved(out, slot, address),
+            Self::Resp2 | Self::Resp3 | Self::Memcached => refusals::moved(out, slot, address),
         }
     }
 
     /// Appends that something is done.
     pub(crate) fn done(self, out: &mut Vec<u8>) {
-        encode::ok(out);
+        match self {
+            Self::Resp2 | Self::Resp3 => encode::ok(out),
+            Self::Memcached => out.extend_from_slice(b"OK\r\n"),
+        }
     }
 
     /// Appends a number.

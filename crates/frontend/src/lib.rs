@@ -4,6 +4,7 @@
 //! node, and releases the reply when it may be seen. What a client reads is written by its dialect.
 
 mod dialect;
+mod memcached;
 mod node;
 mod redis;
 mod router;

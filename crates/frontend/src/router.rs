@@ -10,19 +10,19 @@ pub(crate) mod client;
 pub(crate) mod counts;
 mod forward;
 pub(crate) mod gather;
-mod intake;
+pub(crate) mod intake;
 mod long;
 mod one_by_one;
-mod prefetch;
+pub(crate) mod prefetch;
 mod remote;
 mod replies;
 mod resend;
 mod script;
-mod staging;
+pub(crate) mod staging;
 mod stuck;
 mod transact;
 
-use crate::dialect::Refusal;
+use crate::dialect::{Dialect, Refusal};
 use crate::redis::commands::{self, Executed, Job};
 use crate::redis::info::Counters;
 use crate::redis::refusals::{is_error, is_reply_too_large};
@@ -59,11 +59,11 @@ pub(crate) struct Router {
 pub(crate) struct Dispatcher {
     pub(crate) nodes: Vec<NodeRecord>,
     /// Arguments of the commands that are decoded ahead; in `part_args`, those of a part or of a peer's command.
-    args: Vec<Args>,
+    pub(crate) args: Vec<Args>,
     part_args: Args,
     ahead: Vec<Ahead>,
     /// Spare buffers for forwarded commands.
-    spare: Vec<Vec<u8>>,
+    pub(crate) spare: Vec<Vec<u8>>,
     /// The memory of the last transaction.
     spare_queue: Queue,
     /// Callers with unreleased replies.
@@ -82,7 +82,7 @@ pub(crate) struct Dispatcher {
     /// Clients with replies that are one long value.
     long: Vec<ConnId>,
     /// Clients that have used up their share of this turn.
-    throttled: Vec<ConnId>,
+    pub(crate) throttled: Vec<ConnId>,
     /// Bytes of peers' commands that have not started.
     pub(crate) parked_bytes: usize,
     /// When stalled callers are tried again even if nothing has changed: some may have reached their timeout.
@@ -107,6 +107,8 @@ pub(crate) struct Dispatcher {
     pub(crate) scripts: Scripts,
     /// How often the end of a turn has stopped at a round limit.
     pub(crate) limits: Limits,
+    /// Errors that clients of memcached have not seen because of `noreply`.
+    pub(crate) silenced: u64,
     /// Settings changed since the start, in the form of the node's file: key and value.
     pub(crate) changed: Vec<(&'static str, String)>,
 }
@@ -505,6 +507,7 @@ impl Dispatcher {
         };
         client.about.last_command = spec.name;
         if (client.transaction.is_some() || spec.flags & (flag::TRANSACTION | flag::INTERNAL | flag::SCRIPT) != 0)
+            && client.dialect != Dialect::Memcached
             && let Some(ran) = self.transact(cx, lists, client, turn, spec, args)
         {
             return ran;

@@ -10,6 +10,7 @@ mod large_pairs;
 mod long_commands;
 mod long_mget;
 mod long_values;
+mod memcached;
 mod stuck;
 #[path = "../../protocol/tests/support/mod.rs"]
 mod support;

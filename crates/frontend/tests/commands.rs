@@ -5,7 +5,7 @@ use crate::support::{Client, Cluster};
 use paritas_protocol::{Parameters, Port};
 
 /// Text with `\r`, `\n` and `\xHH`, as the recording writes bytes.
-fn unescape(text: &str) -> Vec<u8> {
+pub(crate) fn unescape(text: &str) -> Vec<u8> {
     let mut out = Vec::new();
     let mut chars = text.chars();
     while let Some(c) = chars.next() {

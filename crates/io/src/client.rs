@@ -5,7 +5,7 @@ use crate::byte_queue::ByteQueue;
 use crate::id_table::IdTable;
 use mio::net::TcpStream;
 use paritas_base::{Span, Time};
-use paritas_protocol::{ClientLimits, ReplyBuf};
+use paritas_protocol::{ClientLimits, Port, ReplyBuf};
 use std::collections::VecDeque;
 use std::io::{self, Write};
 use std::net::Shutdown;
@@ -455,8 +455,12 @@ impl Clients {
     }
 }
 
-/// Tells a client that the limit of connections is reached, as Redis does. The text may be lost; the connection is
-/// closed.
-pub(crate) fn refuse(mut stream: TcpStream) {
-    let _ = stream.write(b"-ERR max number of clients reached\r\n");
+/// Tells a client that the limit of connections is reached, as Redis and memcached do. The text may be lost; the
+/// connection is closed.
+pub(crate) fn refuse(mut stream: TcpStream, port: Port) {
+    let text = match port {
+        Port::Any | Port::Cluster => "-ERR max number of clients reached\r\n",
+        Port::Memcached => "ERROR Too many open connections\r\n",
+    };
+    let _ = stream.write(text.as_bytes());
 }

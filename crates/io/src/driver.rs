@@ -18,6 +18,7 @@ pub(crate) const WAKER: Token = Token(0);
 pub(crate) const ANY: Token = Token(1);
 pub(crate) const CLUSTER: Token = Token(2);
 pub(crate) const PEER: Token = Token(3);
+pub(crate) const MEMCACHED: Token = Token(4);
 
 /// The connection that a token stands for. Ids start far above the fixed tokens.
 pub(crate) enum Named {

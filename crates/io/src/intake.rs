@@ -48,12 +48,20 @@ impl<M: Machine> Shard<M> {
                 let listener = match at {
                     0 => &self.listeners.any,
                     1 => &self.listeners.cluster,
-                    _ => &self.listeners.peer,
+                    2 => &self.listeners.peer,
+                    _ => match &self.listeners.memcached {
+                        Some(listener) => listener,
+                        None => {
+                            self.arrivals[at] = false;
+                            break;
+                        }
+                    },
                 };
                 match accept(listener) {
                     Accepted::One(stream) => match at {
                         0 => self.admit_client(stream, Port::Any),
                         1 => self.admit_client(stream, Port::Cluster),
+                        3 => self.admit_client(stream, Port::Memcached),
                         _ => self.admit_link(stream),
                     },
                     Accepted::Empty => self.arrivals[at] = false,
@@ -71,7 +79,7 @@ impl<M: Machine> Shard<M> {
         if self.driver.clients.len() >= self.clients_max() && !self.driver.clients.end_leaving() {
             self.refused_count += 1;
             self.refused_clients += 1;
-            refuse(stream);
+            refuse(stream, port);
             return;
         }
         // A connection that was closed in the meantime has no address.

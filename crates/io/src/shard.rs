@@ -4,7 +4,7 @@
 use crate::client::{Clients, Flushed};
 use crate::disk::{Disk, LogDirectory};
 use crate::door::{Door, Late, PROVE_WITHIN};
-use crate::driver::{ANY, CLUSTER, Driver, Ended, Named, PEER, WAKER, named};
+use crate::driver::{ANY, CLUSTER, Driver, Ended, MEMCACHED, Named, PEER, WAKER, named};
 use crate::link::Links;
 use crate::listeners::Listeners;
 use crate::mailbox::{AgentPort, Gauges, Mail, Mailbox, Progress, Proposals, waker};
@@ -182,8 +182,8 @@ pub struct Shard<M> {
     pub(crate) limits: Limits,
     /// The buffer of `read`, as long as the longest recent read. Idle connections have no buffer of their own.
     pub(crate) scratch: Vec<u8>,
-    /// Whether connections may wait at each listener: any key, cluster, peer.
-    pub(crate) arrivals: [bool; 3],
+    /// Whether connections may wait at each listener: any key, cluster, peer, memcached.
+    pub(crate) arrivals: [bool; 4],
     /// Connections refused since the last sweep.
     pub(crate) refused_count: u64,
     /// Connections of clients refused since the start.
@@ -227,6 +227,9 @@ impl<M: Machine> Shard<M> {
         ] {
             registry.register(listener, token, Interest::READABLE)?;
         }
+        if let Some(listener) = &mut listeners.memcached {
+            registry.register(listener, MEMCACHED, Interest::READABLE)?;
+        }
         limits.clients = machine.client_limits().unwrap_or(limits.clients);
         let (agent_port, mailbox, proposals) = AgentPort::new(waker(&poll, WAKER)?);
         let progress = Progress::default();
@@ -245,7 +248,7 @@ impl<M: Machine> Shard<M> {
             listeners,
             limits,
             scratch: Vec::new(),
-            arrivals: [true; 3],
+            arrivals: [true; 4],
             refused_count: 0,
             refused_clients: 0,
             said_clients_max: usize::MAX,
@@ -307,7 +310,7 @@ impl<M: Machine> Shard<M> {
             if token == WAKER {
                 continue;
             }
-            if token.0 <= PEER.0 {
+            if token.0 <= MEMCACHED.0 {
                 self.arrivals[token.0 - ANY.0] = true;
                 continue;
             }
@@ -584,7 +587,7 @@ impl<M: Machine> Shard<M> {
         self.machine.set_process(now, figures);
         self.progress.publish(gauges);
         // Connections that waited for descriptors are accepted now if possible.
-        self.arrivals = [true; 3];
+        self.arrivals = [true; 4];
         if self.refused_count > 0 {
             tracing::warn!(count = self.refused_count, "connections refused: limit reached");
             self.refused_count = 0;

@@ -55,6 +55,8 @@ fn rules() -> Result<paritas_protocol::Rules, Failure> {
 }
 
 pub(crate) const DEFAULT_MEMORY_BYTES: u64 = 1 << 30;
+/// As memcached has it.
+const DEFAULT_ITEM_BYTES: u64 = 1 << 20;
 const TICK: Duration = Duration::from_millis(100);
 
 /// Runs a node with these settings, completed by those of a file, until it is asked to stop. A broken invariant is an
@@ -72,6 +74,7 @@ pub fn run(settings: NodeSettings, file: Option<PathBuf>, supervision: Supervisi
     // clients have long given up. Its ports are reserved, so that connections are refused until then.
     let reserved = reserve(&settings)?;
     let bound = reserved.each_ref().map(ReservedPort::address);
+    let memcached = settings.listen_memcached().map(reserve_memcached).transpose()?;
     let registration = registration(&settings, bound, &supervision)?;
     let password = settings.password_file.as_deref().map(password::read_first).transpose();
     let password = password.map_err(|why| Failure(format!("password_file: {why}")))?;
@@ -93,8 +96,13 @@ pub fn run(settings: NodeSettings, file: Option<PathBuf>, supervision: Supervisi
     let Some(cluster) = wait_for_cluster(&agent)? else {
         return Ok(());
     };
-    let listeners = listen(bound)?;
-    drop(reserved);
+    let mut listeners = listen(bound)?;
+    if let Some(memcached) = &memcached {
+        let address = memcached.address();
+        let bound = listeners.bind_memcached(address);
+        bound.map_err(|error| cannot_listen_memcached(address, &error))?;
+    }
+    drop((reserved, memcached));
     let log = match log {
         Some(found) => Some(found.of_cluster(&settings, &cluster)?),
         None => ParityDisk::open_new(&settings, registration.node, &cluster)?,
@@ -115,6 +123,7 @@ pub fn run(settings: NodeSettings, file: Option<PathBuf>, supervision: Supervisi
         class_rules: class_rules(&settings, &cluster)?,
         hotness: hotness(&settings, &cluster)?,
         client_limits: client_limits(&settings),
+        item_bytes_max: settings.memcached_item_max.map_or(DEFAULT_ITEM_BYTES, |max| max.0) as usize,
         reads: settings.reads.map(|reads| reads.0).unwrap_or_default(),
         transactions: settings.transactions.map(|keys| keys.0).unwrap_or_default(),
         policy: settings.maxmemory_policy.map(|policy| policy.0).unwrap_or_default(),
@@ -170,6 +179,17 @@ fn reserve(settings: &NodeSettings) -> Result<[ReservedPort; 3], Failure> {
     let reserve = |address| ReservedPort::new(address).map_err(|error| cannot_listen(addresses, address, &error));
     let [any, cluster, peer] = addresses;
     Ok([reserve(any)?, reserve(cluster)?, reserve(peer)?])
+}
+
+fn reserve_memcached(address: SocketAddr) -> Result<ReservedPort, Failure> {
+    ReservedPort::new(address).map_err(|error| cannot_listen_memcached(address, &error))
+}
+
+fn cannot_listen_memcached(address: SocketAddr, error: &std::io::Error) -> Failure {
+    Failure(format!(
+        "cannot listen on {address}, for clients of memcached: {error}; end the process that uses the port, or set \
+         another `memcached_port`"
+    ))
 }
 
 fn listen(addresses: [SocketAddr; 3]) -> Result<Listeners, Failure> {

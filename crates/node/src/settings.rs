@@ -50,6 +50,10 @@ settings! {
         pub cluster_port: u16,
         /// Port for the other nodes, 0 for one that the system chooses [default: port + 10000]
         pub peer_port: u16,
+        /// Port for clients of memcached: text and meta protocol, every key [default: none]
+        pub memcached_port: u16,
+        /// Longest data of an item that clients of memcached store, up to 512mb [default: 1mb]
+        pub memcached_item_max: ByteCount,
         /// Memory of the whole process, as in 256mb [default: 1gb]
         pub memory: ByteCount,
         /// Which keys are evicted when memory is full, as in allkeys-lru [default: noeviction]
@@ -219,6 +223,12 @@ impl NodeSettings {
         Ok([port, cluster, peer].map(|port| SocketAddr::new(bind, port)))
     }
 
+    /// The address for clients of memcached, if they have a port.
+    pub fn listen_memcached(&self) -> Option<SocketAddr> {
+        let bind = self.bind.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
+        self.memcached_port.map(|port| SocketAddr::new(bind, port))
+    }
+
     /// Checks settings against each other. `CONFIG SET` has the same limits for each.
     pub fn check(&self) -> Result<(), Failure> {
         if let Some(memory) = self.memory.filter(|memory| *memory < MEMORY_MIN) {
@@ -230,6 +240,11 @@ impl NodeSettings {
             return Err(Failure(
                 "clients_max = 0: no client could connect; set it to at least 1, or leave it out".into(),
             ));
+        }
+        if let Some(item_max) = self.memcached_item_max.filter(|item_max| *item_max > ITEM_MAX) {
+            return Err(Failure(format!(
+                "memcached_item_max = {item_max}: no value is longer than {ITEM_MAX}; lower it"
+            )));
         }
         let bind = self.bind.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
         if is_closed(bind) || self.open == Some(true) {
@@ -303,12 +318,16 @@ impl CoordinatorSettings {
 
 /// Smallest memory of a node: below it no memory is left for chunks beside rings and buffers.
 pub(crate) const MEMORY_MIN: ByteCount = ByteCount(32 << 20);
+/// Longest value of any key.
+const ITEM_MAX: ByteCount = ByteCount(512 << 20);
 /// The default port of a coordinator.
 const COORDINATOR_PORT: u16 = 6_300;
 /// The default port of Redis.
 pub const DEFAULT_PORT: u16 = 6379;
 /// Distance from a node's port to its port for cluster-aware clients (docs/commands.md).
 pub const CLUSTER_OFFSET: u16 = 1_000;
+/// Distance from a node's port to its port for clients of memcached, in a cluster of `dev`.
+pub const MEMCACHED_OFFSET: u16 = 2_000;
 /// Distance from a node's port to its port for peers.
 pub const PEER_OFFSET: u16 = 10_000;
 

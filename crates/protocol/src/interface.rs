@@ -25,7 +25,7 @@ pub enum Channel {
     Bulk,
 }
 
-/// Which of a node's two client ports a client came by (docs/commands.md).
+/// Which of a node's client ports a client came by (docs/commands.md).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Port {
     /// Every key is accepted: a command for another node's keys is forwarded to their owner.
@@ -33,6 +33,8 @@ pub enum Port {
     /// Only keys of this node are accepted: a command for another node's keys is answered with the address of their
     /// owner.
     Cluster,
+    /// The protocol of memcached, with every key (docs/memcached.md).
+    Memcached,
 }
 
 /// The addresses of both ends of a client's connection. A front end lists clients, and closes them, by address.

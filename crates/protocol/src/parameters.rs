@@ -216,6 +216,8 @@ pub struct Parameters {
     pub streamed_bytes_min: u64,
     /// The longest reply to an MGET that is made whole. A longer one is read value by value (P14.16). It fits a frame.
     pub mget_bytes_max: usize,
+    /// The longest data in bytes that a client of memcached stores.
+    pub item_bytes_max: usize,
     /// About the length in bytes of a piece in which a long value is read or written. Of a value that comes ahead of
     /// its command (P14.13), twice this number of bytes may be on the way to its owner.
     pub piece_bytes: u64,
@@ -279,6 +281,7 @@ impl Default for Parameters {
             hotness: None,
             streamed_bytes_min: 1 << 20,
             mget_bytes_max: FRAME_BYTES_MAX - 256,
+            item_bytes_max: 1 << 20,
             piece_bytes: 256 << 10,
             inventory: Span::from_secs(600),
             scrub_rate: None,

@@ -3,5 +3,6 @@
 
 pub mod command;
 pub mod greeting;
+pub mod memcached;
 pub mod peer;
 pub mod resp;

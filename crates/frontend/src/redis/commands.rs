@@ -7,6 +7,7 @@ mod bits;
 mod counters;
 mod decimal;
 mod expiry;
+mod items;
 mod keys;
 mod keyspace;
 mod redundancy;
@@ -251,7 +252,7 @@ fn end_of<O: Out>(
         }
         Err(Stop::Error(text)) => {
             reply.truncate(start);
-            encode::error(reply, text);
+            dialect.error(reply, text);
         }
         Err(Stop::Wait | Stop::Heavier) => {
             reply.truncate(start);
@@ -372,6 +373,9 @@ impl<O: Out> Operation<'_, '_, O> {
             Command::Bitfield => self.bitfield(false),
             Command::BitfieldRo => self.bitfield(true),
             Command::ParitasRedundancy => self.redundancy(),
+            Command::ReadItem => self.read_item(),
+            Command::ChangeItem => self.change_item(),
+            Command::StoreItem => self.store_item(),
             Command::KeyVersions => self.key_versions(),
             Command::Incr => self.increment(1),
             Command::Decr => self.increment(-1),

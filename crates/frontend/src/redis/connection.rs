@@ -18,6 +18,9 @@ use paritas_wire::resp::{ArgList, Password, Proto, encode, errors, parse_integer
 /// The version of Redis that a node reports. Clients choose the commands that they use by it.
 pub(crate) const REDIS_VERSION: &str = "7.0.15";
 
+/// What the port of memcached answers to `version`, for the same reason.
+pub(crate) const VERSION_OF_MEMCACHED: &str = "VERSION 1.6.18";
+
 /// Steps of a turn's budget for a command without keys that is not marked as fast, and for each byte of its reply.
 const SLOW_STEPS: u64 = 10_000;
 pub(crate) const SLOW_BYTE_STEPS: u64 = 10;

@@ -322,7 +322,7 @@ impl Dispatcher {
             "Keyspace" => {
                 let sums = sums(lists);
                 let count = match client.port {
-                    Port::Any => self.count_all(cx, lists, silent),
+                    Port::Any | Port::Memcached => self.count_all(cx, lists, silent),
                     Port::Cluster => Count {
                         keys: sums.keys,
                         expiring: sums.expiring,

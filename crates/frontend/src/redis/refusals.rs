@@ -1,6 +1,7 @@
 //! The texts of refusals. Clients match their exact prefixes, so the texts must not change.
 
 use crate::dialect::Refusal;
+use crate::memcached::texts;
 use paritas_protocol::WriteRefusal;
 use paritas_wire::resp::encode::error;
 use paritas_wire::resp::errors;
@@ -85,7 +86,11 @@ pub(crate) fn is_not_owner(reply: &[u8]) -> bool {
 /// Whether a reply is an error.
 #[inline]
 pub(crate) fn is_error(reply: &[u8]) -> bool {
-    reply.first() == Some(&b'-')
+    match reply.first() {
+        Some(b'-') => true,
+        Some(b'A'..=b'Z') => texts::is_error(reply),
+        _ => false,
+    }
 }
 
 /// Whether a reply is [`Refusal::ReplyTooLarge`].
@@ -101,5 +106,5 @@ pub(crate) fn is_wrong_type(reply: &[u8]) -> bool {
 
 /// Whether a reply is [`Refusal::Uncertain`].
 pub(crate) fn is_uncertain(reply: &[u8]) -> bool {
-    reply.starts_with(b"-UNCERTAIN")
+    reply.starts_with(b"-UNCERTAIN") || texts::is_uncertain(reply)
 }

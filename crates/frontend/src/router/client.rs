@@ -5,6 +5,7 @@ use super::long::Long;
 use super::one_by_one::OneByOne;
 use super::staging::Staging;
 use crate::dialect::Dialect;
+use crate::memcached::{Dialog, Shown};
 use crate::redis::commands::REPLY_BYTES_MAX;
 use crate::redis::transactions::Transaction;
 use paritas_base::configuration::Tenure;
@@ -82,6 +83,8 @@ pub(crate) struct Client {
     pub(crate) one_by_ones: usize,
     /// The longest of the values that such a reply has asked for last, in bytes.
     pub(crate) element_bytes: usize,
+    /// Of a client of the port of memcached.
+    pub(crate) dialog: Dialog,
     /// Used only for a client of a peer.
     pub(crate) remote: Remote,
 }
@@ -120,7 +123,10 @@ impl Client {
         Self {
             caller,
             port,
-            dialect: Dialect::default(),
+            dialect: match port {
+                Port::Memcached => Dialect::Memcached,
+                Port::Any | Port::Cluster => Dialect::default(),
+            },
             about: Box::new(About {
                 id,
                 last_command: "NULL",
@@ -146,6 +152,7 @@ impl Client {
             last_write_n: 0,
             one_by_ones: 0,
             element_bytes: 0,
+            dialog: Dialog::default(),
             remote: Remote {
                 incarnation: Incarnation(0),
                 stream: StreamId {
@@ -336,6 +343,8 @@ pub(crate) struct Segment {
     pub(crate) is_element: bool,
     /// The stream of another node that has answered it.
     pub(crate) answered: Option<StreamId>,
+    /// How much of it a client of memcached sees.
+    pub(crate) shown: Shown,
 }
 
 /// A command at another node, or on its way there.

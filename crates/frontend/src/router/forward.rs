@@ -13,6 +13,7 @@ use super::replies::earliest;
 use super::stuck::{NO_CLIENT, is_lost};
 use super::{Dispatcher, Ran, Router, Turn, lists_tenure};
 use crate::dialect::{Dialect, Refusal};
+use crate::memcached::Shown;
 use crate::redis::commands::REPLY_BYTES_MAX;
 use crate::redis::parts::word_count;
 use crate::redis::refusals::{is_error, is_not_owner, is_reply_too_large, is_wrong_type};
@@ -481,6 +482,7 @@ impl Router {
         // Segments at the front that are ready are released here: that needs no stripe lists.
         while let Some(Segment {
             wait: Wait::Ready,
+            shown: Shown::All,
             length,
             ..
         }) = client.segments.front()

@@ -3,6 +3,7 @@
 use super::prefetch::{Following, Input};
 use super::staging::Then;
 use super::{Ran, Router, Turn};
+use crate::dialect::Dialect;
 use paritas_base::ConnId;
 use paritas_protocol::{Context, Lists, Out};
 use paritas_wire::resp::Args;
@@ -14,8 +15,8 @@ pub(crate) const AHEAD_MAX: usize = 16;
 const PARTIAL_BYTES_MIN: usize = 16 << 10;
 /// Limits of one client in one turn: commands started, and bytes of replies that wait to be sent. The rest of its input
 /// waits for the next turn, so that a long pipeline neither starves other clients nor fills the memory with replies.
-const TURN_COMMANDS_MAX: usize = 1024;
-const REPLY_BYTES_SOFT_MAX: usize = 1 << 20;
+pub(crate) const TURN_COMMANDS_MAX: usize = 1024;
+pub(crate) const REPLY_BYTES_SOFT_MAX: usize = 1 << 20;
 /// The same limit of reply bytes for a client that has not given the password. If this number of bytes waits when the
 /// client sends more, it is not reading its replies, and is disconnected.
 const UNAUTHENTICATED_REPLY_BYTES_MAX: usize = 16 << 10;
@@ -28,6 +29,9 @@ impl Router {
         };
         if client.closing {
             return;
+        }
+        if client.dialect == Dialect::Memcached {
+            return self.on_lines(cx, lists, conn, input);
         }
         let Some(buffer) = cx.out.client(conn) else { return };
         client.about.active_at = cx.now.mono;

@@ -4,6 +4,7 @@
 use super::client::{Caller, Client, Forwarded, Segment, Wait};
 use super::long::{LONG_REPLIES_MAX, LOOK_MAX, LOOK_MIN, UNSENT_BYTES_SOFT_MAX, unsent_bytes};
 use super::{Dispatcher, Router};
+use crate::memcached::Shown;
 use paritas_base::{ConnId, Span, Time};
 use paritas_protocol::{Context, Lists, Mark, Out, TakenAgain};
 use paritas_wire::command::{self, Command};
@@ -200,6 +201,7 @@ impl Dispatcher {
             client.detours += 1;
             client.charge(&forwarded);
             segments.push(Segment {
+                shown: Shown::All,
                 n: forwarded.n,
                 length: 0,
                 wait: Wait::Forwarded(forwarded),

@@ -179,7 +179,7 @@ impl Router {
     }
 }
 
-fn place_of<O: Out>(cx: &Context<'_, O>, lists: &Lists, spec: &CommandSpec, args: ArgList<'_>) -> Target {
+pub(crate) fn place_of<O: Out>(cx: &Context<'_, O>, lists: &Lists, spec: &CommandSpec, args: ArgList<'_>) -> Target {
     let slots = &cx.shared.slots;
     let mut keys = command::keys(spec, args.len());
     let first = keys.next().map_or(&[][..], |at| args.arg(at));

@@ -3,7 +3,8 @@
 use super::client::{Caller, Client, LongValue, Segment, Wait};
 use super::{Dispatcher, Turn};
 use crate::dialect::{Dialect, Refusal};
-use crate::redis::refusals::is_reply_too_large;
+use crate::memcached::Shown;
+use crate::redis::refusals::{is_error, is_reply_too_large};
 use paritas_base::{Span, Time};
 use paritas_protocol::{Context, Lists, Out, ReadLease, TakenAgain};
 
@@ -48,6 +49,7 @@ impl Dispatcher {
             long,
             is_element: false,
             answered: None,
+            shown: client.dialog.shown,
         });
         if first {
             self.release_head(cx, lists, client, turn);
@@ -103,6 +105,15 @@ impl Dispatcher {
                     }
                 }
             };
+            if head.shown != Shown::All {
+                let reply = instead
+                    .as_deref()
+                    .or(turn.bytes.get(turn.released..turn.released + length));
+                let reply = reply.unwrap_or_default();
+                if client.dialog.hides(head.shown, is_error(reply), &mut self.silenced) {
+                    instead = Some(Vec::new());
+                }
+            }
             if let Some(reply) = instead {
                 let place = turn.released..turn.released + length;
                 length = reply.len();

@@ -27,7 +27,7 @@ const SLOW_BYTES: u64 = 640 << 10;
 fn value_at(id: Command) -> Option<usize> {
     match id {
         Command::Set | Command::Setnx | Command::Getset | Command::Append => Some(2),
-        Command::Setex | Command::Psetex | Command::Setrange => Some(3),
+        Command::Setex | Command::Psetex | Command::Setrange | Command::StoreItem => Some(3),
         _ => None,
     }
 }

@@ -2,7 +2,7 @@
 
 use super::ports::HOST;
 use crate::quantity::{ByteCount, Text};
-use crate::settings::{CLUSTER_OFFSET, DEFAULT_PORT, MEMORY_MIN};
+use crate::settings::{CLUSTER_OFFSET, DEFAULT_PORT, MEMCACHED_OFFSET, MEMORY_MIN};
 use crate::{Failure, password};
 use clap::Args;
 use paritas_code::Scheme;
@@ -42,8 +42,9 @@ pub struct DevSettings {
     /// the others, 0 for never
     #[arg(long, default_value_t = 0)]
     pub slow_removal_ms: u32,
-    /// Port of the first node. Node i uses port + i for any client and port + 1000 + i for cluster-aware clients. The
-    /// system chooses all other ports. Other commands find the cluster by this port
+    /// Port of the first node. Node i uses port + i for any client, port + 1000 + i for cluster-aware clients, and
+    /// port + 2000 + i for clients of memcached. The system chooses all other ports. Other commands find the cluster by
+    /// this port
     #[arg(long, default_value_t = DEFAULT_PORT)]
     pub port: u16,
     /// Memory of each node
@@ -182,11 +183,11 @@ impl Plan {
         let count = u32::from(members) + u32::from(log_nodes) + u32::from(settings.spares);
         if count > u32::from(CLUSTER_OFFSET) {
             return Err(Failure(format!(
-                "{count} nodes: at most {CLUSTER_OFFSET} are possible, because node i uses port + i and port + \
-                 {CLUSTER_OFFSET} + i"
+                "{count} nodes: at most {CLUSTER_OFFSET} are possible, because node i uses port + i, port + \
+                 {CLUSTER_OFFSET} + i and port + {MEMCACHED_OFFSET} + i"
             )));
         }
-        let last = u32::from(plan.port) + u32::from(CLUSTER_OFFSET) + count - 1;
+        let last = u32::from(plan.port) + u32::from(MEMCACHED_OFFSET) + count - 1;
         if last > u32::from(u16::MAX) {
             return Err(Failure(format!(
                 "--port {}: ports up to {last} would be needed, past 65535; choose one up to {}",
@@ -222,6 +223,10 @@ impl Plan {
 
     pub(crate) fn cluster_address(&self, node: u16) -> SocketAddr {
         SocketAddr::new(HOST, self.port + CLUSTER_OFFSET + node)
+    }
+
+    pub(crate) fn memcached_address(&self, node: u16) -> SocketAddr {
+        SocketAddr::new(HOST, self.port + MEMCACHED_OFFSET + node)
     }
 
     /// A warning for a cluster that has no more nodes than positions.
@@ -360,11 +365,11 @@ pub(crate) mod tests {
     fn ports_past_the_end_are_refused() {
         let why = Plan::checked(&settings(6, "4+2", 65_000)).unwrap_err();
         assert!(
-            why.0.contains("up to 66005") && why.0.contains("one up to 64530"),
+            why.0.contains("up to 67005") && why.0.contains("one up to 63530"),
             "{why}"
         );
-        let plan = Plan::checked(&settings(6, "4+2", 64_530)).unwrap();
-        assert_eq!(plan.cluster_address(5).port(), u16::MAX);
+        let plan = Plan::checked(&settings(6, "4+2", 63_530)).unwrap();
+        assert_eq!(plan.memcached_address(5).port(), u16::MAX);
         assert!(Plan::checked(&settings(6, "4+2", 0)).is_err());
         assert!(Plan::checked(&settings(1001, "4+2", 6379)).is_err());
     }

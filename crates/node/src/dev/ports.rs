@@ -3,7 +3,7 @@
 
 use super::Plan;
 use crate::Failure;
-use crate::settings::CLUSTER_OFFSET;
+use crate::settings::{CLUSTER_OFFSET, MEMCACHED_OFFSET};
 use paritas_io::ReservedPort;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -43,6 +43,7 @@ impl Ports {
             let addresses = [
                 (plan.any_address(node), "any client"),
                 (plan.cluster_address(node), "cluster-aware clients"),
+                (plan.memcached_address(node), "clients of memcached"),
             ];
             for (address, users) in addresses {
                 match ReservedPort::new(address) {
@@ -77,7 +78,8 @@ fn not_had(taken: &[(u16, u16, &str, io::Error)]) -> String {
         more => format!("; and {more} more"),
     };
     format!(
-        "cannot reserve {}{more}. Choose another --port: node i uses --port + i and --port + {CLUSTER_OFFSET} + i",
+        "cannot reserve {}{more}. Choose another --port: node i uses --port + i, --port + {CLUSTER_OFFSET} + i and \
+         --port + {MEMCACHED_OFFSET} + i",
         named.join("; ")
     )
 }
@@ -92,7 +94,8 @@ mod tests {
     /// A plan whose client ports were free a moment ago. Tests run beside each other: each takes a range of its own.
     fn plan(nodes: u16, range: Range<u16>) -> Plan {
         let from = range.step_by(50).find(|port| {
-            let ports = (0..nodes).flat_map(|node| [port + node, port + CLUSTER_OFFSET + node]);
+            let ports =
+                (0..nodes).flat_map(|node| [0, CLUSTER_OFFSET, MEMCACHED_OFFSET].map(|offset| port + offset + node));
             ports
                 .map(|port| ReservedPort::new((HOST, port).into()))
                 .all(|port| port.is_ok())
@@ -105,12 +108,19 @@ mod tests {
         let plan = plan(3, 10_000..19_000);
         let ports = Ports::reserve(&plan).unwrap();
         let mut all: Vec<SocketAddr> = (0..3)
-            .flat_map(|node| [plan.any_address(node), plan.cluster_address(node), ports.peer(node)])
+            .flat_map(|node| {
+                let clients = [
+                    plan.any_address(node),
+                    plan.cluster_address(node),
+                    plan.memcached_address(node),
+                ];
+                clients.into_iter().chain([ports.peer(node)])
+            })
             .chain([ports.coordinator()])
             .collect();
         all.sort_unstable();
         all.dedup();
-        assert_eq!(all.len(), 10);
+        assert_eq!(all.len(), 13);
     }
 
     #[test]

@@ -352,6 +352,7 @@ impl Supervisor {
         set("id", node.to_string());
         set("port", plan.any_address(node).port().to_string());
         set("cluster-port", plan.cluster_address(node).port().to_string());
+        set("memcached-port", plan.memcached_address(node).port().to_string());
         set("peer-port", self.ports.peer(node).port().to_string());
         set("memory", plan.memory.0.to_string());
         set("maxmemory-policy", plan.policy.to_string());

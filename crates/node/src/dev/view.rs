@@ -48,16 +48,17 @@ impl View {
 
     pub(crate) fn nodes(&mut self, plan: &Plan, ports: &Ports, pids: &[u32], coordinator: u32) {
         self.line(&format!(
-            "{:<12} {:<8} {:<18} {:<18} {:<18}",
-            "node", "pid", "any key", "cluster clients", "other nodes"
+            "{:<12} {:<8} {:<18} {:<18} {:<18} {:<18}",
+            "node", "pid", "any key", "cluster clients", "memcached", "other nodes"
         ));
         for node in 0..plan.count() {
             self.line(&format!(
-                "{:<12} {:<8} {:<18} {:<18} {:<18}",
+                "{:<12} {:<8} {:<18} {:<18} {:<18} {:<18}",
                 format!("n{node}"),
                 pids.get(usize::from(node)).copied().unwrap_or_default(),
                 plan.any_address(node).to_string(),
                 plan.cluster_address(node).to_string(),
+                plan.memcached_address(node).to_string(),
                 ports.peer(node).to_string()
             ));
         }

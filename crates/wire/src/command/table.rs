@@ -266,6 +266,12 @@ commands! {
     ParitasRedundancy = row("paritas.redundancy", -2, WRITE | DENYOOM, "generic", "0.1.0")
         .keys(1, 1, 1, &["RW access update"]).categories("keyspace"),
         "Tells or changes the redundancy of a large value";
+    ReadItem = row("paritas.item", 3, READONLY | FAST | INTERNAL, "memcached", "0.1.0").keys(1, 1, 1, &["RO"]),
+        "A line of memcached that reads an item";
+    ChangeItem = row("paritas.change", 3, WRITE | FAST | INTERNAL, "memcached", "0.1.0").keys(1, 1, 1, &["RW"]),
+        "A line of memcached that changes an item";
+    StoreItem = row("paritas.store", 4, WRITE | DENYOOM | INTERNAL, "memcached", "0.1.0").keys(1, 1, 1, &["RW"]),
+        "A line of memcached that brings data, and the data";
     RunTransaction = row("paritas.exec", -5, WRITE | INTERNAL, "transactions", "0.1.0").keys(4, -1, 1, &["RW"]),
         "Between nodes: the commands of a transaction on hash slots of one stream";
     ReadTransaction = row("paritas.execro", -5, READONLY | INTERNAL, "transactions", "0.1.0").keys(4, -1, 1, &["RO"]),

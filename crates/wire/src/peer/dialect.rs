@@ -6,9 +6,12 @@ pub const RESP2: u8 = 0;
 /// RESP3.
 pub const RESP3: u8 = 1;
 
+/// memcached, as text.
+pub const MEMCACHED: u8 = 2;
+
 /// Added to one of these: the value of the command is not in it, but was sent ahead (`Stage`).
 pub const STAGED: u8 = 1 << 7;
 
 pub(super) fn is_known(dialect: u8) -> bool {
-    dialect & !STAGED <= RESP3
+    dialect & !STAGED <= MEMCACHED
 }

@@ -178,7 +178,7 @@ fn an_object_of_a_kind_to_come_is_refused_by_its_bits() {
 
 #[test]
 fn a_dialect_to_come_is_refused() {
-    for dialect in [2, 3, 64, 65, 130] {
+    for dialect in [3, 4, 64, 65, 131] {
         let message = Message::Forward {
             conn: paritas_base::ConnId(1),
             n: 2,

@@ -63,6 +63,32 @@ impl Args {
         }
     }
 
+    /// Makes these ranges of the input the arguments, for another protocol than that of Redis.
+    #[inline]
+    pub fn set(&mut self, ranges: &[core::ops::Range<usize>]) {
+        self.restart();
+        let range = |range: &core::ops::Range<usize>| Range {
+            start: range.start as u32,
+            end: range.end as u32,
+        };
+        self.ranges.extend(ranges.iter().map(range));
+    }
+
+    /// Makes these words the arguments, which are kept here and do not come from the input.
+    pub fn keep(&mut self, words: &[&[u8]]) {
+        self.restart();
+        self.scratch.clear();
+        self.is_inline = true;
+        for word in words {
+            let start = self.scratch.len();
+            self.scratch.extend_from_slice(word);
+            self.ranges.push(Range {
+                start: start as u32,
+                end: self.scratch.len() as u32,
+            });
+        }
+    }
+
     #[inline]
     pub(super) fn restart(&mut self) {
         if self.ranges.capacity() > KEPT_ARGS {

@@ -495,7 +495,7 @@ impl<'a, O: Out> Operation<'a, '_, O> {
     }
 
     /// The argument that may be a long value.
-    fn long_argument(&mut self, at: usize) -> Result<Text<'a>, Stop> {
+    pub(super) fn long_argument(&mut self, at: usize) -> Result<Text<'a>, Stop> {
         let args = self.job.args;
         if !self.job.is_staged {
             return Ok(Text {

@@ -1,0 +1,103 @@
+//! The port of memcached. Replies are compared with those recorded from memcached 1.6.18 (`memcached-replies.txt`).
+
+use crate::commands::unescape;
+use crate::support::{Client, Cluster};
+use paritas_protocol::Port;
+
+fn ask(cluster: &mut Cluster, client: Client, bytes: &[u8]) -> Vec<u8> {
+    cluster.feed(client, bytes);
+    cluster.pump();
+    cluster.take(client)
+}
+
+fn replaced(bytes: &[u8], from: &[u8], to: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut rest = bytes;
+    while let Some(at) = rest.windows(from.len()).position(|window| window == from) {
+        out.extend_from_slice(&rest[..at]);
+        out.extend_from_slice(to);
+        rest = &rest[at + from.len()..];
+    }
+    out.extend_from_slice(rest);
+    out
+}
+
+/// The number for `cas` in an answer, if it has one.
+fn cas_of(reply: &[u8]) -> Option<Vec<u8>> {
+    let text = String::from_utf8_lossy(reply).into_owned();
+    let number = text.lines().filter_map(|line| {
+        let words: Vec<&str> = line.split(' ').collect();
+        match words.as_slice() {
+            ["VALUE", _, _, _, cas] => Some((*cas).to_owned()),
+            ["HD" | "VA", flags @ ..] => {
+                let cas = flags.iter().find_map(|flag| flag.strip_prefix('c'));
+                cas.filter(|cas| cas.parse::<u64>().is_ok()).map(str::to_owned)
+            }
+            _ => None,
+        }
+    });
+    number.last().map(String::into_bytes)
+}
+
+/// As `redis-replies.txt`, but each command is a line, and perhaps a block of data, with escapes; see the recorder.
+/// `nodes`: how many there are, so that keys are at other nodes too.
+fn compare(nodes: usize) {
+    let mut cluster = Cluster::new(nodes);
+    let client = cluster.connect(0, Port::Memcached);
+    let (key, mut cas) = ("k".repeat(250), Vec::new());
+    let (mut command, mut got) = ("", Vec::new());
+    let mut wrong = Vec::new();
+    for line in include_str!("memcached-replies.txt").lines() {
+        if let Some(next) = line.strip_prefix("> ") {
+            command = next;
+            let mut bytes = replaced(&unescape(next), b"{cas}", &cas);
+            bytes = replaced(&bytes, b"{key}", key.as_bytes());
+            bytes = replaced(&bytes, b"{long}", format!("{key}k").as_bytes());
+            bytes.extend_from_slice(b"\r\n");
+            got = ask(&mut cluster, client, &bytes);
+        } else if let Some(expected) = line.strip_prefix("< ").or((line == "<").then_some("")) {
+            let expected = unescape(expected);
+            if let Some(now) = cas_of(&got) {
+                got = replaced(&got, &now, b"{cas}");
+                cas = now;
+            }
+            let got = replaced(&got, key.as_bytes(), b"{key}");
+            if got != expected {
+                let [got, expected] = [&got, &expected].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+                wrong.push(format!("{command}\n  expected {expected:?}\n  got      {got:?}"));
+            }
+        } else if let Some(ms) = line.strip_prefix("= ") {
+            cluster.advance(ms.parse().unwrap());
+        }
+    }
+    assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+#[test]
+fn replies_are_those_of_memcached() {
+    compare(1);
+}
+
+#[test]
+fn replies_are_those_of_memcached_if_keys_are_at_other_nodes() {
+    compare(6);
+}
+
+#[test]
+fn figures_are_told_under_the_names_of_memcached() {
+    let mut cluster = Cluster::new(1);
+    let client = cluster.connect(0, Port::Memcached);
+    ask(&mut cluster, client, b"set a 0 0 1\r\nx\r\nget a\r\nget b\r\n");
+    let text = String::from_utf8(ask(&mut cluster, client, b"stats\r\n")).unwrap();
+    for line in [
+        "STAT get_hits 1\r\n",
+        "STAT get_misses 1\r\n",
+        "STAT curr_items 1\r\n",
+        "STAT version 1.6.18\r\n",
+    ] {
+        assert!(text.contains(line), "{text}");
+    }
+    assert!(text.ends_with("\r\nEND\r\n"));
+    let text = String::from_utf8(ask(&mut cluster, client, b"stats settings\r\n")).unwrap();
+    assert!(text.contains("STAT item_size_max 1048576\r\n"), "{text}");
+}
