@@ -25,6 +25,7 @@
 pub(crate) mod admit;
 mod decide;
 mod duty;
+mod leave;
 mod leases;
 mod listen;
 mod note;
