@@ -267,8 +267,8 @@ impl<S: Store> Adoption<S> {
     fn on_exited(&mut self, link: LinkId, by: Speaker, node: NodeId, incarnation: Incarnation) -> bool {
         let link = self.links.get_mut(&link);
         // `rights` has seen that it is the node's own process.
-        let is_vouched = matches!(by, Speaker::Node(..))
-            || link.is_some_and(|l| l.supervises.remove(&(node, incarnation)));
+        let is_vouched =
+            matches!(by, Speaker::Node(..)) || link.is_some_and(|l| l.supervises.remove(&(node, incarnation)));
         is_vouched && self.ended.len() < ENDS_MAX && self.ended.insert((node, incarnation))
     }
 

@@ -141,7 +141,8 @@ impl Agent {
     /// it registers, until one has noted it.
     pub fn certify(&mut self, ends: impl IntoIterator<Item = Incarnation>) {
         let own = self.registration.incarnation;
-        self.ends.extend(ends.into_iter().filter(|end| *end != own).take(ENDS_MAX));
+        self.ends
+            .extend(ends.into_iter().filter(|end| *end != own).take(ENDS_MAX));
     }
 
     /// Disables a rule, to test that the simulator finds the fault.

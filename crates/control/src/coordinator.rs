@@ -25,8 +25,8 @@
 pub(crate) mod admit;
 mod decide;
 mod duty;
-mod leave;
 mod leases;
+mod leave;
 mod listen;
 mod note;
 mod orders;

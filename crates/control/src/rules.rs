@@ -576,7 +576,11 @@ impl Change<'_> {
             .fence
             .tenure(i)
             .is_some_and(|t| (t.node, t.incarnation) == (node, facts.incarnation));
-        facts.available && !facts.leaves && !cut && !leaves && !self.fence.facts.has_halted(list, node, facts.incarnation)
+        facts.available
+            && !facts.leaves
+            && !cut
+            && !leaves
+            && !self.fence.facts.has_halted(list, node, facts.incarnation)
     }
 
     /// Number of other positions of the list in a failure domain.
