@@ -167,8 +167,8 @@ impl<'a> Fence<'a> {
     /// Asks for the right to give a position another holder. `None`: the present one stays.
     ///
     /// P10.3 holds for every holder that has not ended: the list can be rebuilt without it, without all others that
-    /// leave in the same commit, and without those that have ended or were told that they may. If it leaves because of silence or a broken link,
-    /// also without those that may have died before that was wanted.
+    /// leave in the same commit, and without those that have ended or were told that they may. If it leaves because of
+    /// silence or a broken link, also without those that may have died before that was wanted.
     pub(crate) fn remove(&self, i: usize, cause: Cause) -> Option<Permit> {
         let may = match cause {
             Cause::Vacant => self.new.positions[i].is_none(),

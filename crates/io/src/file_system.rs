@@ -8,8 +8,8 @@ use std::fs::File;
 use std::io;
 use std::path::Path;
 
-/// Types of file systems, as `statfs` has them, whose locks are known to hold on one machine and nowhere else. NFS, FUSE
-/// and overlay are none: there a lock may be another one than it seems.
+/// Types of file systems, as `statfs` has them, whose locks are known to hold on one machine and nowhere else. NFS,
+/// FUSE and overlay are none: there a lock may be another one than it seems.
 const LOCAL: [u64; 11] = [
     0xEF53,      // ext2, ext3, ext4
     0x5846_5342, // xfs

@@ -3,9 +3,9 @@
 //! The kernel gives the lock free when a process ends, however it ends, and not before. So the next process of the node
 //! on this machine can certify the end of the one before, as a supervisor could that has waited for it.
 //!
-//! The file has two slots of equal length, each a line of text. They are written in turn, so that one can be read
-//! whenever a process ends. It names the boot of the machine, and itself: a copy, or the file of another machine, proves
-//! nothing.
+//! The file has two slots of equal length, each a line of text (`docs/formats/state-file.md`). They are written in
+//! turn, so that one can be read whenever a process ends. It names the boot of the machine, and itself: a copy, or the
+//! file of another machine, proves nothing.
 
 use crate::Failure;
 use paritas_base::{ClusterId, Incarnation, NodeId};
@@ -53,8 +53,8 @@ pub(crate) struct StateFile {
 }
 
 impl StateFile {
-    /// Locks the file of a node, reads whose ends it proves, and puts the new process in. `None`, with words in the log:
-    /// the place is of no use, and the node runs without.
+    /// Locks the file of a node, reads whose ends it proves, and puts the new process in. `None`, with words in the
+    /// log: the place is of no use, and the node runs without.
     ///
     /// # Errors
     /// If another process of the node holds the lock.
@@ -63,13 +63,14 @@ impl StateFile {
         match Self::open(directory, &path, node, incarnation) {
             Ok(state) => Ok(Some(state)),
             Err(Problem::Held) => Err(Failure(format!(
-                "state_dir: another process of {node} runs on this machine and holds {}. End it first. If it is a node of \
-                 another cluster, give the two different directories",
+                "state_dir: another process of {node} runs on this machine and holds {}. End it first. If it is a node \
+                 of another cluster, give the two different directories",
                 path.display()
             ))),
             Err(Problem::Unfit(why)) => {
                 tracing::warn!(
-                    "state_dir: {}: {why}. The node runs without it: after a crash its positions wait as for a silent node",
+                    "state_dir: {}: {why}. The node runs without it: after a crash its positions wait as for a silent \
+                     node",
                     path.display()
                 );
                 Ok(None)

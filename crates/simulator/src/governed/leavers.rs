@@ -1,5 +1,5 @@
-//! Processes that are asked to end (P10.20), as by SIGTERM: they ask a coordinator for permission, serve until they have
-//! it, and end when their shards have stopped.
+//! Processes that are asked to end (P10.20), as by SIGTERM: they ask a coordinator for permission, serve until they
+//! have it, and end when their shards have stopped.
 
 use super::Control;
 use super::trouble::Trouble;

@@ -141,7 +141,7 @@ impl World {
                     governed.truth.is_late = true;
                 }
             }
-            // D11: also by a process that was told that it may end. Until its shard has stopped it could answer clients.
+            // D11: also by a process that was told that it may end. Until its shard has stopped it may answer clients.
             Note::Ended { node, incarnation } if self.is_alive(*node, *incarnation) => {
                 self.violate(format!("D11: {node} is certified as ended, and its shard runs"));
             }
