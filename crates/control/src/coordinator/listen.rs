@@ -395,14 +395,17 @@ impl<S: Store> Coordinator<S> {
         if is_of_node && !is_known && !self.registry.is_offered(node, incarnation) {
             return true;
         }
-        out.note(Note::Ended { node, incarnation });
-        if newest.or_else(|| stored.map(|n| n.record.incarnation)) == Some(incarnation) {
+        let is_present = newest.or_else(|| stored.map(|n| n.record.incarnation)) == Some(incarnation);
+        let had_ended = stored.is_some_and(|n| n.record.incarnation == incarnation && n.has_ended());
+        // A node that never registered has no record.
+        let is_news = (stored.is_none() && newest.is_none()) || self.registry.note_ended(node, incarnation);
+        if is_news {
+            out.note(Note::Ended { node, incarnation });
+        }
+        // Not again when it is said again: others wait meanwhile.
+        if is_news && is_present && !had_ended {
             self.suspicion
                 .wait_for_next(node, now + self.records.plan.restart_wait());
-        }
-        // A node that never registered has no record.
-        if stored.is_some() || newest.is_some() {
-            self.registry.note_ended(node, incarnation);
         }
         true
     }

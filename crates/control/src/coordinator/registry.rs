@@ -288,8 +288,9 @@ impl Registry {
         link.is_some_and(|l| l.supervises.remove(&(node, incarnation)))
     }
 
-    pub(super) fn note_ended(&mut self, node: NodeId, incarnation: Incarnation) {
-        self.ended.insert((node, incarnation));
+    /// True if it was not known yet.
+    pub(super) fn note_ended(&mut self, node: NodeId, incarnation: Incarnation) -> bool {
+        self.ended.insert((node, incarnation))
     }
 
     /// A certificate is answered by this link once it is committed. Beyond the limit it is not: it is said again.
