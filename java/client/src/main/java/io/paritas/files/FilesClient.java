@@ -135,6 +135,11 @@ public final class FilesClient {
     private static final int COMMITS_WAITING_MAX = 1024;
     private static final long RENEW_MS = 10_000;
     private static final long REPORT_MS = 1_000;
+    /** A request is late when it takes this many times what the usual one takes, and that long at least. */
+    private static final int LATE_MEDIANS = 3;
+    private static final long LATE_NS_MIN = 30_000_000;
+    /** Credit is asked for so many reads at once. */
+    private static final int CREDIT_READS = 4;
     private static final long HEDGE_BYTES_MAX = 64 << 20;
     /** After that long, nodes that the steward called slow are asked as others. */
     private static final long SLOW_NS = 60_000_000_000L;
@@ -149,7 +154,6 @@ public final class FilesClient {
     public final Pieces pieces;
     public final StewardClient steward;
     public final Latencies latencies = new Latencies();
-    public final NodeRates rates = new NodeRates();
     public final ByteBudget hedgeBudget;
     private final AtomicBoolean isAskingForCredit = new AtomicBoolean();
     private volatile long refusedAtNs = System.nanoTime() - REFUSED_NS;
@@ -208,6 +212,37 @@ public final class FilesClient {
     /** Whether reads by position may be hedged. */
     public boolean hedges() {
         return isConfigured() && settings.hedgeShare > 0;
+    }
+
+    /** How old a request for so many bytes is when its node counts as late. */
+    public long lateNs(long bytes) {
+        long medianNs = latencies.medianNs(bytes);
+        return medianNs == 0 ? Long.MAX_VALUE : Math.max(LATE_MEDIANS * medianNs, LATE_NS_MIN);
+    }
+
+    /**
+     * Whether DataNodes may be asked for so many bytes beyond what readers want, because this node is late. `must`: it has failed.
+     * Never waits: what the steward grants is there when the reader looks again.
+     */
+    public boolean mayRead(long bytes, String node, boolean must) {
+        boolean may = must || hedges() && hedgeBudget.take(bytes);
+        if (may) {
+            counters.hedges.incrementAndGet();
+            counters.hedgeBytes.addAndGet(bytes);
+        } else if (hedges()) {
+            counters.hedgesDeclined.incrementAndGet();
+            wantCredit(Math.min(CREDIT_READS * bytes, HEDGE_BYTES_MAX), node);
+        }
+        return may;
+    }
+
+    /** The same for bytes that a reader will want if it goes on. `node` is the one that is late; null: the steward knows none. */
+    public boolean mayReadAhead(long bytes, String node) {
+        boolean may = hedges() && hedgeBudget.take(bytes);
+        if (!may && hedges()) {
+            wantCredit(Math.min(CREDIT_READS * bytes, HEDGE_BYTES_MAX), node);
+        }
+        return may;
     }
 
     /** What the steward said last. */
@@ -280,8 +315,8 @@ public final class FilesClient {
     }
 
     /** The budget did not allow a hedge: asks the steward for more, if it calls the node slow. Waits for nothing. */
-    public void wantCredit(long bytes, String node) {
-        boolean isSoon = System.nanoTime() - refusedAtNs < REFUSED_NS;
+    private void wantCredit(long bytes, String node) {
+        boolean isSoon = node == null || System.nanoTime() - refusedAtNs < REFUSED_NS;
         if (isSoon || !isAskingForCredit.compareAndSet(false, true)) {
             return;
         }
@@ -357,9 +392,6 @@ public final class FilesClient {
 
     /** A sample for the steward. Dropped if too many wait, as they do while it is away. */
     public void sample(StewardClient.Sample sample) {
-        if (!sample.cancelled) {
-            rates.onSample(System.nanoTime(), sample.node, sample.bytes, sample.ns);
-        }
         synchronized (samples) {
             if (samples.size() < StewardClient.SAMPLES_MAX) {
                 samples.add(sample);
