@@ -49,7 +49,7 @@ public final class StripeReader implements StripeRead.Out {
         /** Waits for what the cache has. Whether there may be parity for this stripe. */
         boolean hasParity();
 
-        /** Whether `hasParity` would not wait. Called with locks held. */
+        /** Whether `hasParity` would not wait. */
         default boolean isDecided() {
             return false;
         }
@@ -123,6 +123,8 @@ public final class StripeReader implements StripeRead.Out {
     /** Who uses the bytes of a row now; and rows that are to be forgotten when nobody does. */
     private final int[] pins;
     private final BitSet doomed = new BitSet();
+    /** What is to become of rows is known: until then those that were passed are kept, for they may get parity. */
+    private boolean isDecided;
     private Executor threads;
     private int users;
 
@@ -277,7 +279,7 @@ public final class StripeReader implements StripeRead.Out {
     /** The lock is held. */
     private void unpin(int sub) {
         pins[sub]--;
-        if (doomed.get(sub) && source.isDecided()) {
+        if (doomed.get(sub) && isDecided) {
             forget(sub);
         }
     }
@@ -610,6 +612,7 @@ public final class StripeReader implements StripeRead.Out {
             // The system may have no thread left, of which Java says that there is no memory.
             synchronized (this) {
                 started[lane] = false;
+                isDecided |= lane == k;
             }
             leave();
             if (lane == k) {
@@ -695,12 +698,17 @@ public final class StripeReader implements StripeRead.Out {
             on(StripeRead.Kind.ABSENT_ALL, k, 0, 0);
         }
         synchronized (this) {
+            isDecided = true;
             forgetDoomed();
         }
     }
 
     private void runParity() {
-        if (!source.isDecided()) {
+        boolean isKnown;
+        synchronized (this) {
+            isKnown = isDecided;
+        }
+        if (!isKnown) {
             decide();
         }
         for (int sub = await(k); sub != NOTHING; sub = await(k)) {

@@ -272,6 +272,9 @@ final class HdfsStripe implements StripeReader.Source {
         if (isWhole && reader.isWhole()) {
             client.counters.wholeStripes.incrementAndGet();
         }
+        if (isWhole && !isAllWanted() && parity.shouldCache()) {
+            client.onStripeDeclined((long) reader.subs() * pieceBytes * sums.length);
+        }
         reader.stop();
     }
 

@@ -8,6 +8,7 @@ import java.io.IOException;
 import java.io.InputStreamReader;
 import java.net.InetSocketAddress;
 import java.net.URI;
+import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.HashMap;
@@ -17,6 +18,7 @@ import java.util.Random;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FSDataInputStream;
 import org.apache.hadoop.fs.FSDataOutputStream;
+import org.apache.hadoop.fs.FileRange;
 import org.apache.hadoop.fs.FileContext;
 import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.Path;
@@ -50,7 +52,9 @@ import org.apache.hadoop.io.erasurecode.ECSchema;
  * read MODE PATH SEED                   reads the whole file and compares it with the seed's bytes
  * part MODE PATH SEED FROM COUNT        seeks, reads that many bytes, compares, closes
  * pread MODE PATH SEED FROM COUNT       the same by position
- * preads MODE PATH SEED COUNT STEP      reads COUNT bytes by position at 0, STEP, 2 STEP and so on, of one stream
+ * preads MODE PATH SEED COUNT STEP [HOW [FROM END]]
+ *                                       reads COUNT bytes by position at 0, STEP, 2 STEP and so on, of one stream; HOW is bytes,
+ *                                       buffer (a direct ByteBuffer) or vectored (one readVectored for all). FROM and END: within
  * buffer MODE PATH SEED                 reads the whole file into direct ByteBuffers
  * context MODE PATH SEED                reads the whole file through FileContext
  * slow MODE PATH SEED BYTES MS          reads the whole file, and waits MS after each so many BYTES
@@ -408,20 +412,44 @@ public final class Reads {
     private String preads(String[] words) throws IOException {
         FileSystem fs = mode(words[1]);
         Path path = new Path(words[2]);
-        long length = fs.getFileStatus(path).getLen();
-        byte[] part = new byte[Integer.parseInt(words[4])];
-        long start = System.nanoTime();
-        long done = 0;
+        int count = Integer.parseInt(words[4]);
+        String how = words.length > 6 ? words[6] : "bytes";
+        long first = words.length > 7 ? Long.parseLong(words[7]) : 0;
+        long end = words.length > 7 ? Long.parseLong(words[8]) : fs.getFileStatus(path).getLen();
+        List<FileRange> ranges = new ArrayList<>();
+        for (long from = first; from + count <= end; from += Long.parseLong(words[5])) {
+            ranges.add(FileRange.createFileRange(from, count));
+        }
+        ByteBuffer direct = ByteBuffer.allocateDirect(count);
+        byte[] part = new byte[count];
+        long ns = 0;
         try (FSDataInputStream in = fs.open(path)) {
-            for (long from = 0; from + part.length <= length; from += Long.parseLong(words[5])) {
-                in.readFully(from, part);
-                done += part.length;
-                if (!compare(part, part.length, Long.parseLong(words[3]), from)) {
-                    return "wrong bytes at " + from;
+            long start = System.nanoTime();
+            if (how.equals("vectored")) {
+                in.readVectored(ranges, ByteBuffer::allocate);
+                for (FileRange range : ranges) {
+                    range.getData().join();
                 }
             }
+            for (FileRange range : ranges) {
+                if (how.equals("vectored")) {
+                    range.getData().join().get(part);
+                } else if (how.equals("buffer")) {
+                    direct.clear();
+                    in.readFully(range.getOffset(), direct);
+                    direct.flip();
+                    direct.get(part);
+                } else {
+                    in.readFully(range.getOffset(), part);
+                }
+                ns += System.nanoTime() - start;
+                if (!compare(part, count, Long.parseLong(words[3]), range.getOffset())) {
+                    return "wrong bytes at " + range.getOffset();
+                }
+                start = System.nanoTime();
+            }
         }
-        return "ok " + (System.nanoTime() - start) + ' ' + done;
+        return "ok " + ns + ' ' + (long) count * ranges.size();
     }
 
     private String slow(String[] words) throws IOException {
