@@ -191,6 +191,10 @@ public final class StripeReader implements StripeRead.Out {
         return machine.wants(lane, sub);
     }
 
+    public synchronized boolean has(int lane, int sub) {
+        return machine.has(lane, sub);
+    }
+
     private boolean reserve(int sub, long bytes, long spareBytes) {
         boolean done = pieces.tryReserve(bytes, spareBytes);
         if (!done && !doomed.isEmpty()) {

@@ -81,7 +81,9 @@ final class HdfsStripe implements StripeReader.Source {
         position = startOffset();
         sums = new BlockSums[laneBytes.length];
         reader = new StripeReader(laneBytes, pieceBytes, this, client.pieces);
-        parity.onStripe();
+        if (!isRange) {
+            parity.onStripe();
+        }
         reader.start(client.lanes());
     }
 
@@ -199,7 +201,9 @@ final class HdfsStripe implements StripeReader.Source {
         long end = Math.min(endOffset(), from + windowBytes());
         for (long next = from; next < end; next = map.pieceEnd(next, pieceBytes)) {
             long place = next - startOffset();
-            if (!reader.want(map.lane(place), (int) (map.laneOffset(place) / pieceBytes), 0)) {
+            // One row can be reconstructed beside what is read ahead.
+            long free = next == from ? 0 : (map.file.k + 1L) * pieceBytes;
+            if (!reader.want(map.lane(place), (int) (map.laneOffset(place) / pieceBytes), free)) {
                 break;
             }
         }
@@ -227,14 +231,16 @@ final class HdfsStripe implements StripeReader.Source {
                 if ((long) wholeSubs * pieceBytes >= bytes[lane] || paid.get(bit)) {
                     continue;
                 }
-                if (!client.mayReadAhead(pieceBytes, slowNode())) {
+                // What a reconstruction has brought is paid for.
+                boolean isFree = reader.has(lane, wholeSubs);
+                if (!isFree && !client.mayReadAhead(pieceBytes, slowNode())) {
                     return;
                 }
                 if (!reader.want(lane, wholeSubs, spare)) {
-                    client.hedgeBudget.onGrant(pieceBytes);
+                    client.hedgeBudget.onGrant(isFree ? 0 : pieceBytes);
                     return;
                 }
-                paid.set(bit);
+                paid.set(bit, !isFree);
             }
         }
     }
@@ -417,6 +423,8 @@ final class HdfsStripe implements StripeReader.Source {
 
     @Override
     public void onGone() {
-        parity.onStripeGone();
+        if (!isRange) {
+            parity.onStripeGone();
+        }
     }
 }

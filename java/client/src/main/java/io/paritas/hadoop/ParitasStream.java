@@ -36,7 +36,7 @@ import org.apache.hadoop.io.ByteBufferPool;
  * order, by position or as one of several.
  *
  * <p>A reader in order is read ahead of: all of a stripe with the policy `whole-file`, or when it has read two blocks in order; else
- * a window of some subblocks. The first bytes are Hadoop's own, so that a look at a file's head costs no call of the NameNode.
+ * a window of some subblocks. Small first reads are Hadoop's own, so that a look at a file's head or foot costs no call of the NameNode.
  * Zero-copy reads always are Hadoop's.
  */
 final class ParitasStream extends FSInputStream
@@ -44,8 +44,9 @@ final class ParitasStream extends FSInputStream
                 HasEnhancedByteBufferAccess, CanUnbuffer, StreamCapabilities {
     /** A reader that skips less goes on reading in order. */
     private static final long SKIP_BYTES_MAX = 1 << 20;
-    /** What a reader gets before the NameNode is asked where all blocks are. */
+    /** What a reader gets by small requests before the NameNode is asked where all blocks are. */
     private static final long HEAD_BYTES = 64 << 10;
+    private static final int SMALL_BYTES = 4 << 10;
     private static final int COPY_BYTES = 64 << 10;
     private static final long NONE = -1;
 
@@ -112,7 +113,7 @@ final class ParitasStream extends FSInputStream
         if (position >= length) {
             return -1;
         }
-        enterStripe();
+        enterStripe(count);
         int done = current == null ? readStore(into, at, count) : readStripe(into, at, count);
         position += Math.max(0, done);
         return done;
@@ -330,7 +331,7 @@ final class ParitasStream extends FSInputStream
     }
 
     /** Sets `current` to the stripe of the position, or to null if Hadoop's stream is to read it. */
-    private void enterStripe() {
+    private void enterStripe(int count) {
         if (current != null && current.covers(position)) {
             return;
         }
@@ -343,7 +344,7 @@ final class ParitasStream extends FSInputStream
             ahead = null;
             return;
         }
-        if (isPlain || !wantsMap()) {
+        if (isPlain || !wantsMap(count)) {
             return;
         }
         locate();
@@ -376,8 +377,8 @@ final class ParitasStream extends FSInputStream
     }
 
     /** Whether it is worth a call of the NameNode to learn where the blocks are. */
-    private boolean wantsMap() {
-        return file != null || settings.isWholeFile || position - runStart >= HEAD_BYTES;
+    private boolean wantsMap(int count) {
+        return file != null || settings.isWholeFile || count >= SMALL_BYTES || position - runStart >= HEAD_BYTES;
     }
 
     /** Whether a reader that comes to this stripe is taken to want all of it. */

@@ -11,6 +11,7 @@ import java.net.URI;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
@@ -42,6 +43,7 @@ import org.apache.hadoop.io.erasurecode.ECSchema;
  * settle MODE                           waits for what goes on after such reads
  * put PATH SOURCE BLOCK NODE...         copies a file of any file system; NODEs as with write
  * drain MODE PATH                       reads the whole file and drops it
+ * drain-at MODE PATH COUNT              the same by position, so many bytes at a time
  * digest DIRECTORY                      the SHA-256 of a job's output
  * delete-all PATH                       with all that is below
  * range MODE PATH SEED FROM COUNT       one read by position of a stream that is open already
@@ -49,7 +51,7 @@ import org.apache.hadoop.io.erasurecode.ECSchema;
  * believe MODE NODE...                  these nodes are to be taken for slow ones
  * xor-policy PATH K                     as policy, with the policy XOR-K-1-1024k, which it makes
  * units PATH                            the DataNodes of each block group's units, in order, joined by commas
- * read MODE PATH SEED                   reads the whole file and compares it with the seed's bytes
+ * read MODE PATH SEED[,SEED]            reads the whole file and compares it with the seed's bytes (those of one of them)
  * part MODE PATH SEED FROM COUNT        seeks, reads that many bytes, compares, closes
  * pread MODE PATH SEED FROM COUNT       the same by position
  * preads MODE PATH SEED COUNT STEP [HOW [FROM END]]
@@ -62,6 +64,7 @@ import org.apache.hadoop.io.erasurecode.ECSchema;
  * append PATH BYTES SEED                the bytes that the seed has after the file's end
  * recover PATH                          ends the lease of a file's writer. `ok true` when the file is closed
  * delete PATH
+ * truncate PATH BYTES                   `ok true` when it is done at once
  * locations PATH                        the DataNodes of each block, those of one block joined by commas
  * id PATH                               the number of its inode
  * counters MODE
@@ -165,6 +168,8 @@ public final class Reads {
                 return "ok";
             case "drain":
                 return "ok " + Trees.drain(mode(words[1]), new Path(words[2]));
+            case "drain-at":
+                return drainAt(words);
             case "digest":
                 return "ok " + Trees.digest(any(), new Path(words[1]));
             case "delete-all":
@@ -211,6 +216,8 @@ public final class Reads {
                 return "ok " + ids.getClient().getFileInfo(words[1]).getFileId();
             case "delete":
                 return "ok " + any().delete(new Path(words[1]), false);
+            case "truncate":
+                return "ok " + any().truncate(new Path(words[1]), Long.parseLong(words[2]));
             case "locations":
                 return locations(words[1]);
             case "counters":
@@ -406,7 +413,24 @@ public final class Reads {
             }
         }
         long ns = System.nanoTime() - start;
-        return compare(all, done, Long.parseLong(words[3]), from) ? "ok " + ns + ' ' + done : "wrong bytes, or too few: " + done;
+        for (String seed : words[3].split(",")) {
+            if (compare(Arrays.copyOf(all, done), done, Long.parseLong(seed), from)) {
+                return done == all.length ? "ok " + ns + ' ' + done : "too few bytes: " + done;
+            }
+        }
+        return "wrong bytes, or too few: " + done;
+    }
+
+    private String drainAt(String[] words) throws IOException {
+        Path path = new Path(words[2]);
+        byte[] part = new byte[Integer.parseInt(words[3])];
+        long length = mode(words[1]).getFileStatus(path).getLen();
+        try (FSDataInputStream in = mode(words[1]).open(path)) {
+            for (long from = 0; from + part.length <= length; from += part.length) {
+                in.readFully(from, part);
+            }
+        }
+        return "ok " + length;
     }
 
     private String preads(String[] words) throws IOException {
