@@ -337,7 +337,7 @@ def test_a_small_heap_is_served(world):
     believe(world, 1)
     world.hdfs.signal(1, signal.SIGSTOP)
     # Less than a block, and a fifth of a stripe.
-    reader = Reader(world.hdfs, {"small": [*world.modes()["ours"], "fs.paritas.read.memory=7m"]}, heap="128m")
+    reader = Reader(world.hdfs, {"small": [*world.modes()["ours"], "fs.paritas.read.memory=7m"]}, heap="256m")
     try:
         for _ in range(2):
             reader.send("read", "small", "/heap", SEED)

@@ -57,6 +57,11 @@ public final class StripeReader implements StripeRead.Out {
         /** Whether this data lane is late from the beginning: its node is known to be slow. Asked after `hasParity`. */
         boolean wantsParityFor(int lane);
 
+        /** Whether the lane would be read from another node than this one if it were opened now. */
+        default boolean isBetterElsewhere(int lane, String node) {
+            return false;
+        }
+
         /** Gets a parity subblock of at least `length` bytes. False if it is absent or damaged. */
         boolean parity(int sub, byte[] into, int length);
 
@@ -111,6 +116,7 @@ public final class StripeReader implements StripeRead.Out {
     private final boolean[] isAlone;
     private final boolean[] cancelled;
     private final boolean[] started;
+    private final boolean[] isMoving;
     private final Thread[] reading;
     private final String[] nodes;
     /** Lanes whose thread waits for a request, and readers that wait for a lane: others need not be woken. */
@@ -143,6 +149,7 @@ public final class StripeReader implements StripeRead.Out {
         isAlone = new boolean[k + 1];
         cancelled = new boolean[k + 1];
         started = new boolean[k + 1];
+        isMoving = new boolean[k + 1];
         reading = new Thread[k + 1];
         nodes = new String[k + 1];
         idle = new boolean[k + 1];
@@ -171,16 +178,17 @@ public final class StripeReader implements StripeRead.Out {
     /** Has this piece read. False if there is no memory for it beside what others have, and so many bytes more. */
     public boolean want(int lane, int sub, long spareBytes) {
         synchronized (this) {
-            if (machine.isOver() || machine.wants(lane, sub) && machine.has(lane, sub)) {
+            if (machine.isOver() || machine.wants(lane, sub)) {
                 return true;
+            }
+            if (!machine.has(lane, sub) && !tryReserve(sub, subBytes, spareBytes)) {
+                // Rows that wait for the steward's answer: their parity is not made this time.
+                forgetDoomed();
+                if (!tryReserve(sub, subBytes, spareBytes)) {
+                    return false;
+                }
             }
             doomed.clear(sub);
-            if (machine.wants(lane, sub)) {
-                return true;
-            }
-            if (!machine.has(lane, sub) && !reserve(sub, subBytes, spareBytes)) {
-                return false;
-            }
             machine.on(System.nanoTime(), StripeRead.Kind.WANT, lane, sub, 0, this);
         }
         workOff();
@@ -195,13 +203,8 @@ public final class StripeReader implements StripeRead.Out {
         return machine.has(lane, sub);
     }
 
-    private boolean reserve(int sub, long bytes, long spareBytes) {
+    private boolean tryReserve(int sub, long bytes, long spareBytes) {
         boolean done = pieces.tryReserve(bytes, spareBytes);
-        if (!done && !doomed.isEmpty()) {
-            // Rows that wait for the steward's answer: their parity is not made this time.
-            forgetDoomed();
-            done = pieces.tryReserve(bytes, spareBytes);
-        }
         if (done) {
             reserved[sub] += bytes;
             reservedBytes += bytes;
@@ -516,7 +519,7 @@ public final class StripeReader implements StripeRead.Out {
     public boolean mayRead(int lane, int sub, int count, boolean must) {
         long bytes = (long) count * subBytes;
         // The parity too. A lane that has failed must be answered whatever memory there is.
-        boolean isReserved = reserve(sub, bytes + subBytes, 0);
+        boolean isReserved = tryReserve(sub, bytes + subBytes, 0);
         if (!isReserved && !must) {
             return false;
         }
@@ -676,7 +679,11 @@ public final class StripeReader implements StripeRead.Out {
                     arrived(lane, sub, piece, length);
                 } else {
                     giveBack(piece);
-                    fail(lane);
+                    if (hasMoved(lane)) {
+                        Thread.interrupted();
+                    } else {
+                        fail(lane);
+                    }
                 }
             }
         } finally {
@@ -693,6 +700,7 @@ public final class StripeReader implements StripeRead.Out {
                 if (source.wantsParityFor(lane)) {
                     on(StripeRead.Kind.SLOW, lane, 0, 0);
                 }
+                move(lane);
             }
         } catch (RuntimeException | Error e) {
             // An Error too: dead lanes wait for this answer.
@@ -705,6 +713,20 @@ public final class StripeReader implements StripeRead.Out {
             isDecided = true;
             forgetDoomed();
         }
+    }
+
+    /** A lane that has begun at a slow node, before it was known to be slow, begins again at another replica. */
+    private synchronized void move(int lane) {
+        if (reading[lane] != null && nodes[lane] != null && source.isBetterElsewhere(lane, nodes[lane])) {
+            isMoving[lane] = true;
+            reading[lane].interrupt();
+        }
+    }
+
+    private synchronized boolean hasMoved(int lane) {
+        boolean moved = isMoving[lane] && !cancelled[lane];
+        isMoving[lane] = false;
+        return moved;
     }
 
     private void runParity() {

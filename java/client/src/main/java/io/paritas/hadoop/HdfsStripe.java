@@ -323,6 +323,11 @@ final class HdfsStripe implements StripeReader.Source {
     }
 
     @Override
+    public boolean isBetterElsewhere(int lane, String node) {
+        return client.isSlow(node) && !client.isSlow(map.readNode(index, lane, client));
+    }
+
+    @Override
     public boolean parity(int sub, byte[] into, int length) {
         if (!isRange) {
             return parity.fetch(index, sub, into, length);

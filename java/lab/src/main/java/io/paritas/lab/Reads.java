@@ -413,8 +413,9 @@ public final class Reads {
             }
         }
         long ns = System.nanoTime() - start;
+        byte[] got = done == all.length ? all : Arrays.copyOf(all, done);
         for (String seed : words[3].split(",")) {
-            if (compare(Arrays.copyOf(all, done), done, Long.parseLong(seed), from)) {
+            if (compare(got, done, Long.parseLong(seed), from)) {
                 return done == all.length ? "ok " + ns + ' ' + done : "too few bytes: " + done;
             }
         }
