@@ -181,10 +181,10 @@ public final class StripeReader implements StripeRead.Out {
             if (machine.isOver() || machine.wants(lane, sub)) {
                 return true;
             }
-            if (!machine.has(lane, sub) && !tryReserve(sub, subBytes, spareBytes)) {
+            if (!tryKeep(lane, sub, spareBytes)) {
                 // Rows that wait for the steward's answer: their parity is not made this time.
                 forgetDoomed();
-                if (!tryReserve(sub, subBytes, spareBytes)) {
+                if (!tryKeep(lane, sub, spareBytes)) {
                     return false;
                 }
             }
@@ -201,6 +201,11 @@ public final class StripeReader implements StripeRead.Out {
 
     public synchronized boolean has(int lane, int sub) {
         return machine.has(lane, sub);
+    }
+
+    /** What is there for a reconstruction needs no more memory, but would be kept for as long as it is wanted. */
+    private boolean tryKeep(int lane, int sub, long spareBytes) {
+        return tryReserve(sub, machine.has(lane, sub) ? 0 : subBytes, spareBytes);
     }
 
     private boolean tryReserve(int sub, long bytes, long spareBytes) {

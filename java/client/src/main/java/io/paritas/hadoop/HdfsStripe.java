@@ -192,7 +192,7 @@ final class HdfsStripe implements StripeReader.Source {
         int sub = (int) (map.laneOffset(inStripe) / pieceBytes);
         long spare = (long) StripeRead.ROWS_MAX * (map.file.k + 1) * pieceBytes + windowBytes();
         if (isWhole && !map.isStriped) {
-            while (wholeSubs < reader.subs() && wantRow(wholeSubs, 0, spare)) {
+            while (wholeSubs < reader.subs() && wantRow(wholeSubs, wholeSubs < sub ? lane + 1 : lane, spare)) {
                 wholeSubs++;
             }
         } else if (!map.isStriped && reader.isAnyLate()) {
