@@ -352,7 +352,8 @@ def believe(world, slow):
     nodes = [world.hdfs.node(i) for i in range(DATANODES)]
 
     def is_slow():
-        samples = [word for i, node in enumerate(nodes) for word in (node, (1 if i == slow else 99) * MIB, 100_000_000, 0)] * 8
+        # So many seconds that what readers report beside it weighs little.
+        samples = [word for i, node in enumerate(nodes) for word in (node, (1 if i == slow else 999) * MIB, 10_000_000_000, 0)] * 8
         world.steward_client().execute_command("FILES.REPORT", NAMESPACE, *samples)
         return json.loads(world.steward.status())["mounts"][NAMESPACE]["status"]["stragglers"] == [nodes[slow]]
 
