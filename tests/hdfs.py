@@ -208,13 +208,16 @@ class Reader:
             self.process = subprocess.Popen(
                 [*prefix, *JAVA, f"-Xmx{heap}", "-cp", hdfs.class_path, self.MAIN, *arguments],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, env={**os.environ, "HADOOP_USER_NAME": "root"})
+        self.unanswered = 0
         assert self.process.stdout.readline().strip() == "ready", self.log.read_text(encoding="utf-8")
 
     def send(self, *words):
+        self.unanswered += 1
         print(*words, file=self.process.stdin, flush=True)
 
     def answer(self):
         line = self.process.stdout.readline().strip()
+        self.unanswered -= 1
         assert line, f"the reader has ended:\n{self.log.read_text(encoding='utf-8')[-3000:]}"
         return line
 

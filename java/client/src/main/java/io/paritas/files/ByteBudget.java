@@ -18,7 +18,7 @@ public final class ByteBudget {
         add(share * count);
     }
 
-    /** The steward has granted so many bytes. */
+    /** The steward has granted so many bytes, or they were taken and not read. */
     public void onGrant(long count) {
         add(count);
     }

@@ -171,6 +171,11 @@ public final class FileParity implements FilesClient.Pinned {
         stripesOpen++;
     }
 
+    /** Whether the steward has answered. */
+    public boolean isDecided() {
+        return grant != null;
+    }
+
     public void onStripeGone() {
         synchronized (this) {
             stripesOpen--;
@@ -183,13 +188,14 @@ public final class FileParity implements FilesClient.Pinned {
     /** Has the parity of a subblock encoded and written by another thread. */
     public void write(long stripe, int sub, StripeReader reader) {
         synchronized (this) {
-            if (failed || revoked || !reader.enter()) {
+            if (failed || revoked || !reader.enter(sub)) {
+                // Its bytes may be gone already: then the file has no parity this time.
                 return;
             }
             writing++;
         }
         if (!client.write(() -> writeNow(stripe, sub, reader))) {
-            reader.leave();
+            reader.leave(sub);
             wrote(false);
         }
     }
@@ -279,7 +285,7 @@ public final class FileParity implements FilesClient.Pinned {
             if (parity != null) {
                 client.pieces.give(parity);
             }
-            reader.leave();
+            reader.leave(sub);
             wrote(done);
         }
     }

@@ -135,6 +135,13 @@ public final class FilesClient {
     private static final int COMMITS_WAITING_MAX = 1024;
     private static final long RENEW_MS = 10_000;
     private static final long REPORT_MS = 1_000;
+    /** A thread that has had nothing to report for so long ends. */
+    private static final long IDLE_NS = 30_000_000_000L;
+    /** A request is late when it takes this many times what the usual one takes, and that long at least. */
+    private static final int LATE_MEDIANS = 3;
+    private static final long LATE_NS_MIN = 30_000_000;
+    /** Credit is asked for so many reads at once. */
+    private static final int CREDIT_READS = 4;
     private static final long HEDGE_BYTES_MAX = 64 << 20;
     /** After that long, nodes that the steward called slow are asked as others. */
     private static final long SLOW_NS = 60_000_000_000L;
@@ -149,7 +156,6 @@ public final class FilesClient {
     public final Pieces pieces;
     public final StewardClient steward;
     public final Latencies latencies = new Latencies();
-    public final NodeRates rates = new NodeRates();
     public final ByteBudget hedgeBudget;
     private final AtomicBoolean isAskingForCredit = new AtomicBoolean();
     private volatile long refusedAtNs = System.nanoTime() - REFUSED_NS;
@@ -161,6 +167,10 @@ public final class FilesClient {
     private final ThreadPoolExecutor committer;
     private final Map<Long, Pinned> pinned = new ConcurrentHashMap<>();
     private final List<StewardClient.Sample> samples = new ArrayList<>();
+    /** Whether there is a thread that reports. Guarded by `samples`. */
+    private boolean isReporting;
+    /** Whether JMX has the counters. Of that thread. */
+    private volatile boolean areShown;
 
     private FilesClient(Settings settings) {
         this.settings = settings;
@@ -180,9 +190,7 @@ public final class FilesClient {
         committer = new ThreadPoolExecutor(
                 1, 1, 10, TimeUnit.SECONDS, new ArrayBlockingQueue<>(COMMITS_WAITING_MAX), named("paritas-commit"));
         committer.allowCoreThreadTimeOut(true);
-        Thread reporter = new Thread(this::report, "paritas-report");
-        reporter.setDaemon(true);
-        reporter.start();
+        report(false);
     }
 
     private static RespPool stewards(Settings settings) {
@@ -208,6 +216,37 @@ public final class FilesClient {
     /** Whether reads by position may be hedged. */
     public boolean hedges() {
         return isConfigured() && settings.hedgeShare > 0;
+    }
+
+    /** How old a request for so many bytes is when its node counts as late. */
+    public long lateNs(long bytes) {
+        long medianNs = latencies.medianNs(bytes);
+        return medianNs == 0 ? Long.MAX_VALUE : Math.max(LATE_MEDIANS * medianNs, LATE_NS_MIN);
+    }
+
+    /**
+     * Whether DataNodes may be asked for so many bytes beyond what readers want, because this node is late. `must`: it has failed.
+     * Never waits: what the steward grants is there when the reader looks again.
+     */
+    public boolean mayRead(long bytes, String node, boolean must) {
+        boolean may = must || hedges() && hedgeBudget.take(bytes);
+        if (may) {
+            counters.hedges.incrementAndGet();
+            counters.hedgeBytes.addAndGet(bytes);
+        } else if (hedges()) {
+            counters.hedgesDeclined.incrementAndGet();
+            wantCredit(Math.min(CREDIT_READS * bytes, HEDGE_BYTES_MAX), node);
+        }
+        return may;
+    }
+
+    /** The same for bytes that a reader will want if it goes on. `node` is the one that is late; null: the steward knows none. */
+    public boolean mayReadAhead(long bytes, String node) {
+        boolean may = hedges() && hedgeBudget.take(bytes);
+        if (!may && hedges()) {
+            wantCredit(Math.min(CREDIT_READS * bytes, HEDGE_BYTES_MAX), node);
+        }
+        return may;
     }
 
     /** What the steward said last. */
@@ -241,11 +280,10 @@ public final class FilesClient {
                     + " reads by position came from the parity first";
         }
         if (pieces.declined() > 0) {
-            return "nothing was gained: a stripe does not fit into memory: raise fs.paritas.read.memory and the heap (-Xmx)";
+            return "nothing was gained: there was no memory for a read: raise fs.paritas.read.memory and the heap (-Xmx)";
         }
-        if (counters.stripes.get() == 0 && counters.hedges.get() == 0) {
-            return "nothing was gained: no whole stripe was read in order, and no read by position was late. To read whole files,"
-                    + " set fs.paritas.read.policy to whole-file; see fs.paritas.min.file and fs.paritas.exclude too";
+        if (counters.deliveredBytes.get() == 0) {
+            return "nothing was gained: Hadoop's own stream has read all: see fs.paritas.min.file and fs.paritas.exclude";
         }
         if (counters.opensFailed.get() > 0) {
             return "nothing was gained: the steward did not answer, or not as expected (see the log): see fs.paritas.steward";
@@ -280,8 +318,8 @@ public final class FilesClient {
     }
 
     /** The budget did not allow a hedge: asks the steward for more, if it calls the node slow. Waits for nothing. */
-    public void wantCredit(long bytes, String node) {
-        boolean isSoon = System.nanoTime() - refusedAtNs < REFUSED_NS;
+    private void wantCredit(long bytes, String node) {
+        boolean isSoon = node == null || System.nanoTime() - refusedAtNs < REFUSED_NS;
         if (isSoon || !isAskingForCredit.compareAndSet(false, true)) {
             return;
         }
@@ -349,6 +387,7 @@ public final class FilesClient {
 
     void pin(long pin, Pinned file) {
         pinned.put(pin, file);
+        report(false);
     }
 
     void unpin(long pin) {
@@ -357,14 +396,12 @@ public final class FilesClient {
 
     /** A sample for the steward. Dropped if too many wait, as they do while it is away. */
     public void sample(StewardClient.Sample sample) {
-        if (!sample.cancelled) {
-            rates.onSample(System.nanoTime(), sample.node, sample.bytes, sample.ns);
-        }
         synchronized (samples) {
             if (samples.size() < StewardClient.SAMPLES_MAX) {
                 samples.add(sample);
             }
         }
+        report(false);
     }
 
     private void showCounters() {
@@ -376,32 +413,62 @@ public final class FilesClient {
         }
     }
 
-    private void report() {
+    /** Sees that there is a thread that reports; `isDone`: or that this one, which has nothing to do, may end. Whether it may. */
+    private boolean report(boolean isDone) {
+        synchronized (samples) {
+            if (isDone) {
+                isReporting = !samples.isEmpty() || !pinned.isEmpty();
+                return !isReporting;
+            }
+            if (!isReporting) {
+                Thread reporter = new Thread(this::reportWhileNeeded, "paritas-report");
+                reporter.setDaemon(true);
+                try {
+                    reporter.start();
+                    isReporting = true;
+                } catch (OutOfMemoryError e) {
+                    // No thread is left. The next sample tries again.
+                }
+            }
+            return false;
+        }
+    }
+
+    private void reportWhileNeeded() {
         long beginNs = System.nanoTime();
         long renewNs = beginNs;
-        boolean areShown = false;
+        long usedNs = beginNs;
         while (true) {
-            // It costs a fifth of a second of CPU time, for which nobody looks in a JVM that soon ends.
-            if (!areShown && System.nanoTime() - beginNs >= SHOWN_AFTER_NS) {
-                areShown = true;
-                showCounters();
-            }
             try {
                 Thread.sleep(REPORT_MS);
             } catch (InterruptedException e) {
+                synchronized (samples) {
+                    isReporting = false;
+                }
                 return;
+            }
+            long nowNs = System.nanoTime();
+            // It costs a fifth of a second of CPU time, for which nobody looks in a JVM that soon ends.
+            if (!areShown && nowNs - beginNs >= SHOWN_AFTER_NS) {
+                areShown = true;
+                showCounters();
             }
             List<StewardClient.Sample> report;
             synchronized (samples) {
                 report = new ArrayList<>(samples);
                 samples.clear();
             }
+            if (!report.isEmpty() || !pinned.isEmpty()) {
+                usedNs = nowNs;
+            } else if (nowNs - usedNs >= IDLE_NS && report(true)) {
+                return;
+            }
             try {
                 if (!report.isEmpty() && steward.isConfigured()) {
                     steward.report(report);
                 }
-                if (System.nanoTime() - renewNs >= TimeUnit.MILLISECONDS.toNanos(RENEW_MS)) {
-                    renewNs = System.nanoTime();
+                if (nowNs - renewNs >= TimeUnit.MILLISECONDS.toNanos(RENEW_MS)) {
+                    renewNs = nowNs;
                     renew();
                 }
             } catch (IOException | RuntimeException e) {

@@ -28,8 +28,13 @@ public final class Pieces {
     }
 
     /** The same for a caller that may try again. */
-    public synchronized boolean tryReserve(long bytes) {
-        if (reserved + bytes > bytesMax) {
+    public boolean tryReserve(long bytes) {
+        return tryReserve(bytes, 0);
+    }
+
+    /** The same for one that leaves so many bytes to others. */
+    public synchronized boolean tryReserve(long bytes, long spareBytes) {
+        if (reserved + bytes + spareBytes > bytesMax) {
             return false;
         }
         reserved += bytes;

@@ -1,37 +1,34 @@
 package io.paritas.files;
 
+import java.util.Arrays;
 import java.util.BitSet;
 
 /**
- * Reads one stripe: all data lanes and the parity lane at once; of each substripe the first k arrivals win (POCache, §4.2).
+ * Reads what somebody wants of one stripe. Two sentences are its rule. The node of each wanted piece is asked for it. If that
+ * node is late, the parity and the other pieces of the same row are asked for too, and whatever comes first gives the bytes.
  *
- * <p>A substripe that lacks one data lane and has its parity is *covered*. It is decoded when its reader waits for it, when the
- * lane has failed, or when the lane is {@link #LAG} subblocks behind. A lane that is only a little later than the others is
- * left to bring its bytes: decoding in its place costs the cores more than it saves, and so does a lane that skips, which
- * needs a new connection.
- *
- * <p>The first parity is asked for with the data. The others are while a lane is {@link #BEHIND} subblocks and
- * {@link #BEHIND_NS} behind all others that are long enough, has failed, or has a node that is known to be slow; and for a
- * lane that is the only one that has not ended, if it was behind before, or if the reader waits for a request of it that is
- * {@link #BEHIND_NS} old. Lanes that are about as fast as each other do not need them.
+ * <p>A piece is a subblock of a data lane; a row is the pieces of the same number in all lanes, and their parity. A node is late
+ * if it is known to be slow, if it has failed, or if its request is older than {@link Out#lateNs}, until it brings a piece in
+ * time. What a reconstruction needs is mostly wanted anyway where whole stripes are read. What is not must be paid for: see
+ * {@link Out#mayRead}. It is asked for when the parity has come.
  *
  * <p>Pure: time arrives with each event, and what is to be done leaves through {@link Out}. It holds no bytes. A lane has one
- * request at a time, always for its next subblock that nobody has yet. A lane that was overtaken thus skips ahead.
+ * request at a time, always for its first piece that is of use and that nobody has. A lane that was overtaken thus skips ahead.
  *
  * <p>Lanes 0 to k-1 are the data lanes, lane k is the parity. Bytes beyond the end of a lane's block count as zero.
  */
 public final class StripeRead {
     /** What happened. */
     public enum Kind {
-        /** The read begins. */
-        START,
+        /** A reader wants this piece. */
+        WANT,
         /** A lane's request is complete. `bytes` counts what it fetched. */
         ARRIVED,
-        /** The subblock that `decode` asked for is there. */
+        /** The piece that `decode` asked for is there. */
         DECODED,
         /** It could not be decoded, and its parity is gone. */
         NOT_DECODED,
-        /** The cache does not have the parity of this subblock, or it is damaged. */
+        /** The cache does not have the parity of this row, or it is damaged. */
         ABSENT,
         /** The cache has no parity of this stripe. */
         ABSENT_ALL,
@@ -39,45 +36,52 @@ public final class StripeRead {
         FAILED,
         /** This data lane's node is known to be slow, or the parity is wanted at once whatever the nodes do. */
         SLOW,
-        /** The reader waits for this subblock of this data lane, and for no other. Told again while it waits. */
-        WANTED,
+        /** Time has passed while a reader waits. */
+        TICK,
+        /** The memory of this row is needed for others: its pieces are not there any more. */
+        FORGET,
         /** The reader has gone. */
         STOP
     }
 
     /** What is to be done. */
     public interface Out {
-        void fetch(int lane, int sub);
+        /** Of data lanes: `isWanted` by a reader, and not only for a reconstruction. */
+        void fetch(int lane, int sub, boolean isWanted);
 
         /** The lane's request, if there is one, is of no use any more. Nothing more will be asked of the lane. */
         void cancel(int lane);
 
-        /** Reconstructs the subblock of this data lane: XOR of the parity and of all other data lanes. */
+        /** Reconstructs this piece: XOR of the parity and of all other data lanes. */
         void decode(int sub, int lane);
 
-        /** All data of this subblock is there. */
+        /** All data of this row is there. */
         void ready(int sub);
 
-        /** This lane's missing subblocks can't be had: the reader must ask the store itself, and gets its error. */
+        /** Nobody waits for a piece of this row: its parity is of no use. */
+        void settled(int sub);
+
+        /** This lane's missing pieces can't be had: the reader must ask the store itself, and gets its error. */
         void lost(int lane);
 
         /** How fast a lane was. A cancelled lane's figure is an upper bound: its last request had not ended. */
         void sample(int lane, long bytes, long ns, boolean cancelled);
+
+        /** How old a request is when its node counts as late. */
+        long lateNs();
+
+        /**
+         * Whether so many pieces of this row, which no reader wants, may be read because this lane is late. `must`: it has failed, so there is no
+         * other way.
+         */
+        boolean mayRead(int lane, int sub, int pieces, boolean must);
+
+        /** They were not read: there is no parity. */
+        void notRead(int pieces);
     }
 
-    /** Subblocks that the parity lane may be ahead of the first one that is not ready. Bounds its memory and waste. */
-    public static final int PARITY_LEAD = 4;
-
-    /** The parity is fetched beyond the first subblock while a lane is this number of subblocks behind all others. */
-    public static final int BEHIND = 3;
-
-    /** And has been so for that long. Threads that wait for a core fall behind too, and catch up sooner. */
-    static final long BEHIND_NS = 20_000_000;
-
-    /**
-     * If a substripe lacks only one lane whose request is this number of subblocks behind, that lane is not waited for.
-     */
-    public static final int LAG = 3;
+    /** Rows of a late lane that are reconstructed at the same time. Bounds memory and waste. */
+    public static final int ROWS_MAX = 4;
 
     private static final int IDLE = -1;
 
@@ -85,24 +89,25 @@ public final class StripeRead {
     private final int subs;
     private final int[] laneSubs;
     private final BitSet[] have;
+    private final BitSet[] wanted;
+    /** Rows that were complete once. */
     private final BitSet ready = new BitSet();
     private final BitSet decoding = new BitSet();
+    /** Rows that are reconstructed, and what was paid for each. */
+    private final BitSet rows = new BitSet();
+    private final int[] paid;
     private final BitSet parityHave = new BitSet();
     private final BitSet parityAbsent = new BitSet();
     private final int[] fetching;
     private final boolean[] dead;
     private final boolean[] slow;
-    private final boolean[] wasBehind;
+    private final boolean[] late;
     private final boolean[] retried;
     private final boolean[] lost;
     private final long[] startNs;
     private final long[] busyNs;
     private final long[] bytes;
-    /** The lane that is behind all others now, and since when. */
-    private int behindLane = IDLE;
-    private long behindSinceNs;
-    private int wantedLane = IDLE;
-    private int wantedSub;
+    private boolean isForgetful;
     private boolean over;
 
     /** `laneBytes` has the length of each data block of the stripe; `subBytes` is the length of a subblock. */
@@ -119,16 +124,19 @@ public final class StripeRead {
         }
         subs = most;
         have = new BitSet[k];
+        wanted = new BitSet[k];
         for (int lane = 0; lane < k; lane++) {
-            have[lane] = new BitSet(subs);
+            wanted[lane] = new BitSet();
+            have[lane] = new BitSet();
             have[lane].set(laneSubs[lane], subs);
         }
+        paid = new int[subs];
         fetching = new int[k + 1];
-        java.util.Arrays.fill(fetching, IDLE);
+        Arrays.fill(fetching, IDLE);
         dead = new boolean[k + 1];
         slow = new boolean[k];
-        wasBehind = new boolean[k];
-        retried = new boolean[k + 1];
+        late = new boolean[k];
+        retried = new boolean[k];
         lost = new boolean[k];
         startNs = new long[k + 1];
         busyNs = new long[k + 1];
@@ -151,8 +159,21 @@ public final class StripeRead {
         return parityHave.get(sub);
     }
 
-    public boolean isReady(int sub) {
-        return ready.get(sub);
+    public boolean wants(int lane, int sub) {
+        return wanted[lane].get(sub);
+    }
+
+    /** Whether a piece that arrives now is of use. */
+    public boolean takes(int lane, int sub) {
+        if (over) {
+            return false;
+        }
+        return lane == k ? rows.get(sub) : !have[lane].get(sub) && (wanted[lane].get(sub) || rows.get(sub));
+    }
+
+    /** Whether all data of the row is there now. */
+    public boolean isComplete(int sub) {
+        return missing(sub) == 0;
     }
 
     public boolean isLost(int lane) {
@@ -164,14 +185,38 @@ public final class StripeRead {
         return over;
     }
 
+    /** Whether all data of each row was there. */
     public boolean isWhole() {
         return ready.cardinality() == subs;
     }
 
-    /** Whether all data is there or can be decoded at once: no byte more is needed of any lane. */
-    public boolean isCovered() {
-        for (int sub = ready.nextClearBit(0); sub < subs; sub = ready.nextClearBit(sub + 1)) {
-            if (!decoding.get(sub) && !isDecodable(sub)) {
+    /** Whether some node of the stripe is late. */
+    public boolean isAnyLate() {
+        for (int lane = 0; lane < k; lane++) {
+            if (isLate(lane)) {
+                return true;
+            }
+        }
+        return false;
+    }
+
+    /** Whether no byte more is needed for what is wanted. */
+    public boolean isSatisfied() {
+        for (int lane = 0; lane < k; lane++) {
+            for (int sub = wanted[lane].nextSetBit(0); sub >= 0; sub = wanted[lane].nextSetBit(sub + 1)) {
+                if (!have[lane].get(sub) && !decoding.get(sub)) {
+                    return false;
+                }
+            }
+        }
+        return true;
+    }
+
+    /** The reader has passed this piece. Whether nobody wants a piece of its row any more. */
+    public boolean onPassed(int lane, int sub) {
+        wanted[lane].clear(sub);
+        for (int each = 0; each < k; each++) {
+            if (wanted[each].get(sub)) {
                 return false;
             }
         }
@@ -181,50 +226,47 @@ public final class StripeRead {
     /** One event. `lane`, `sub` and `count` (bytes) mean what the kind says, and are ignored otherwise. */
     public void on(long nowNs, Kind kind, int lane, int sub, long count, Out out) {
         switch (kind) {
-            case START:
-                for (int each = 0; each <= k; each++) {
-                    next(nowNs, each, out);
-                }
+            case WANT:
+                wanted[lane].set(sub);
                 break;
             case ARRIVED:
                 onArrived(nowNs, lane, sub, count, out);
                 break;
             case DECODED:
                 decoding.clear(sub);
-                have[lane].set(sub);
-                // Its data lane is of use again if it was slow only here.
-                onReady(nowNs, sub, out);
+                onPiece(lane, sub, out);
                 break;
             case NOT_DECODED:
                 decoding.clear(sub);
                 parityHave.clear(sub);
                 parityAbsent.set(sub);
-                onLessRedundancy(nowNs, out);
-                for (int each = 0; each <= k; each++) {
-                    next(nowNs, each, out);
-                }
+                rows.clear(sub);
                 break;
             case ABSENT:
                 endRequest(nowNs, k, 0);
                 parityAbsent.set(sub);
-                onLessRedundancy(nowNs, out);
-                next(nowNs, k, out);
+                endRow(sub, out);
                 break;
             case ABSENT_ALL:
                 endRequest(nowNs, k, 0);
                 dead[k] = true;
-                onLessRedundancy(nowNs, out);
+                for (int row = rows.nextSetBit(0); row >= 0; row = rows.nextSetBit(row + 1)) {
+                    if (!parityHave.get(row)) {
+                        endRow(row, out);
+                    }
+                }
                 break;
             case FAILED:
-                onFailed(nowNs, lane, out);
+                endRequest(nowNs, lane, 0);
+                dead[lane] = true;
                 break;
             case SLOW:
                 slow[lane] = true;
                 break;
-            case WANTED:
-                wantedLane = lane;
-                wantedSub = sub;
-                settle(nowNs, sub, out);
+            case TICK:
+                break;
+            case FORGET:
+                onForget(sub, out);
                 break;
             case STOP:
                 end(nowNs, out);
@@ -232,30 +274,192 @@ public final class StripeRead {
             default:
                 throw new IllegalArgumentException(kind.toString());
         }
-        // Any event may have left a lane behind, or moved the parity lane's window.
-        next(nowNs, k, out);
-        onQuiet(nowNs, out);
+        if (!over) {
+            plan(nowNs, out);
+        }
     }
 
-    /**
-     * If nothing is under way, nothing will happen by itself. Then a live lane is asked for what it lacks. A dead one is asked
-     * once more, or lost, though the parity might stand for it: it is outside the parity lane's window, which moves no more.
-     */
-    private void onQuiet(long nowNs, Out out) {
-        if (!isQuiet()) {
+    private void onArrived(long nowNs, int lane, int sub, long count, Out out) {
+        long tookNs = nowNs - startNs[lane];
+        endRequest(nowNs, lane, count);
+        if (over) {
             return;
         }
+        if (lane == k) {
+            if (rows.get(sub)) {
+                parityHave.set(sub);
+            }
+            return;
+        }
+        late[lane] = tookNs >= out.lateNs();
+        if (wanted[lane].get(sub) || rows.get(sub)) {
+            onPiece(lane, sub, out);
+        }
+    }
+
+    private void onPiece(int lane, int sub, Out out) {
+        if (over || have[lane].get(sub)) {
+            return;
+        }
+        have[lane].set(sub);
+        if (missing(sub) == 0 && !ready.get(sub)) {
+            ready.set(sub);
+            out.ready(sub);
+        }
+    }
+
+    private void onForget(int sub, Out out) {
+        isForgetful = true;
         for (int lane = 0; lane < k; lane++) {
-            if (dead[lane]) {
-                decodeAll(lane, out);
-            } else {
-                next(nowNs, lane, out);
+            wanted[lane].clear(sub);
+            if (sub < laneSubs[lane]) {
+                have[lane].clear(sub);
             }
         }
-        for (int lane = 0; lane < k && isQuiet(); lane++) {
-            if (dead[lane] && !lost[lane] && have[lane].nextClearBit(0) < subs) {
-                retryOrLose(nowNs, lane, out);
+        parityHave.clear(sub);
+        endRow(sub, out);
+    }
+
+    private void endRow(int sub, Out out) {
+        if (rows.get(sub)) {
+            rows.clear(sub);
+            if (!parityHave.get(sub) && paid[sub] > 0) {
+                out.notRead(paid[sub]);
             }
+            parityHave.clear(sub);
+            out.settled(sub);
+        }
+    }
+
+    /** What follows from all that is known now. */
+    private void plan(long nowNs, Out out) {
+        for (int row = rows.nextSetBit(0); row >= 0; row = rows.nextSetBit(row + 1)) {
+            if (!decoding.get(row) && !isWaitedFor(row)) {
+                endRow(row, out);
+            }
+        }
+        if (isWhole() && !isForgetful) {
+            end(nowNs, out);
+            return;
+        }
+        long lateNs = out.lateNs();
+        for (int lane = 0; lane < k; lane++) {
+            late[lane] |= fetching[lane] != IDLE && nowNs - startNs[lane] >= lateNs;
+            if (isLate(lane)) {
+                reconstruct(lane, out);
+            }
+        }
+        decode(out);
+        for (int lane = 0; lane < k; lane++) {
+            if (dead[lane] && !lost[lane] && isStranded(lane)) {
+                retryOrLose(lane, out);
+            }
+        }
+        for (int lane = 0; lane <= k; lane++) {
+            next(nowNs, lane, out);
+        }
+        if (isQuiet()) {
+            for (int lane = 0; lane < k; lane++) {
+                if (dead[lane] && !lost[lane] && firstMissing(lane, 0) >= 0) {
+                    retryOrLose(lane, out);
+                    next(nowNs, lane, out);
+                }
+            }
+        }
+    }
+
+    private boolean isLate(int lane) {
+        return dead[lane] || slow[lane] || late[lane];
+    }
+
+    private boolean isWaitedFor(int sub) {
+        for (int lane = 0; lane < k; lane++) {
+            if (wanted[lane].get(sub) && !have[lane].get(sub)) {
+                return true;
+            }
+        }
+        return false;
+    }
+
+    /** The first wanted piece from `sub` on that is not there; negative if there is none. */
+    private int firstMissing(int lane, int sub) {
+        int found = wanted[lane].nextSetBit(sub);
+        while (found >= 0 && have[lane].get(found)) {
+            found = wanted[lane].nextSetBit(found + 1);
+        }
+        return found;
+    }
+
+    /** Has the first rows reconstructed that a late lane lacks. */
+    private void reconstruct(int lane, Out out) {
+        int count = 0;
+        for (int sub = firstMissing(lane, 0); sub >= 0 && count < ROWS_MAX; sub = firstMissing(lane, sub + 1)) {
+            count++;
+            if (rows.get(sub) || decoding.get(sub) || dead[k] || parityAbsent.get(sub)) {
+                continue;
+            }
+            int others = 0;
+            boolean isPossible = true;
+            for (int other = 0; other < k; other++) {
+                if (other == lane || have[other].get(sub)) {
+                    continue;
+                }
+                boolean isWanted = wanted[other].get(sub);
+                others += isWanted ? 0 : 1;
+                isPossible &= !dead[other];
+            }
+            if (!isPossible) {
+                continue;
+            }
+            if (others > 0 && !out.mayRead(lane, sub, others, dead[lane])) {
+                return;
+            }
+            rows.set(sub);
+            paid[sub] = others;
+        }
+    }
+
+    private void decode(Out out) {
+        for (int sub = rows.nextSetBit(0); sub >= 0; sub = rows.nextSetBit(sub + 1)) {
+            if (!parityHave.get(sub) || decoding.get(sub) || missing(sub) != 1) {
+                continue;
+            }
+            int lane = missingLane(sub);
+            if (wanted[lane].get(sub) && isLate(lane)) {
+                decoding.set(sub);
+                out.decode(sub, lane);
+            }
+        }
+    }
+
+    /** Whether the parity can't stand for a wanted piece of this dead lane: another dead one lacks its piece too, or there is none. */
+    private boolean isStranded(int lane) {
+        for (int sub = firstMissing(lane, 0); sub >= 0; sub = firstMissing(lane, sub + 1)) {
+            if (decoding.get(sub)) {
+                continue;
+            }
+            boolean parity = parityHave.get(sub) || !dead[k] && !parityAbsent.get(sub);
+            if (!parity) {
+                return true;
+            }
+            for (int other = 0; other < k; other++) {
+                if (other != lane && dead[other] && !have[other].get(sub)) {
+                    return true;
+                }
+            }
+        }
+        return false;
+    }
+
+    /** A dead lane is asked once more; then its data is lost to this read. */
+    private void retryOrLose(int lane, Out out) {
+        if (!retried[lane]) {
+            retried[lane] = true;
+            dead[lane] = false;
+            late[lane] = true;
+        } else {
+            lost[lane] = true;
+            out.lost(lane);
         }
     }
 
@@ -271,205 +475,36 @@ public final class StripeRead {
         return true;
     }
 
-    private void onArrived(long nowNs, int lane, int sub, long count, Out out) {
-        endRequest(nowNs, lane, count);
-        if (over) {
-            return;
-        }
-        if (lane == k) {
-            parityHave.set(sub);
-        } else if (!decoding.get(sub) || have[lane].get(sub)) {
-            have[lane].set(sub);
-        }
-        settle(nowNs, sub, out);
-        if (!over) {
-            next(nowNs, lane, out);
-        }
-    }
-
-    /** Marks a subblock as ready if it is whole. Asks for its decoding if its missing lane is late or waited for. */
-    private void settle(long nowNs, int sub, Out out) {
-        if (over || ready.get(sub) || decoding.get(sub)) {
-            return;
-        }
-        if (missing(sub) == 0) {
-            onReady(nowNs, sub, out);
-        } else if (isDecodable(sub)) {
-            int lane = missingLane(sub);
-            boolean isBehind = dead[lane] || fetching[lane] == IDLE || sub - fetching[lane] >= LAG;
-            if (isBehind) {
-                decodeAll(lane, out);
-            } else if (lane == wantedLane && sub == wantedSub) {
-                decode(sub, lane, out);
-            }
-        }
-    }
-
-    /** All that the parity can give instead of this lane. */
-    private void decodeAll(int lane, Out out) {
-        for (int sub = have[lane].nextClearBit(0); sub < subs; sub = have[lane].nextClearBit(sub + 1)) {
-            if (!decoding.get(sub) && isDecodable(sub)) {
-                decode(sub, lane, out);
-            }
-        }
-    }
-
-    private void decode(int sub, int lane, Out out) {
-        decoding.set(sub);
-        out.decode(sub, lane);
-    }
-
-    private boolean isDecodable(int sub) {
-        return parityHave.get(sub) && missing(sub) == 1;
-    }
-
-    private void onReady(long nowNs, int sub, Out out) {
-        if (over) {
-            return;
-        }
-        ready.set(sub);
-        out.ready(sub);
-        if (isWhole()) {
-            end(nowNs, out);
-        }
-    }
-
-    private void onFailed(long nowNs, int lane, Out out) {
-        endRequest(nowNs, lane, 0);
-        dead[lane] = true;
-        onLessRedundancy(nowNs, out);
-        if (!over && dead[lane]) {
-            decodeAll(lane, out);
-        }
-    }
-
-    /** A dead lane is asked once more if the parity can't stand for it; then its data is lost to this read. */
-    private void onLessRedundancy(long nowNs, Out out) {
-        if (over) {
-            return;
-        }
-        for (int lane = 0; lane < k; lane++) {
-            if (dead[lane] && !lost[lane] && isNeeded(lane)) {
-                retryOrLose(nowNs, lane, out);
-            }
-        }
-    }
-
-    private void retryOrLose(long nowNs, int lane, Out out) {
-        if (!retried[lane]) {
-            retried[lane] = true;
-            dead[lane] = false;
-            next(nowNs, lane, out);
-        } else {
-            lost[lane] = true;
-            out.lost(lane);
-        }
-    }
-
-    /** Whether a subblock of this dead lane has another dead lane beside it, or can't have its parity. */
-    private boolean isNeeded(int lane) {
-        for (int sub = 0; sub < laneSubs[lane]; sub++) {
-            if (ready.get(sub) || decoding.get(sub) || have[lane].get(sub)) {
-                continue;
-            }
-            boolean parity = parityHave.get(sub) || !dead[k] && !parityAbsent.get(sub);
-            if (!parity || deadBeside(lane, sub)) {
-                return true;
-            }
-        }
-        return false;
-    }
-
-    private boolean deadBeside(int lane, int sub) {
-        for (int other = 0; other < k; other++) {
-            if (other != lane && dead[other] && !have[other].get(sub)) {
-                return true;
-            }
-        }
-        return false;
-    }
-
     private void next(long nowNs, int lane, Out out) {
         if (over || dead[lane] || fetching[lane] != IDLE) {
             return;
         }
-        int sub = lane == k ? nextParity(nowNs) : nextData(lane);
+        int sub = lane == k ? nextParity() : nextData(lane);
         if (sub < 0) {
             return;
         }
         fetching[lane] = sub;
         startNs[lane] = nowNs;
-        out.fetch(lane, sub);
+        out.fetch(lane, sub, lane == k || wanted[lane].get(sub));
     }
 
     private int nextData(int lane) {
         for (int sub = have[lane].nextClearBit(0); sub < laneSubs[lane]; sub = have[lane].nextClearBit(sub + 1)) {
-            if (!decoding.get(sub)) {
+            boolean isOfUse = wanted[lane].get(sub) || rows.get(sub) && parityHave.get(sub);
+            if (isOfUse && !decoding.get(sub)) {
                 return sub;
             }
         }
         return -1;
     }
 
-    private int nextParity(long nowNs) {
-        int first = ready.nextClearBit(0);
-        int end = Math.min(subs, isLaneBehind(nowNs) ? first + PARITY_LEAD : 1);
-        for (int sub = first; sub < end; sub++) {
-            if (!ready.get(sub) && !decoding.get(sub) && !parityHave.get(sub) && !parityAbsent.get(sub)) {
+    private int nextParity() {
+        for (int sub = rows.nextSetBit(0); sub >= 0; sub = rows.nextSetBit(sub + 1)) {
+            if (!parityHave.get(sub) && !parityAbsent.get(sub)) {
                 return sub;
             }
         }
         return -1;
-    }
-
-    /** Whether the parity can be expected to be of use: lanes that are about as fast as each other do not need it. */
-    private boolean isLaneBehind(long nowNs) {
-        int last = 0;
-        int lastPlace = subs;
-        for (int lane = 0; lane < k; lane++) {
-            int place = place(lane);
-            if (place < subs && (dead[lane] || slow[lane])) {
-                return true;
-            }
-            if (place < lastPlace) {
-                lastPlace = place;
-                last = lane;
-            }
-        }
-        boolean isAlone = true;
-        int placeOfOthers = IDLE;
-        for (int lane = 0; lane < k; lane++) {
-            if (lane != last) {
-                int place = place(lane);
-                isAlone &= place == subs;
-                // A lane that has ended too soon to be much ahead says nothing of how fast the last one should be.
-                if (place < subs || laneSubs[lane] >= lastPlace + BEHIND) {
-                    placeOfOthers = placeOfOthers == IDLE ? place : Math.min(placeOfOthers, place);
-                }
-            }
-        }
-        boolean isBehind = placeOfOthers - lastPlace >= BEHIND;
-        if (!isBehind) {
-            behindLane = IDLE;
-        } else if (behindLane != last) {
-            behindLane = last;
-            behindSinceNs = fetching[last] == IDLE ? nowNs : startNs[last];
-        }
-        isBehind &= nowNs - behindSinceNs >= BEHIND_NS;
-        wasBehind[last] |= isBehind;
-        return isBehind || isAlone && lastPlace < subs && (wasBehind[last] || isWaitedFor(nowNs, last));
-    }
-
-    /** Whether the reader has waited for this lane's request for so long that it may not come soon. */
-    private boolean isWaitedFor(long nowNs, int lane) {
-        boolean isWanted = lane == wantedLane && !have[lane].get(wantedSub);
-        return isWanted && fetching[lane] != IDLE && nowNs - startNs[lane] >= BEHIND_NS;
-    }
-
-    /** The subblock that the lane is at. */
-    private int place(int lane) {
-        int sub = fetching[lane] == IDLE ? nextData(lane) : fetching[lane];
-        return sub < 0 ? subs : sub;
     }
 
     private int missing(int sub) {
@@ -486,7 +521,7 @@ public final class StripeRead {
                 return lane;
             }
         }
-        throw new AssertionError("no lane misses subblock " + sub);
+        throw new AssertionError("no lane misses row " + sub);
     }
 
     private void endRequest(long nowNs, int lane, long count) {

@@ -4,21 +4,28 @@ import java.io.Closeable;
 import java.io.IOException;
 import java.io.InterruptedIOException;
 import java.util.ArrayDeque;
+import java.util.Arrays;
+import java.util.BitSet;
 import java.util.Deque;
 import java.util.concurrent.Executor;
 import java.util.concurrent.RejectedExecutionException;
 
 /**
- * Drives a {@link StripeRead}: one thread for each lane, and the memory of the stripe.
+ * Drives a {@link StripeRead}: a thread for each lane that is asked, and the memory of what is read.
  *
- * <p>The reader waits in {@link #read} and takes bytes of a subblock as soon as they are there. Memory goes back when the last
- * thread that uses it has ended.
+ * <p>A reader says what it {@link #want}s and takes bytes in {@link #read} as soon as they are there. The memory of a row goes back
+ * when the reader has passed all that was wanted of it; all of it when the last thread that uses it has ended.
  */
 public final class StripeReader implements StripeRead.Out {
     /** A data block. Used by one thread. */
     public interface Lane extends Closeable {
         /** Reads all these bytes of the block, or fails. */
         void read(long offset, byte[] into, int length) throws IOException;
+
+        /** As `read`, where the bytes behind these are not wanted: the node should send no more. */
+        default void readAlone(long offset, byte[] into, int length) throws IOException {
+            read(offset, into, length);
+        }
 
         /** The node that serves reads, or will be asked first; null if it is not known. */
         String node();
@@ -35,15 +42,25 @@ public final class StripeReader implements StripeRead.Out {
         UNKNOWN
     }
 
-    /** Where lanes and parity come from, and what is told of the read. Called without locks held. */
+    /** Where lanes and parity come from, and what is told of the read. */
     public interface Source {
         Lane open(int lane) throws IOException;
 
         /** Waits for what the cache has. Whether there may be parity for this stripe. */
         boolean hasParity();
 
-        /** Whether parity is wanted ahead because of this data lane: its node is known to be slow. Asked after `hasParity`. */
+        /** Whether `hasParity` would not wait. */
+        default boolean isDecided() {
+            return false;
+        }
+
+        /** Whether this data lane is late from the beginning: its node is known to be slow. Asked after `hasParity`. */
         boolean wantsParityFor(int lane);
+
+        /** Whether the lane would be read from another node than this one if it were opened now. */
+        default boolean isBetterElsewhere(int lane, String node) {
+            return false;
+        }
 
         /** Gets a parity subblock of at least `length` bytes. False if it is absent or damaged. */
         boolean parity(int sub, byte[] into, int length);
@@ -53,12 +70,28 @@ public final class StripeReader implements StripeRead.Out {
             return Verdict.UNKNOWN;
         }
 
-        /** All data of the subblock is there: call {@link #encode} in another thread if its parity is wanted. */
+        /** All data of the row is there: call {@link #encode} in another thread if its parity is wanted. */
         void onReady(int sub);
+
+        /** A request of so many bytes was answered in that time. */
+        default void onRead(int bytes, long ns) {}
 
         void onSample(String node, long bytes, long ns, boolean cancelled);
 
         void onDecoded(int bytes);
+
+        /** How old a request is when its node counts as late. Called with locks held. */
+        default long lateNs() {
+            return Long.MAX_VALUE;
+        }
+
+        /** Whether so many bytes that no reader wants may be read because this lane is late. Called with locks held. */
+        default boolean mayRead(int lane, long bytes, boolean must) {
+            return true;
+        }
+
+        /** They were not read. Called with locks held. */
+        default void notRead(long bytes) {}
 
         /** The last user of the stripe's memory has gone. */
         void onGone();
@@ -68,7 +101,8 @@ public final class StripeReader implements StripeRead.Out {
     public static final int LOST = -1;
 
     private static final int NOTHING = -1;
-    private static final long TOLD_AGAIN_MS = StripeRead.BEHIND_NS / 1_000_000;
+    /** A reader that waits looks that often whether its lane is late. */
+    private static final long LOOK_MS = 10;
 
     private final Source source;
     private final Pieces pieces;
@@ -79,64 +113,108 @@ public final class StripeReader implements StripeRead.Out {
     private final byte[][][] data;
     private final byte[][] parity;
     private final int[] asked;
+    private final boolean[] isAlone;
     private final boolean[] cancelled;
+    private final boolean[] started;
+    private final boolean[] isMoving;
     private final Thread[] reading;
     private final String[] nodes;
     /** Lanes whose thread waits for a request, and readers that wait for a lane: others need not be woken. */
     private final boolean[] idle;
     private final int[] waiting;
     private final Deque<Runnable> later = new ArrayDeque<>();
-    private final long reservedBytes;
+    /** Bytes that are reserved for each row, and for what is in flight. */
+    private final long[] reserved;
+    private long reservedBytes;
+    /** Who uses the bytes of a row now; and rows that are to be forgotten when nobody does. */
+    private final int[] pins;
+    private final BitSet doomed = new BitSet();
+    /** What is to become of rows is known: until then those that were passed are kept, for they may get parity. */
+    private boolean isDecided;
+    private Executor threads;
     private int users;
 
     /** The caller has reserved `bytesNeeded` in `pieces`; it goes back when the read is over. */
-    public StripeReader(long[] laneBytes, Source source, Pieces pieces) {
+    public StripeReader(long[] laneBytes, int subBytes, Source source, Pieces pieces) {
         this.laneBytes = laneBytes;
         this.source = source;
         this.pieces = pieces;
-        subBytes = pieces.pieceBytes();
+        this.subBytes = subBytes;
         machine = new StripeRead(laneBytes, subBytes);
         k = laneBytes.length;
         data = new byte[k][machine.subs()][];
         parity = new byte[machine.subs()][];
         asked = new int[k + 1];
-        java.util.Arrays.fill(asked, NOTHING);
+        Arrays.fill(asked, NOTHING);
+        isAlone = new boolean[k + 1];
         cancelled = new boolean[k + 1];
+        started = new boolean[k + 1];
+        isMoving = new boolean[k + 1];
         reading = new Thread[k + 1];
         nodes = new String[k + 1];
         idle = new boolean[k + 1];
         waiting = new int[k];
-        reservedBytes = bytesNeeded(laneBytes, subBytes);
+        reserved = new long[machine.subs()];
+        pins = new int[machine.subs()];
+        reservedBytes = bytesNeeded(subBytes);
         users = 1;
     }
 
-    /** All data, the parity's lead, and what each lane may have in flight beside it. */
-    public static long bytesNeeded(long[] laneBytes, int subBytes) {
-        long bytes = (long) (laneBytes.length + StripeRead.PARITY_LEAD + 1) * subBytes;
-        for (long each : laneBytes) {
-            bytes += (each + subBytes - 1) / subBytes * subBytes;
-        }
-        return bytes;
+    /** What a read takes at least: the piece that its reader waits for, and one that comes late. */
+    public static long bytesNeeded(int subBytes) {
+        return 2L * subBytes;
     }
 
-    /** False if there are no threads for it: then the stripe is to be read from the store, and `stop` called. */
-    public boolean start(Executor threads) {
-        int started = 0;
-        try {
-            for (; started <= k; started++) {
-                int lane = started;
-                synchronized (this) {
-                    users++;
-                }
-                threads.execute(() -> run(lane));
-            }
-        } catch (RejectedExecutionException | OutOfMemoryError e) {
-            // The system may have no thread left, of which Java says that there is no memory.
-            leave();
-            return false;
+    /** Asks for the stripe's parity. Data is read when it is wanted. */
+    public void start(Executor executor) {
+        threads = executor;
+        if (source.isDecided()) {
+            decide();
+        } else {
+            startLane(k);
         }
-        on(StripeRead.Kind.START, 0, 0, 0);
+    }
+
+    /** Has this piece read. False if there is no memory for it beside what others have, and so many bytes more. */
+    public boolean want(int lane, int sub, long spareBytes) {
+        synchronized (this) {
+            if (machine.isOver() || machine.wants(lane, sub)) {
+                return true;
+            }
+            if (!tryKeep(lane, sub, spareBytes)) {
+                // Rows that wait for the steward's answer: their parity is not made this time.
+                forgetDoomed();
+                if (!tryKeep(lane, sub, spareBytes)) {
+                    return false;
+                }
+            }
+            doomed.clear(sub);
+            machine.on(System.nanoTime(), StripeRead.Kind.WANT, lane, sub, 0, this);
+        }
+        workOff();
         return true;
+    }
+
+    public synchronized boolean wants(int lane, int sub) {
+        return machine.wants(lane, sub);
+    }
+
+    public synchronized boolean has(int lane, int sub) {
+        return machine.has(lane, sub);
+    }
+
+    /** What is there for a reconstruction needs no more memory, but would be kept for as long as it is wanted. */
+    private boolean tryKeep(int lane, int sub, long spareBytes) {
+        return tryReserve(sub, machine.has(lane, sub) ? 0 : subBytes, spareBytes);
+    }
+
+    private boolean tryReserve(int sub, long bytes, long spareBytes) {
+        boolean done = pieces.tryReserve(bytes, spareBytes);
+        if (done) {
+            reserved[sub] += bytes;
+            reservedBytes += bytes;
+        }
+        return done;
     }
 
     /**
@@ -146,32 +224,62 @@ public final class StripeReader implements StripeRead.Out {
     public int read(int lane, long offset, byte[] into, int at, int length) throws IOException {
         int sub = (int) (offset / subBytes);
         int from = (int) (offset % subBytes);
-        byte[] piece = null;
-        while (piece == null) {
-            if (!isThere(lane, offset)) {
-                // If the parity can stand for a lane that is late, this thread decodes.
-                on(StripeRead.Kind.WANTED, lane, sub, 0);
+        byte[] piece;
+        synchronized (this) {
+            doomed.clear(sub);
+            if (!machine.wants(lane, sub) && !machine.isOver()) {
+                // Whatever memory there is: `bytesNeeded` has room for it.
+                machine.on(System.nanoTime(), StripeRead.Kind.WANT, lane, sub, 0, this);
             }
+        }
+        workOff();
+        while (true) {
             synchronized (this) {
-                if (data[lane][sub] == null) {
+                piece = data[lane][sub];
+                if (piece == null) {
                     if (machine.isLost(lane) || machine.isOver()) {
                         return LOST;
                     }
                     awaitData(lane);
+                    piece = data[lane][sub];
                 }
-                piece = data[lane][sub];
+                if (piece != null) {
+                    pins[sub]++;
+                    break;
+                }
+                machine.on(System.nanoTime(), StripeRead.Kind.TICK, 0, 0, 0, this);
             }
+            workOff();
         }
         int count = Math.min(length, length(lane, sub) - from);
         System.arraycopy(piece, from, into, at, count);
+        synchronized (this) {
+            if (from + count == length(lane, sub)) {
+                onPassed(lane, sub);
+            }
+            unpin(sub);
+        }
         return count;
     }
 
-    /** Waits until something of the lane has changed, or the machine is to be told again that it is waited for. */
+    /** The reader goes on behind this piece without having read it. */
+    public synchronized void pass(int lane, int sub) {
+        onPassed(lane, sub);
+        pins[sub]++;
+        unpin(sub);
+    }
+
+    private void onPassed(int lane, int sub) {
+        if (machine.onPassed(lane, sub) && !machine.isOver()) {
+            doomed.set(sub);
+        }
+    }
+
+    /** Waits until something of the lane has changed, or it is time to look whether it is late. */
     private void awaitData(int lane) throws InterruptedIOException {
         waiting[lane]++;
         try {
-            wait(TOLD_AGAIN_MS);
+            wait(LOOK_MS);
         } catch (InterruptedException e) {
             Thread.currentThread().interrupt();
             throw new InterruptedIOException("interrupted while it waited for a stripe");
@@ -180,28 +288,57 @@ public final class StripeReader implements StripeRead.Out {
         }
     }
 
-    /** Whether a read of these bytes would not wait. */
-    public synchronized boolean isThere(int lane, long offset) {
-        return data[lane][(int) (offset / subBytes)] != null;
+    /** The lock is held. */
+    private void unpin(int sub) {
+        pins[sub]--;
+        if (doomed.get(sub) && isDecided) {
+            forget(sub);
+        }
+    }
+
+    private void forgetDoomed() {
+        for (int sub = doomed.nextSetBit(0); sub >= 0; sub = doomed.nextSetBit(sub + 1)) {
+            forget(sub);
+        }
+    }
+
+    private void forget(int sub) {
+        if (pins[sub] > 0 || machine.isOver()) {
+            return;
+        }
+        doomed.clear(sub);
+        machine.on(System.nanoTime(), StripeRead.Kind.FORGET, 0, sub, 0, this);
+        for (byte[][] lane : data) {
+            giveBack(lane[sub]);
+            lane[sub] = null;
+        }
+        pieces.release(reserved[sub]);
+        reservedBytes -= reserved[sub];
+        reserved[sub] = 0;
     }
 
     public synchronized boolean isWhole() {
         return machine.isWhole();
     }
 
-    /** Whether no more bytes are needed of any lane. */
-    public synchronized boolean isCovered() {
-        return machine.isCovered();
+    /** Whether no byte more is needed for what is wanted. */
+    public synchronized boolean isSatisfied() {
+        return machine.isSatisfied();
+    }
+
+    /** Whether some node of the stripe is late. */
+    public synchronized boolean isAnyLate() {
+        return machine.isAnyLate();
     }
 
     public int subs() {
         return machine.subs();
     }
 
-    /** Writes the subblock's parity into `into`, so that it can be written to the cache. Returns its length. */
+    /** Writes the row's parity into `into`, so that it can be written to the cache. Returns its length. The row is entered. */
     public int encode(int sub, byte[] into) {
         int length = parityLength(sub);
-        java.util.Arrays.fill(into, 0, length, (byte) 0);
+        Arrays.fill(into, 0, length, (byte) 0);
         for (int lane = 0; lane < k; lane++) {
             byte[] piece;
             synchronized (this) {
@@ -214,25 +351,33 @@ public final class StripeReader implements StripeRead.Out {
         return length;
     }
 
-    /** Subblocks that are ready by now. */
-    public synchronized java.util.BitSet readySubs() {
-        java.util.BitSet ready = new java.util.BitSet();
+    /** Rows that are complete now. */
+    public synchronized BitSet readySubs() {
+        BitSet ready = new BitSet();
         for (int sub = 0; sub < machine.subs(); sub++) {
-            ready.set(sub, machine.isReady(sub));
+            ready.set(sub, machine.isComplete(sub));
         }
         return ready;
     }
 
-    /** Keeps the memory until `leave`. False if the read has ended. */
-    public synchronized boolean enter() {
-        if (users == 0) {
+    /** Keeps a row's bytes until `leave`. False if they are not all there any more. */
+    public synchronized boolean enter(int sub) {
+        if (users == 0 || !machine.isComplete(sub)) {
             return false;
         }
         users++;
+        pins[sub]++;
         return true;
     }
 
-    public void leave() {
+    public void leave(int sub) {
+        synchronized (this) {
+            unpin(sub);
+        }
+        leave();
+    }
+
+    private void leave() {
         synchronized (this) {
             if (--users > 0) {
                 return;
@@ -254,10 +399,18 @@ public final class StripeReader implements StripeRead.Out {
 
     private void giveAll(byte[][] several) {
         for (int i = 0; i < several.length; i++) {
-            if (several[i] != null) {
-                pieces.give(several[i]);
-                several[i] = null;
-            }
+            giveBack(several[i]);
+            several[i] = null;
+        }
+    }
+
+    private byte[] take() {
+        return subBytes == pieces.pieceBytes() ? pieces.take() : new byte[subBytes];
+    }
+
+    private void giveBack(byte[] piece) {
+        if (piece != null && piece.length == pieces.pieceBytes()) {
+            pieces.give(piece);
         }
     }
 
@@ -295,8 +448,8 @@ public final class StripeReader implements StripeRead.Out {
             }
             try {
                 work.run();
-            } catch (Throwable e) {
-                // Then the subblock has no parity, or the steward no sample.
+            } catch (RuntimeException | Error e) {
+                // Then the row has no parity, or the steward no sample.
                 continue;
             }
         }
@@ -305,9 +458,12 @@ public final class StripeReader implements StripeRead.Out {
     // What the machine asks for. The lock is held.
 
     @Override
-    public void fetch(int lane, int sub) {
+    public void fetch(int lane, int sub, boolean isWanted) {
         asked[lane] = sub;
-        if (idle[lane]) {
+        isAlone[lane] = !isWanted;
+        if (!started[lane]) {
+            later.addLast(() -> startLane(lane));
+        } else if (idle[lane]) {
             notifyAll();
         }
     }
@@ -325,28 +481,65 @@ public final class StripeReader implements StripeRead.Out {
     @Override
     public void decode(int sub, int lane) {
         users++;
+        pins[sub]++;
         later.addLast(() -> {
             try {
                 decodeNow(sub, lane);
             } finally {
-                leave();
+                leave(sub);
             }
         });
     }
 
     @Override
     public void ready(int sub) {
-        if (parity[sub] != null) {
-            // All lanes were in time.
-            pieces.give(parity[sub]);
-            parity[sub] = null;
+        if (enter(sub)) {
+            later.addLast(() -> {
+                try {
+                    source.onReady(sub);
+                } finally {
+                    leave(sub);
+                }
+            });
         }
-        later.addLast(() -> source.onReady(sub));
+    }
+
+    @Override
+    public void settled(int sub) {
+        giveBack(parity[sub]);
+        parity[sub] = null;
     }
 
     @Override
     public void lost(int lane) {
         notifyAll();
+    }
+
+    @Override
+    public long lateNs() {
+        return source.lateNs();
+    }
+
+    @Override
+    public boolean mayRead(int lane, int sub, int count, boolean must) {
+        long bytes = (long) count * subBytes;
+        // The parity too. A lane that has failed must be answered whatever memory there is.
+        boolean isReserved = tryReserve(sub, bytes + subBytes, 0);
+        if (!isReserved && !must) {
+            return false;
+        }
+        boolean may = source.mayRead(lane, bytes, must);
+        if (!may && isReserved) {
+            pieces.release(bytes + subBytes);
+            reserved[sub] -= bytes + subBytes;
+            reservedBytes -= bytes + subBytes;
+        }
+        return may;
+    }
+
+    @Override
+    public void notRead(int count) {
+        source.notRead((long) count * subBytes);
     }
 
     @Override
@@ -359,23 +552,21 @@ public final class StripeReader implements StripeRead.Out {
 
     private void decodeNow(int sub, int lane) {
         byte[] sum;
-        boolean isThere;
         synchronized (this) {
             sum = parity[sub];
             parity[sub] = null;
-            // It may have arrived since.
-            isThere = data[lane][sub] != null;
         }
-        boolean isDone = isThere;
+        boolean isDone = false;
         try {
-            if (!isThere) {
+            // The lane's own bytes may have arrived since: the machine takes them then.
+            if (sum != null) {
                 sum(lane, sub, sum);
                 isDone = source.check(lane, sub, sum, length(lane, sub)) != Verdict.WRONG;
                 if (isDone) {
                     source.onDecoded(length(lane, sub));
                 }
             }
-        } catch (Throwable e) {
+        } catch (RuntimeException | Error e) {
             // The machine asks the lane again, or the reader the store.
             isDone = false;
         }
@@ -389,9 +580,7 @@ public final class StripeReader implements StripeRead.Out {
             StripeRead.Kind kind = isDone ? StripeRead.Kind.DECODED : StripeRead.Kind.NOT_DECODED;
             machine.on(System.nanoTime(), kind, lane, sub, 0, this);
         }
-        if (sum != null) {
-            pieces.give(sum);
-        }
+        giveBack(sum);
         workOff();
     }
 
@@ -420,6 +609,32 @@ public final class StripeReader implements StripeRead.Out {
 
     // Lanes.
 
+    /** A thread for the lane. Without one, the lane has failed. */
+    private void startLane(int lane) {
+        synchronized (this) {
+            if (started[lane] || users == 0) {
+                return;
+            }
+            started[lane] = true;
+            users++;
+        }
+        try {
+            threads.execute(() -> run(lane));
+        } catch (RejectedExecutionException | OutOfMemoryError e) {
+            // The system may have no thread left, of which Java says that there is no memory.
+            synchronized (this) {
+                started[lane] = false;
+                isDecided |= lane == k;
+            }
+            leave();
+            if (lane == k) {
+                on(StripeRead.Kind.ABSENT_ALL, k, 0, 0);
+            } else {
+                fail(lane);
+            }
+        }
+    }
+
     private void run(int lane) {
         try {
             if (lane == k) {
@@ -441,16 +656,22 @@ public final class StripeReader implements StripeRead.Out {
                 byte[] piece = null;
                 int length = length(lane, sub);
                 boolean done = false;
+                long startNs = System.nanoTime();
                 try {
-                    piece = pieces.take();
+                    piece = take();
                     if (from == null) {
                         from = source.open(lane);
                     }
                     if (enterRead(lane, from)) {
-                        from.read((long) sub * subBytes, piece, length);
+                        long offset = (long) sub * subBytes;
+                        if (isAlone[lane]) {
+                            from.readAlone(offset, piece, length);
+                        } else {
+                            from.read(offset, piece, length);
+                        }
                         done = true;
                     }
-                } catch (Throwable e) {
+                } catch (IOException | RuntimeException | Error e) {
                     // The lane is lost, for which the machine has an answer. An Error is no other case: without an answer the
                     // reader would wait for this lane.
                     close(from);
@@ -459,10 +680,15 @@ public final class StripeReader implements StripeRead.Out {
                     leaveRead(lane, from);
                 }
                 if (done) {
+                    source.onRead(length, System.nanoTime() - startNs);
                     arrived(lane, sub, piece, length);
                 } else {
                     giveBack(piece);
-                    fail(lane);
+                    if (hasMoved(lane)) {
+                        Thread.interrupted();
+                    } else {
+                        fail(lane);
+                    }
                 }
             }
         } finally {
@@ -470,26 +696,62 @@ public final class StripeReader implements StripeRead.Out {
         }
     }
 
+    /** Asks whether there is parity, and which nodes are slow. */
+    private void decide() {
+        boolean isThere = false;
+        try {
+            isThere = source.hasParity();
+            for (int lane = 0; lane < k; lane++) {
+                if (source.wantsParityFor(lane)) {
+                    on(StripeRead.Kind.SLOW, lane, 0, 0);
+                }
+                move(lane);
+            }
+        } catch (RuntimeException | Error e) {
+            // An Error too: dead lanes wait for this answer.
+            isThere = false;
+        }
+        if (!isThere) {
+            on(StripeRead.Kind.ABSENT_ALL, k, 0, 0);
+        }
+        synchronized (this) {
+            isDecided = true;
+            forgetDoomed();
+        }
+    }
+
+    /** A lane that has begun at a slow node, before it was known to be slow, begins again at another replica. */
+    private synchronized void move(int lane) {
+        if (reading[lane] != null && nodes[lane] != null && source.isBetterElsewhere(lane, nodes[lane])) {
+            isMoving[lane] = true;
+            reading[lane].interrupt();
+        }
+    }
+
+    private synchronized boolean hasMoved(int lane) {
+        boolean moved = isMoving[lane] && !cancelled[lane];
+        isMoving[lane] = false;
+        return moved;
+    }
+
     private void runParity() {
-        boolean known = false;
+        boolean isKnown;
+        synchronized (this) {
+            isKnown = isDecided;
+        }
+        if (!isKnown) {
+            decide();
+        }
         for (int sub = await(k); sub != NOTHING; sub = await(k)) {
             byte[] piece = null;
             int length = parityLength(sub);
             StripeRead.Kind answer = StripeRead.Kind.ABSENT;
             try {
-                if (!known && !source.hasParity()) {
-                    answer = StripeRead.Kind.ABSENT_ALL;
-                } else {
-                    if (!known) {
-                        known = true;
-                        tellSlow();
-                    }
-                    piece = pieces.take();
-                    answer = source.parity(sub, piece, length) ? StripeRead.Kind.ARRIVED : StripeRead.Kind.ABSENT;
-                }
-            } catch (Throwable e) {
+                piece = take();
+                answer = source.parity(sub, piece, length) ? StripeRead.Kind.ARRIVED : StripeRead.Kind.ABSENT;
+            } catch (RuntimeException | Error e) {
                 // An Error too: dead lanes wait for this one's answer.
-                answer = known ? StripeRead.Kind.ABSENT : StripeRead.Kind.ABSENT_ALL;
+                answer = StripeRead.Kind.ABSENT;
             }
             if (answer == StripeRead.Kind.ARRIVED) {
                 arrived(k, sub, piece, length);
@@ -501,30 +763,15 @@ public final class StripeReader implements StripeRead.Out {
         }
     }
 
-    private void tellSlow() {
-        for (int lane = 0; lane < k; lane++) {
-            if (source.wantsParityFor(lane)) {
-                on(StripeRead.Kind.SLOW, lane, 0, 0);
-            }
-        }
-    }
-
-    private void giveBack(byte[] piece) {
-        if (piece != null) {
-            pieces.give(piece);
-        }
-    }
-
     /**
      * The bytes are shown to the reader and told to the machine at once. Between the two, a reader that has its last byte could
-     * stop: then the machine would not say that the subblock is ready, and the file would get no parity.
+     * stop: then the machine would not say that the row is complete, and the file would get no parity.
      */
     private void arrived(int lane, int sub, byte[] piece, int length) {
         byte[] spare = piece;
         synchronized (this) {
             byte[][] place = lane == k ? parity : data[lane];
-            boolean isOfUse = !machine.isOver() && (lane != k || !machine.isReady(sub));
-            if (place[sub] == null && isOfUse) {
+            if (place[sub] == null && machine.takes(lane, sub)) {
                 place[sub] = piece;
                 spare = null;
             }
@@ -534,9 +781,7 @@ public final class StripeReader implements StripeRead.Out {
                 wake(lane);
             }
         }
-        if (spare != null) {
-            pieces.give(spare);
-        }
+        giveBack(spare);
         workOff();
     }
 
@@ -592,7 +837,7 @@ public final class StripeReader implements StripeRead.Out {
         if (lane != null) {
             try {
                 lane.close();
-            } catch (Throwable e) {
+            } catch (IOException | RuntimeException e) {
                 // It was read from only.
             }
         }

@@ -49,12 +49,12 @@ final class Troubles {
     /** Files are read by Hadoop's stream for want of memory. */
     static void onMemory(long needed, long most) {
         String why = needed > most
-                ? "a stripe takes " + mib(needed) + " MiB, and " + mib(most) + " MiB are allowed: raise"
+                ? "a read takes " + mib(needed) + " MiB, and " + mib(most) + " MiB are allowed: raise"
                         + " fs.paritas.read.memory, and the heap (-Xmx) to twice as much"
                 : "the " + mib(most) + " MiB that are allowed are in use: raise fs.paritas.read.memory and the heap (-Xmx),"
                         + " or read fewer files at once";
-        once("memory " + (needed > most), why + ". Until then such stripes are read by Hadoop's own stream"
-                + " (declined_for_memory counts them)");
+        once("memory " + (needed > most), why + ". Until then such reads are Hadoop's own"
+                + " (declined_for_memory counts them), or make no parity");
     }
 
     private static long mib(long bytes) {

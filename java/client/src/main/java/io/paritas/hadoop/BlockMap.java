@@ -2,10 +2,13 @@ package io.paritas.hadoop;
 
 import io.paritas.files.FileParity;
 import io.paritas.files.FileVersion;
+import io.paritas.files.FilesClient;
 import java.io.IOException;
 import java.util.ArrayList;
 import java.util.List;
 import org.apache.hadoop.hdfs.DFSClient;
+import org.apache.hadoop.hdfs.protocol.DatanodeInfo;
+import org.apache.hadoop.hdfs.protocol.DatanodeInfoWithStorage;
 import org.apache.hadoop.hdfs.protocol.ErasureCodingPolicy;
 import org.apache.hadoop.hdfs.protocol.ExtendedBlock;
 import org.apache.hadoop.hdfs.protocol.HdfsLocatedFileStatus;
@@ -155,6 +158,28 @@ final class BlockMap {
                 : inStripe % file.blockBytes;
     }
 
+    /** Where the piece of the lane ends that this position of the file is in. */
+    long pieceEnd(long position, int pieceBytes) {
+        long inStripe = position % stripeBytes();
+        long inPiece = laneOffset(inStripe) % pieceBytes;
+        return Math.min(position + pieceBytes - inPiece, laneEnd(position));
+    }
+
+    /** The node that a data lane is read from: one that is not slow if any has it. Null if it is not known. */
+    String readNode(long stripe, int lane, FilesClient client) {
+        if (isStriped) {
+            LocatedBlock block = internalBlock(stripe, lane);
+            return block == null ? null : block.getLocations()[0].getXferAddr();
+        }
+        LocatedBlock block = located.get((int) (stripe * file.k) + lane);
+        for (DatanodeInfo node : block.getLocations()) {
+            if (!client.isSlow(node.getXferAddr())) {
+                return node.getXferAddr();
+            }
+        }
+        return block.getLocations()[0].getXferAddr();
+    }
+
     /** Where the bytes from here on leave the lane. */
     long laneEnd(long position) {
         long piece = isStriped ? cellBytes : file.blockBytes;
@@ -169,10 +194,23 @@ final class BlockMap {
         return block == null || block.getLocations().length == 0 ? null : block;
     }
 
-    /** A copy that a stream of Hadoop's may change. */
-    LocatedBlocks copy() {
+    /** A copy that a stream of Hadoop's may change. It reads this block from nodes that are not slow, if any has it. */
+    LocatedBlocks copy(int block, FilesClient client) {
+        List<LocatedBlock> blocks = new ArrayList<>(located.getLocatedBlocks());
+        LocatedBlock own = blocks.get(block);
+        List<DatanodeInfoWithStorage> nodes = new ArrayList<>();
+        int fast = 0;
+        for (DatanodeInfo node : own.getLocations()) {
+            nodes.add(client.isSlow(node.getXferAddr()) ? nodes.size() : fast++, (DatanodeInfoWithStorage) node);
+        }
+        if (fast > 0 && fast < nodes.size()) {
+            LocatedBlock sorted = new LocatedBlock(
+                    own.getBlock(), nodes.toArray(new DatanodeInfoWithStorage[0]), null, null, own.getStartOffset(),
+                    own.isCorrupt(), own.getCachedLocations());
+            sorted.setBlockToken(own.getBlockToken());
+            blocks.set(block, sorted);
+        }
         return new LocatedBlocks(
-                located.getFileLength(), false, new ArrayList<>(located.getLocatedBlocks()), located.getLastLocatedBlock(),
-                true, null, null);
+                located.getFileLength(), false, blocks, located.getLastLocatedBlock(), true, null, null);
     }
 }

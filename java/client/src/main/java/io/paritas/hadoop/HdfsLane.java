@@ -1,5 +1,6 @@
 package io.paritas.hadoop;
 
+import io.paritas.files.FilesClient;
 import io.paritas.files.StripeReader;
 import java.io.EOFException;
 import java.io.IOException;
@@ -26,26 +27,36 @@ final class HdfsLane implements StripeReader.Lane {
     private final DFSInputStream stream;
     private final BlockMap map;
     private final int block;
-    private final long blockOffset;
+    /** Where offset 0 of the lane is in the file. */
+    private final long begin;
+    /** Only what is asked for is wanted, and nothing behind it. */
+    private final boolean isRange;
     private final boolean interruptible;
     /** Counts what comes from DataNodes, of use or not. */
     private final AtomicLong bytes;
     private final FileSystem.Statistics statistics;
 
-    HdfsLane(DFSClient client, BlockMap map, int block, AtomicLong bytes, FileSystem.Statistics statistics) throws IOException {
+    /** `base` is the offset in the block from which on the lane counts. */
+    HdfsLane(DFSClient dfs, FilesClient client, BlockMap map, int block, long base, boolean isRange, AtomicLong bytes,
+            FileSystem.Statistics statistics) throws IOException {
+        this.isRange = isRange;
         this.statistics = statistics;
         this.map = map;
         this.block = block;
         this.bytes = bytes;
         LocatedBlock located = map.located.get(block);
-        blockOffset = located.getStartOffset();
-        interruptible = !mayBeShortCircuit(client, located);
-        stream = open(client, map);
+        begin = located.getStartOffset() + base;
+        interruptible = !mayBeShortCircuit(dfs, located);
+        stream = open(dfs, client, map, block);
     }
 
     @Override
     public void read(long offset, byte[] into, int length) throws IOException {
-        long position = blockOffset + offset;
+        if (isRange) {
+            readAlone(offset, into, length);
+            return;
+        }
+        long position = begin + offset;
         if (stream.getPos() != position) {
             stream.seek(position);
         }
@@ -61,9 +72,10 @@ final class HdfsLane implements StripeReader.Lane {
         check(stream.getCurrentBlock());
     }
 
-    /** As `read`, but requests only these bytes. To a stream the DataNode sends more than is read. */
-    void readAlone(long offset, byte[] into, int length) throws IOException {
-        stream.readFully(blockOffset + offset, into, 0, length);
+    /** Requests only these bytes. To a stream the DataNode sends more than is read. */
+    @Override
+    public void readAlone(long offset, byte[] into, int length) throws IOException {
+        stream.readFully(begin + offset, into, 0, length);
         onBytes(length);
         check(stream.getAllBlocks().get(block).getBlock());
     }
@@ -114,9 +126,9 @@ final class HdfsLane implements StripeReader.Lane {
         return false;
     }
 
-    private static DFSInputStream open(DFSClient client, BlockMap map) throws IOException {
+    private static DFSInputStream open(DFSClient dfs, FilesClient client, BlockMap map, int block) throws IOException {
         if (CONSTRUCTOR == null) {
-            DFSInputStream found = client.open(map.file.path);
+            DFSInputStream found = dfs.open(map.file.path);
             if (!found.getAllBlocks().get(0).getBlock().equals(map.located.get(0).getBlock())) {
                 found.close();
                 throw new IOException(map.file.path + " has been replaced since it was opened");
@@ -124,7 +136,7 @@ final class HdfsLane implements StripeReader.Lane {
             return found;
         }
         try {
-            return CONSTRUCTOR.newInstance(client, map.file.path, true, map.copy());
+            return CONSTRUCTOR.newInstance(dfs, map.file.path, true, map.copy(block, client));
         } catch (InvocationTargetException e) {
             if (e.getCause() instanceof IOException) {
                 throw (IOException) e.getCause();

@@ -29,11 +29,16 @@ final class InternalBlockLane implements StripeReader.Lane {
     private final DatanodeInfo node;
     private final AtomicLong bytes;
     private final FileSystem.Statistics statistics;
+    /** The offset in the block from which on the lane counts, and what is wanted of it. */
+    private final long base;
+    private final long bytesMax;
     private BlockReader reader;
     private long position;
 
-    InternalBlockLane(DFSClient client, Configuration conf, String path, LocatedBlock block, AtomicLong bytes,
-            FileSystem.Statistics statistics) {
+    InternalBlockLane(DFSClient client, Configuration conf, String path, LocatedBlock block, long base,
+            long bytesMax, AtomicLong bytes, FileSystem.Statistics statistics) {
+        this.base = base;
+        this.bytesMax = bytesMax;
         this.statistics = statistics;
         this.client = client;
         this.conf = conf;
@@ -94,8 +99,8 @@ final class InternalBlockLane implements StripeReader.Lane {
                 .setFileName(path)
                 .setBlock(block.getBlock())
                 .setBlockToken(block.getBlockToken())
-                .setStartOffset(offset)
-                .setLength(block.getBlockSize() - offset)
+                .setStartOffset(base + offset)
+                .setLength(Math.min(bytesMax, block.getBlockSize() - base - offset))
                 .setVerifyChecksum(true)
                 .setClientName(client.getClientName())
                 .setCachingStrategy(CachingStrategy.newDefaultStrategy())

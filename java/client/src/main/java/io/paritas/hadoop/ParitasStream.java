@@ -2,13 +2,18 @@ package io.paritas.hadoop;
 
 import io.paritas.files.FileParity;
 import io.paritas.files.FilesClient;
+import io.paritas.files.StripeReader;
 import java.io.EOFException;
 import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.util.EnumSet;
+import java.util.IdentityHashMap;
 import java.util.List;
-import java.util.concurrent.atomic.AtomicInteger;
+import java.util.Map;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.atomic.AtomicLong;
 import java.util.function.Consumer;
+import java.util.function.IntFunction;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.ByteBufferPositionedReadable;
 import org.apache.hadoop.fs.ByteBufferReadable;
@@ -16,6 +21,7 @@ import org.apache.hadoop.fs.CanSetDropBehind;
 import org.apache.hadoop.fs.CanSetReadahead;
 import org.apache.hadoop.fs.CanUnbuffer;
 import org.apache.hadoop.fs.FSInputStream;
+import org.apache.hadoop.fs.FileRange;
 import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.HasEnhancedByteBufferAccess;
 import org.apache.hadoop.fs.ReadOption;
@@ -26,23 +32,21 @@ import org.apache.hadoop.hdfs.protocol.LocatedBlock;
 import org.apache.hadoop.io.ByteBufferPool;
 
 /**
- * Reads a file, whole stripes at once where the reader is taken to want them, and by Hadoop's own stream
- * otherwise.
+ * Reads a file. Each read is one or more ranges of bytes, and a range is read as {@link HdfsStripe} says, whether it is asked for in
+ * order, by position or as one of several.
  *
- * <p>Whole stripes: with the policy `whole-file` from a stripe's first byte on; else when the reader has read two blocks in
- * order and has come a little way into a stripe. Reads by position are hedged. Zero-copy reads always are Hadoop's.
+ * <p>A reader in order is read ahead of: all of a stripe with the policy `whole-file`, or when it has read two blocks in order; else
+ * a window of some subblocks. Small first reads are Hadoop's own, so that a look at a file's head or foot costs no call of the NameNode.
+ * Zero-copy reads always are Hadoop's.
  */
 final class ParitasStream extends FSInputStream
         implements ByteBufferReadable, ByteBufferPositionedReadable, CanSetDropBehind, CanSetReadahead,
                 HasEnhancedByteBufferAccess, CanUnbuffer, StreamCapabilities {
-    /** How far a reader must come into a stripe: a task that only ends its last record there does not want the stripe. */
-    private static final long PROBE_BYTES = 1 << 20;
     /** A reader that skips less goes on reading in order. */
     private static final long SKIP_BYTES_MAX = 1 << 20;
-    /** So many small reads by position are Hadoop's: a reader of a file's footer must not cost a call of the NameNode. */
-    private static final int PREADS_BEFORE_HEDGE = 3;
-    private static final int HEDGE_AT_ONCE_BYTES = 1 << 20;
-    private static final int HEDGED_BYTES_MAX = 4 << 20;
+    /** What a reader gets by small requests before the NameNode is asked where all blocks are. */
+    private static final long HEAD_BYTES = 64 << 10;
+    private static final int SMALL_BYTES = 4 << 10;
     private static final int COPY_BYTES = 64 << 10;
     private static final long NONE = -1;
 
@@ -57,14 +61,15 @@ final class ParitasStream extends FSInputStream
     private long position;
     private long runStart;
     private boolean closed;
-    private final AtomicInteger preads = new AtomicInteger();
+    /** Bytes that were read by position. */
+    private final AtomicLong positionBytes = new AtomicLong();
     /** Guards what `locate` learns, because reads by position must not wait for a read in order. */
     private final Object locating = new Object();
     private volatile boolean isPlain;
-    private volatile FileParity parity;
+    private FileParity parity;
     /** Is told of the file's parity once it is known. */
     private final Consumer<FileParity> onParity;
-    private volatile BlockMap map;
+    private volatile HdfsStripe.File file;
     private HdfsStripe current;
     private HdfsStripe ahead;
     private long declinedStripe = NONE;
@@ -108,7 +113,7 @@ final class ParitasStream extends FSInputStream
         if (position >= length) {
             return -1;
         }
-        enterStripe();
+        enterStripe(count);
         int done = current == null ? readStore(into, at, count) : readStripe(into, at, count);
         position += Math.max(0, done);
         return done;
@@ -142,7 +147,7 @@ final class ParitasStream extends FSInputStream
             runStart = target;
         }
         position = target;
-        if (current != null && !current.covers(target)) {
+        if (current != null && !current.reaches(target)) {
             leaveStripe();
         }
     }
@@ -196,37 +201,78 @@ final class ParitasStream extends FSInputStream
 
     @Override
     public int read(long from, byte[] into, int at, int count) throws IOException {
-        byte[] bytes = hedged(from, into, at, count);
-        if (bytes == null) {
-            return store.read(from, into, at, count);
-        }
-        System.arraycopy(bytes, 0, into, at, bytes.length);
-        return bytes.length;
+        boolean isUsual = into != null && at >= 0 && count > 0 && count <= into.length - at && from >= 0 && from < length;
+        PositionRead read = isUsual ? start(from, (int) Math.min(count, length - from)) : null;
+        return read == null ? store.read(from, into, at, count) : read.finish(into, at);
     }
 
     @Override
     public void readFully(long from, byte[] into, int at, int count) throws IOException {
-        if (from < 0 || count <= 0 || into == null || from > length - count) {
+        boolean isUsual = into != null && at >= 0 && count > 0 && count <= into.length - at && from >= 0 && from <= length - count;
+        PositionRead read = isUsual ? start(from, count) : null;
+        if (read == null) {
             store.readFully(from, into, at, count);
-            return;
-        }
-        for (int done = 0; done < count; ) {
-            int got = read(from + done, into, at + done, count - done);
-            if (got < 0) {
-                throw new EOFException("the file ends at " + (from + done));
-            }
-            done += got;
+        } else {
+            read.finish(into, at);
         }
     }
 
     @Override
     public int read(long from, ByteBuffer into) throws IOException {
-        return store.read(from, into);
+        boolean isUsual = into.hasRemaining() && from >= 0 && from < length;
+        PositionRead read = isUsual ? start(from, (int) Math.min(into.remaining(), length - from)) : null;
+        return read == null ? store.read(from, into) : read.finish(into);
     }
 
     @Override
     public void readFully(long from, ByteBuffer into) throws IOException {
-        store.readFully(from, into);
+        boolean isUsual = into.hasRemaining() && from >= 0 && from <= length - into.remaining();
+        PositionRead read = isUsual ? start(from, into.remaining()) : null;
+        if (read == null) {
+            store.readFully(from, into);
+        } else {
+            read.finish(into);
+        }
+    }
+
+    /** Ranges of a Parquet or ORC file, for example. All are under way at once, as far as there is memory. */
+    @Override
+    public void readVectored(List<? extends FileRange> ranges, IntFunction<ByteBuffer> allocate) throws IOException {
+        Map<FileRange, PositionRead> reads = new IdentityHashMap<>();
+        for (FileRange range : ranges) {
+            boolean isUsual = range.getLength() > 0 && range.getOffset() >= 0 && range.getOffset() <= length - range.getLength();
+            PositionRead read = isUsual ? start(range.getOffset(), range.getLength()) : null;
+            if (read == null) {
+                // Small, or unusual, or there is no memory. Hadoop's own way, and its errors.
+                reads.values().forEach(PositionRead::stop);
+                super.readVectored(ranges, allocate);
+                return;
+            }
+            reads.put(range, read);
+        }
+        for (FileRange range : ranges) {
+            CompletableFuture<ByteBuffer> done = new CompletableFuture<>();
+            range.setData(done);
+            try {
+                ByteBuffer buffer = allocate.apply(range.getLength());
+                reads.get(range).finish(buffer);
+                buffer.flip();
+                done.complete(buffer);
+            } catch (IOException | RuntimeException e) {
+                reads.get(range).stop();
+                done.completeExceptionally(e);
+            }
+        }
+    }
+
+    /** Begins a read by position. Null if Hadoop's stream is to do it. */
+    private PositionRead start(long from, int count) {
+        if (isPlain || !client.hedges() || settings.isShortCircuit || positionBytes.addAndGet(count) <= HEAD_BYTES) {
+            return null;
+        }
+        locate();
+        HdfsStripe.File found = file;
+        return found == null ? null : PositionRead.start(found, store, from, count);
     }
 
     @Override
@@ -259,38 +305,6 @@ final class ParitasStream extends FSInputStream
         return store.hasCapability(capability);
     }
 
-    /** The bytes up to the end of their block, or fewer than asked for. Null if Hadoop's stream is to read them. */
-    private byte[] hedged(long from, byte[] into, int at, int count) throws IOException {
-        boolean isUsual = into != null && at >= 0 && count > 0 && count <= into.length - at && from >= 0 && from < length;
-        if (!isUsual || isPlain || !client.hedges() || settings.isShortCircuit) {
-            return null;
-        }
-        if (preads.incrementAndGet() <= PREADS_BEFORE_HEDGE && count < HEDGE_AT_ONCE_BYTES) {
-            return null;
-        }
-        locate();
-        BlockMap blocks = map;
-        // Only where Hadoop's own stream reads one block. It reads several of a striped file anyway.
-        if (blocks == null || blocks.isStriped) {
-            return null;
-        }
-        int block = (int) (from / blocks.file.blockBytes);
-        long offset = from % blocks.file.blockBytes;
-        long there = Math.min(length - from, blocks.file.blockBytes - offset);
-        int bytes = (int) Math.min(Math.min(count, HEDGED_BYTES_MAX), there);
-        HedgedRead read = new HedgedRead(
-                dfs, statistics, client, blocks, parity, block, offset, bytes, buffer -> store.readFully(from, buffer, 0, bytes));
-        long memory = read.memoryBytes();
-        if (!client.pieces.reserve(memory)) {
-            return null;
-        }
-        try {
-            return read.run();
-        } finally {
-            client.pieces.release(memory);
-        }
-    }
-
     private void checkOpen() throws IOException {
         if (closed) {
             throw new IOException("Stream closed");
@@ -313,11 +327,11 @@ final class ParitasStream extends FSInputStream
         // The parity can't stand for this lane: Hadoop's stream gives the bytes or its error.
         client.counters.lostReads.incrementAndGet();
         isMapOld = true;
-        return readStore(into, at, (int) Math.min(count, map.laneEnd(position) - position));
+        return readStore(into, at, (int) Math.min(count, file.map.laneEnd(position) - position));
     }
 
     /** Sets `current` to the stripe of the position, or to null if Hadoop's stream is to read it. */
-    private void enterStripe() {
+    private void enterStripe(int count) {
         if (current != null && current.covers(position)) {
             return;
         }
@@ -330,24 +344,23 @@ final class ParitasStream extends FSInputStream
             ahead = null;
             return;
         }
-        if (isPlain || !wantsMap()) {
+        if (isPlain || !wantsMap(count)) {
             return;
         }
         locate();
         if (isPlain) {
             return;
         }
-        long stripeBytes = map.stripeBytes();
-        long stripe = position / stripeBytes;
-        if (stripe != declinedStripe && wantsStripe(position % stripeBytes)) {
+        long stripe = position / file.map.stripeBytes();
+        if (stripe != declinedStripe && (client.isConfigured() || wantsWhole(stripe))) {
             if (isMapOld) {
                 isMapOld = false;
                 locateAgain();
             }
-            current = HdfsStripe.start(dfs, conf, statistics, client, map, parity, stripe);
+            current = HdfsStripe.start(file, stripe, wantsWhole(stripe));
             if (current == null) {
                 declinedStripe = stripe;
-                client.onStripeDeclined(HdfsStripe.bytesNeeded(client, map, stripe));
+                client.onStripeDeclined(StripeReader.bytesNeeded(client.pieces.pieceBytes()));
             }
         }
     }
@@ -364,21 +377,21 @@ final class ParitasStream extends FSInputStream
     }
 
     /** Whether it is worth a call of the NameNode to learn where the blocks are. */
-    private boolean wantsMap() {
-        return map != null || settings.isWholeFile || position - runStart >= settings.minFileBytes;
+    private boolean wantsMap(int count) {
+        return file != null || settings.isWholeFile || count >= SMALL_BYTES || position - runStart >= HEAD_BYTES;
     }
 
-    private boolean wantsStripe(long inStripe) {
-        long probe = Math.min(PROBE_BYTES, map.file.blockBytes / 8);
-        if (settings.isWholeFile) {
-            return inStripe <= probe;
-        }
-        return position - runStart >= 2 * map.file.blockBytes && inStripe >= probe && inStripe <= 4 * probe;
+    /** Whether a reader that comes to this stripe is taken to want all of it. */
+    private boolean wantsWhole(long stripe) {
+        long begin = Math.max(position, stripe * file.map.stripeBytes());
+        long inStripe = begin % file.map.stripeBytes();
+        boolean isAtBegin = inStripe <= Math.min(SKIP_BYTES_MAX, file.map.file.blockBytes / 8);
+        return isAtBegin && (settings.isWholeFile || begin - runStart >= 2 * file.map.file.blockBytes);
     }
 
     private void locate() {
         synchronized (locating) {
-            if (map != null || isPlain) {
+            if (file != null || isPlain) {
                 return;
             }
             BlockMap found = null;
@@ -394,7 +407,7 @@ final class ParitasStream extends FSInputStream
             } else {
                 parity = new FileParity(client, found.file);
                 onParity.accept(parity);
-                map = found;
+                file = new HdfsStripe.File(dfs, conf, statistics, client, found, parity);
             }
         }
     }
@@ -402,10 +415,10 @@ final class ParitasStream extends FSInputStream
     /** The lanes of the next stripe go where the blocks are now, with new tokens. */
     private void locateAgain() {
         try {
-            LocatedBlock first = map.located.get(0);
+            LocatedBlock first = file.map.located.get(0);
             BlockMap found = BlockMap.of(dfs, path, length, first, settings.k, settings.shared.subBytes);
-            if (found != null && found.file.version == map.file.version) {
-                map = found;
+            if (found != null && found.file.version == file.map.file.version) {
+                file = new HdfsStripe.File(dfs, conf, statistics, client, found, file.parity);
             }
         } catch (IOException e) {
             // The old one may still do.
@@ -415,11 +428,9 @@ final class ParitasStream extends FSInputStream
     /** Begins the next stripe as soon as this one needs no more bytes, if the reader is known to go on. */
     private void readAhead() {
         long next = current.index + 1;
-        long stripeBytes = map.stripeBytes();
-        boolean goesOn = settings.isWholeFile || position - runStart >= 2 * stripeBytes;
-        if (ahead == null && triedAhead != next && goesOn && current.endOffset() < length && current.reader.isCovered()) {
+        if (ahead == null && triedAhead != next && current.endOffset() < length && current.isEnding()) {
             triedAhead = next;
-            ahead = HdfsStripe.start(dfs, conf, statistics, client, map, parity, next);
+            ahead = HdfsStripe.start(file, next, wantsWhole(next));
         }
     }
 }

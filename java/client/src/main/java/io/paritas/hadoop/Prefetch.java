@@ -96,15 +96,18 @@ public final class Prefetch extends Configured implements Tool {
             return "deleted, being written, or of unusual blocks";
         }
         FileParity parity = new FileParity(client, map.file, true);
+        HdfsStripe.File file = new HdfsStripe.File(hdfs.getClient(), getConf(), hdfs.statistics(), client, map, parity);
         try {
             if (parity.grant().decision != StewardClient.Decision.SHOULD_CACHE) {
                 return "no longer wanted";
             }
             for (long begin = 0; begin < map.file.length; begin += map.stripeBytes()) {
                 long start = System.nanoTime();
-                HdfsStripe stripe = HdfsStripe.start(
-                        hdfs.getClient(), getConf(), hdfs.statistics(), client, map, parity, begin / map.stripeBytes());
-                if (stripe == null) {
+                HdfsStripe stripe = HdfsStripe.start(file, begin / map.stripeBytes(), true);
+                if (stripe == null || !stripe.isAllWanted()) {
+                    if (stripe != null) {
+                        stripe.stop();
+                    }
                     return "no memory: raise fs.paritas.read.memory";
                 }
                 long bytes = stripe.endOffset() - begin;

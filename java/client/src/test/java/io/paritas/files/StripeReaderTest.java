@@ -7,10 +7,12 @@ import static org.junit.Assert.assertTrue;
 import java.io.IOException;
 import java.util.Random;
 import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.Executor;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.atomic.AtomicReference;
 import org.junit.After;
 import org.junit.Test;
 
@@ -27,7 +29,7 @@ public class StripeReaderTest {
         assertTrue("every lane's thread has ended", threads.awaitTermination(PATIENCE_S, TimeUnit.SECONDS));
     }
 
-    private static final class Memory implements StripeReader.Source {
+    private static class Memory implements StripeReader.Source {
         final byte[][] blocks;
         final long[] lengths;
         int stalled = -1;
@@ -143,6 +145,11 @@ public class StripeReaderTest {
         }
 
         @Override
+        public long lateNs() {
+            return 20_000_000;
+        }
+
+        @Override
         public void onReady(int sub) {
             ready.incrementAndGet();
             if (isReadyBroken) {
@@ -167,9 +174,27 @@ public class StripeReaderTest {
     }
 
     private StripeReader start(Memory memory, Pieces pieces) {
-        assertTrue(pieces.reserve(StripeReader.bytesNeeded(memory.lengths, SUB)));
-        StripeReader reader = new StripeReader(memory.lengths, memory, pieces);
-        assertTrue(reader.start(threads));
+        return start(memory, pieces, threads);
+    }
+
+    /** Of a reader who wants all. */
+    private static StripeReader start(Memory memory, Pieces pieces, Executor threads) {
+        return wantAll(started(memory, pieces, threads), memory);
+    }
+
+    private static StripeReader wantAll(StripeReader reader, Memory memory) {
+        for (int sub = 0; sub < reader.subs(); sub++) {
+            for (int lane = 0; lane < memory.blocks.length; lane++) {
+                assertTrue(sub * SUB >= memory.lengths[lane] || reader.want(lane, sub, 0));
+            }
+        }
+        return reader;
+    }
+
+    private static StripeReader started(Memory memory, Pieces pieces, Executor threads) {
+        assertTrue(pieces.reserve(StripeReader.bytesNeeded(SUB)));
+        StripeReader reader = new StripeReader(memory.lengths, SUB, memory, pieces);
+        reader.start(threads);
         return reader;
     }
 
@@ -301,19 +326,51 @@ public class StripeReaderTest {
 
     @Test(timeout = 60_000)
     public void aSystemWithoutThreadsCostsNoMemory() throws Exception {
-        Memory memory = new Memory(1);
-        Pieces pieces = new Pieces(SUB, 1 << 30);
-        assertTrue(pieces.reserve(StripeReader.bytesNeeded(memory.lengths, SUB)));
-        StripeReader reader = new StripeReader(memory.lengths, memory, pieces);
-        AtomicInteger left = new AtomicInteger(1);
-        assertTrue(!reader.start(work -> {
-            if (left.getAndDecrement() == 0) {
-                throw new OutOfMemoryError("unable to create native thread");
+        for (int has = 0; has < 3; has++) {
+            Memory memory = new Memory(1);
+            Pieces pieces = new Pieces(SUB, 1 << 30);
+            AtomicInteger left = new AtomicInteger(has);
+            StripeReader reader = start(memory, pieces, work -> {
+                if (left.getAndDecrement() <= 0) {
+                    throw new OutOfMemoryError("unable to create native thread");
+                }
+                threads.execute(work);
+            });
+            // Or the parity and the lanes that have a thread give the bytes.
+            byte[] got = all(reader, 0, memory.blocks[0].length);
+            assertTrue(got == null || java.util.Arrays.equals(memory.blocks[0], got));
+            reader.stop();
+            awaitGone(memory, pieces);
+        }
+    }
+
+    /** As a stream reads a large file: it wants the next pieces only, and what it has passed is given back. */
+    @Test(timeout = 60_000)
+    public void aWindowIsReadInLittleMemory() throws Exception {
+        for (long seed = 0; seed < 300; seed++) {
+            Memory memory = new Memory(seed);
+            int k = memory.blocks.length;
+            // The window, and rows that are reconstructed.
+            int most = 2 + 3 + (StripeRead.ROWS_MAX + 1) * (k + 1);
+            Pieces pieces = new Pieces(SUB, (long) most * SUB);
+            memory.stalled = seed % 3 == 0 ? (int) (seed % k) : -1;
+            memory.failing = seed % 3 == 1 ? (int) (seed % k) : -1;
+            StripeReader reader = started(memory, pieces, threads);
+            for (int lane = 0; lane < k; lane++) {
+                byte[] got = new byte[memory.blocks[lane].length];
+                for (int done = 0; done < got.length; ) {
+                    for (int sub = done / SUB; sub <= done / SUB + 2 && sub * SUB < got.length; sub++) {
+                        reader.want(lane, sub, 0);
+                    }
+                    int count = reader.read(lane, done, got, done, Math.min(1000, got.length - done));
+                    assertTrue("seed " + seed + ": lane " + lane + " at " + done, count > 0);
+                    done += count;
+                }
+                assertArrayEquals("seed " + seed, memory.blocks[lane], got);
             }
-            threads.execute(work);
-        }));
-        reader.stop();
-        awaitGone(memory, pieces);
+            reader.stop();
+            awaitGone(memory, pieces);
+        }
     }
 
     /** Parity is made of what is ready. A reader that stops as soon as it has the last byte must not lose the last subblock's. */
@@ -333,15 +390,20 @@ public class StripeReaderTest {
         }
     }
 
-    /** Else a lane would have to fall behind first, and here none does: they wait for the parity. */
+    /** Else a lane would have to be late first, and here none is: they wait for the parity. */
     @Test(timeout = 60_000)
     public void theParityOfANodeThatIsKnownToBeSlowIsFetchedAhead() throws Exception {
         for (long seed = 0; seed < 200; seed++) {
-            Memory memory = new Memory(seed);
+            Memory memory = new Memory(seed) {
+                @Override
+                public long lateNs() {
+                    return Long.MAX_VALUE;
+                }
+            };
             Pieces pieces = new Pieces(SUB, 1 << 30);
             memory.known = (int) (seed % memory.blocks.length);
             int subs = (int) ((memory.lengths[memory.known] + SUB - 1) / SUB);
-            memory.parityFirst = new CountDownLatch(Math.min(subs, StripeRead.PARITY_LEAD));
+            memory.parityFirst = new CountDownLatch(Math.min(subs, StripeRead.ROWS_MAX));
             StripeReader reader = start(memory, pieces);
             for (int lane = 0; lane < memory.blocks.length; lane++) {
                 assertArrayEquals("seed " + seed, memory.blocks[lane], all(reader, lane, memory.blocks[lane].length));
@@ -386,22 +448,28 @@ public class StripeReaderTest {
     @Test(timeout = 60_000)
     public void whatIsEncodedDecodes() throws Exception {
         for (long seed = 0; seed < 50; seed++) {
-            Memory memory = new Memory(seed);
+            AtomicReference<StripeReader> encoder = new AtomicReference<>();
+            AtomicInteger right = new AtomicInteger();
+            Memory memory = new Memory(seed) {
+                @Override
+                public void onReady(int sub) {
+                    byte[] encoded = new byte[SUB];
+                    byte[] wanted = new byte[SUB];
+                    int length = encoder.get().encode(sub, encoded);
+                    parity(sub, wanted, length);
+                    right.addAndGet(java.util.Arrays.equals(wanted, encoded) ? 1 : 0);
+                }
+            };
             Pieces pieces = new Pieces(SUB, 1 << 30);
             memory.hasParity = false;
-            StripeReader reader = start(memory, pieces);
+            encoder.set(started(memory, pieces, threads));
+            StripeReader reader = wantAll(encoder.get(), memory);
             for (int lane = 0; lane < memory.blocks.length; lane++) {
                 all(reader, lane, memory.blocks[lane].length);
             }
-            for (int sub = 0; sub < reader.subs(); sub++) {
-                byte[] encoded = new byte[SUB];
-                byte[] wanted = new byte[SUB];
-                int length = reader.encode(sub, encoded);
-                memory.parity(sub, wanted, length);
-                assertArrayEquals("seed " + seed, wanted, encoded);
-            }
             reader.stop();
             awaitGone(memory, pieces);
+            assertEquals("seed " + seed, reader.subs(), right.get());
         }
     }
 }

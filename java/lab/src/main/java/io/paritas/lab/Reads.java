@@ -8,8 +8,10 @@ import java.io.IOException;
 import java.io.InputStreamReader;
 import java.net.InetSocketAddress;
 import java.net.URI;
+import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
@@ -17,6 +19,7 @@ import java.util.Random;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FSDataInputStream;
 import org.apache.hadoop.fs.FSDataOutputStream;
+import org.apache.hadoop.fs.FileRange;
 import org.apache.hadoop.fs.FileContext;
 import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.Path;
@@ -40,6 +43,7 @@ import org.apache.hadoop.io.erasurecode.ECSchema;
  * settle MODE                           waits for what goes on after such reads
  * put PATH SOURCE BLOCK NODE...         copies a file of any file system; NODEs as with write
  * drain MODE PATH                       reads the whole file and drops it
+ * drain-at MODE PATH COUNT              the same by position, so many bytes at a time
  * digest DIRECTORY                      the SHA-256 of a job's output
  * delete-all PATH                       with all that is below
  * range MODE PATH SEED FROM COUNT       one read by position of a stream that is open already
@@ -47,10 +51,12 @@ import org.apache.hadoop.io.erasurecode.ECSchema;
  * believe MODE NODE...                  these nodes are to be taken for slow ones
  * xor-policy PATH K                     as policy, with the policy XOR-K-1-1024k, which it makes
  * units PATH                            the DataNodes of each block group's units, in order, joined by commas
- * read MODE PATH SEED                   reads the whole file and compares it with the seed's bytes
+ * read MODE PATH SEED[,SEED]            reads the whole file and compares it with the seed's bytes (those of one of them)
  * part MODE PATH SEED FROM COUNT        seeks, reads that many bytes, compares, closes
  * pread MODE PATH SEED FROM COUNT       the same by position
- * preads MODE PATH SEED COUNT STEP      reads COUNT bytes by position at 0, STEP, 2 STEP and so on, of one stream
+ * preads MODE PATH SEED COUNT STEP [HOW [FROM END]]
+ *                                       reads COUNT bytes by position at 0, STEP, 2 STEP and so on, of one stream; HOW is bytes,
+ *                                       buffer (a direct ByteBuffer) or vectored (one readVectored for all). FROM and END: within
  * buffer MODE PATH SEED                 reads the whole file into direct ByteBuffers
  * context MODE PATH SEED                reads the whole file through FileContext
  * slow MODE PATH SEED BYTES MS          reads the whole file, and waits MS after each so many BYTES
@@ -58,6 +64,7 @@ import org.apache.hadoop.io.erasurecode.ECSchema;
  * append PATH BYTES SEED                the bytes that the seed has after the file's end
  * recover PATH                          ends the lease of a file's writer. `ok true` when the file is closed
  * delete PATH
+ * truncate PATH BYTES                   `ok true` when it is done at once
  * locations PATH                        the DataNodes of each block, those of one block joined by commas
  * id PATH                               the number of its inode
  * counters MODE
@@ -161,6 +168,8 @@ public final class Reads {
                 return "ok";
             case "drain":
                 return "ok " + Trees.drain(mode(words[1]), new Path(words[2]));
+            case "drain-at":
+                return drainAt(words);
             case "digest":
                 return "ok " + Trees.digest(any(), new Path(words[1]));
             case "delete-all":
@@ -207,6 +216,8 @@ public final class Reads {
                 return "ok " + ids.getClient().getFileInfo(words[1]).getFileId();
             case "delete":
                 return "ok " + any().delete(new Path(words[1]), false);
+            case "truncate":
+                return "ok " + any().truncate(new Path(words[1]), Long.parseLong(words[2]));
             case "locations":
                 return locations(words[1]);
             case "counters":
@@ -402,26 +413,68 @@ public final class Reads {
             }
         }
         long ns = System.nanoTime() - start;
-        return compare(all, done, Long.parseLong(words[3]), from) ? "ok " + ns + ' ' + done : "wrong bytes, or too few: " + done;
+        byte[] got = done == all.length ? all : Arrays.copyOf(all, done);
+        for (String seed : words[3].split(",")) {
+            if (compare(got, done, Long.parseLong(seed), from)) {
+                return done == all.length ? "ok " + ns + ' ' + done : "too few bytes: " + done;
+            }
+        }
+        return "wrong bytes, or too few: " + done;
+    }
+
+    private String drainAt(String[] words) throws IOException {
+        Path path = new Path(words[2]);
+        byte[] part = new byte[Integer.parseInt(words[3])];
+        long length = mode(words[1]).getFileStatus(path).getLen();
+        try (FSDataInputStream in = mode(words[1]).open(path)) {
+            for (long from = 0; from + part.length <= length; from += part.length) {
+                in.readFully(from, part);
+            }
+        }
+        return "ok " + length;
     }
 
     private String preads(String[] words) throws IOException {
         FileSystem fs = mode(words[1]);
         Path path = new Path(words[2]);
-        long length = fs.getFileStatus(path).getLen();
-        byte[] part = new byte[Integer.parseInt(words[4])];
-        long start = System.nanoTime();
-        long done = 0;
+        int count = Integer.parseInt(words[4]);
+        String how = words.length > 6 ? words[6] : "bytes";
+        long first = words.length > 7 ? Long.parseLong(words[7]) : 0;
+        long end = words.length > 7 ? Long.parseLong(words[8]) : fs.getFileStatus(path).getLen();
+        List<FileRange> ranges = new ArrayList<>();
+        for (long from = first; from + count <= end; from += Long.parseLong(words[5])) {
+            ranges.add(FileRange.createFileRange(from, count));
+        }
+        ByteBuffer direct = ByteBuffer.allocateDirect(count);
+        byte[] part = new byte[count];
+        long ns = 0;
         try (FSDataInputStream in = fs.open(path)) {
-            for (long from = 0; from + part.length <= length; from += Long.parseLong(words[5])) {
-                in.readFully(from, part);
-                done += part.length;
-                if (!compare(part, part.length, Long.parseLong(words[3]), from)) {
-                    return "wrong bytes at " + from;
+            long start = System.nanoTime();
+            if (how.equals("vectored")) {
+                in.readVectored(ranges, ByteBuffer::allocate);
+                for (FileRange range : ranges) {
+                    range.getData().join();
                 }
             }
+            for (FileRange range : ranges) {
+                if (how.equals("vectored")) {
+                    range.getData().join().get(part);
+                } else if (how.equals("buffer")) {
+                    direct.clear();
+                    in.readFully(range.getOffset(), direct);
+                    direct.flip();
+                    direct.get(part);
+                } else {
+                    in.readFully(range.getOffset(), part);
+                }
+                ns += System.nanoTime() - start;
+                if (!compare(part, count, Long.parseLong(words[3]), range.getOffset())) {
+                    return "wrong bytes at " + range.getOffset();
+                }
+                start = System.nanoTime();
+            }
         }
-        return "ok " + (System.nanoTime() - start) + ' ' + done;
+        return "ok " + ns + ' ' + (long) count * ranges.size();
     }
 
     private String slow(String[] words) throws IOException {

@@ -52,14 +52,19 @@ final class StoredParity implements WholeRead {
             for (int lane = 0; lane < k; lane++) {
                 bytes[lane] = StripedBlockUtil.getInternalBlockLength(group.getBlockSize(), cell, k, lane);
             }
-            if (!pieces.reserve(StripeReader.bytesNeeded(bytes, cell))) {
+            if (!pieces.reserve(StripeReader.bytesNeeded(cell))) {
                 throw new IOException("a block group does not fit in memory");
             }
             Units source = new Units(dfs, fs.getConf(), name, units, k, cell);
-            StripeReader reader = new StripeReader(bytes, source, pieces);
+            StripeReader reader = new StripeReader(bytes, cell, source, pieces);
             try {
-                if (!reader.start(threads)) {
-                    throw new IOException("no threads");
+                reader.start(threads);
+                for (int sub = 0; sub < reader.subs(); sub++) {
+                    for (int lane = 0; lane < k; lane++) {
+                        if ((long) sub * cell < bytes[lane] && !reader.want(lane, sub, 0)) {
+                            throw new IOException("a block group does not fit in memory");
+                        }
+                    }
                 }
                 copy(reader, group, k, cell, into);
             } finally {
