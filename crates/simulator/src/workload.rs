@@ -80,7 +80,7 @@ impl Workload {
                     (false, _) => break Some((vec![key], Action::Get)),
                     (true, Port::Any) => break Some((vec![key], Action::List)),
                     // KEYS on this port would list this node's streams alone.
-                    (true, Port::Cluster) => {}
+                    (true, Port::Cluster | Port::Memcached) => {}
                 }
             };
         }
