@@ -36,7 +36,7 @@ fn cas_of(reply: &[u8]) -> Option<Vec<u8>> {
             _ => None,
         }
     });
-    number.last().map(String::into_bytes)
+    number.next_back().map(String::into_bytes)
 }
 
 /// As `redis-replies.txt`, but each command is a line, and perhaps a block of data, with escapes; see the recorder.
@@ -55,7 +55,8 @@ fn compare(nodes: usize) {
             bytes = replaced(&bytes, b"{long}", format!("{key}k").as_bytes());
             bytes.extend_from_slice(b"\r\n");
             got = ask(&mut cluster, client, &bytes);
-        } else if let Some(expected) = line.strip_prefix("< ").or((line == "<").then_some("")) {
+        } else if let Some(expected) = line.strip_prefix("<") {
+            let expected = expected.strip_prefix(" ").unwrap_or(expected);
             let expected = unescape(expected);
             if let Some(now) = cas_of(&got) {
                 got = replaced(&got, &now, b"{cas}");

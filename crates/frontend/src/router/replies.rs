@@ -106,11 +106,9 @@ impl Dispatcher {
                 }
             };
             if head.shown != Shown::All {
-                let reply = instead
-                    .as_deref()
-                    .or(turn.bytes.get(turn.released..turn.released + length));
-                let reply = reply.unwrap_or_default();
-                if client.dialog.hides(head.shown, is_error(reply), &mut self.silenced) {
+                let written = turn.bytes.get(turn.released..turn.released + length);
+                let is_error = is_error(instead.as_deref().or(written).unwrap_or_default());
+                if client.dialog.hides(head.shown, is_error, &mut self.silenced) {
                     instead = Some(Vec::new());
                 }
             }
