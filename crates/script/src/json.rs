@@ -26,7 +26,12 @@ pub(crate) fn library(lua: &Lua, work: &Rc<Work>) -> Result<Table> {
     let decode = lua.create_function(move |lua, text: mlua::String| {
         let text = text.as_bytes();
         of_decode.spend(text.len() as u64 * BYTE_NS)?;
-        Reader { text: &text, at: 0, lua }.whole()
+        Reader {
+            text: &text,
+            at: 0,
+            lua,
+        }
+        .whole()
     })?;
     table.raw_set("decode", decode)?;
     table.raw_set("null", Value::NULL)?;
@@ -91,7 +96,14 @@ pub(crate) fn general(number: f64, digits: usize) -> String {
         return if number.is_sign_negative() { "-0" } else { "0" }.to_owned();
     }
     if !number.is_finite() {
-        return if number.is_nan() { "nan" } else if number > 0.0 { "inf" } else { "-inf" }.to_owned();
+        return if number.is_nan() {
+            "nan"
+        } else if number > 0.0 {
+            "inf"
+        } else {
+            "-inf"
+        }
+        .to_owned();
     }
     let text = format!("{number:.*e}", digits - 1);
     let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
@@ -156,7 +168,12 @@ fn append_table(work: &Work, table: &Table, depth: usize, out: &mut Vec<u8>) -> 
                         append(work, &key, depth, out)?;
                         out.push(b'"');
                     }
-                    key => return Err(format!("Cannot serialise {}: table key must be a number or string", key.type_name())),
+                    key => {
+                        return Err(format!(
+                            "Cannot serialise {}: table key must be a number or string",
+                            key.type_name()
+                        ));
+                    }
                 }
                 out.push(b':');
                 append(work, &value, depth, out)?;
@@ -181,7 +198,8 @@ fn array_length(work: &Work, table: &Table) -> core::result::Result<Option<usize
         }
         (most, count) = (most.max(key), count + 1.0);
     }
-    work.spend(count as u64 * BYTE_NS).map_err(|problem| problem.to_string())?;
+    work.spend(count as u64 * BYTE_NS)
+        .map_err(|problem| problem.to_string())?;
     if most > count * SPARSE_RATIO && most > SPARSE_ABOVE {
         return Err("Cannot serialise table: excessively sparse array".to_owned());
     }
@@ -228,7 +246,10 @@ impl Reader<'_> {
             Some(_) => "invalid token",
         };
         let at = self.at + 1;
-        problem(self.lua, &format!("Expected {what} but found {found} at character {at}"))
+        problem(
+            self.lua,
+            &format!("Expected {what} but found {found} at character {at}"),
+        )
     }
 
     fn value(&mut self, depth: usize) -> Result<Value> {
@@ -342,7 +363,10 @@ impl Reader<'_> {
         self.at += 1;
         loop {
             let Some(byte) = self.peek() else {
-                let text = format!("Expected value but found unexpected end of string at character {}", self.at + 1);
+                let text = format!(
+                    "Expected value but found unexpected end of string at character {}",
+                    self.at + 1
+                );
                 return Err(problem(self.lua, &text));
             };
             self.at += 1;
@@ -394,7 +418,9 @@ impl Reader<'_> {
 
     fn four_digits(&mut self) -> Result<u32> {
         let digits = self.text.get(self.at..self.at + 4).unwrap_or_default();
-        let digits = core::str::from_utf8(digits).ok().filter(|text| text.len() == 4 && !text.starts_with('+'));
+        let digits = core::str::from_utf8(digits)
+            .ok()
+            .filter(|text| text.len() == 4 && !text.starts_with('+'));
         match digits.and_then(|text| u32::from_str_radix(text, 16).ok()) {
             Some(code) => {
                 self.at += 4;

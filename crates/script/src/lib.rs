@@ -1,7 +1,7 @@
 //! Scripts of clients: Lua 5.1 in a sandbox, with the libraries of Redis (docs/scripts.md).
 //!
-//! A [`Sandbox`] runs one script at a time, within a limit of work and memory. What ends a script for one of them leaves
-//! nothing behind. The commands of a script run at its [`Host`].
+//! A [`Sandbox`] runs one script at a time, within a limit of work and memory. A script that is ended for one of them
+//! leaves nothing behind. The commands of a script run at its [`Host`].
 
 mod json;
 mod msgpack;

@@ -16,7 +16,10 @@ pub(crate) fn library(lua: &Lua, work: &Rc<Work>) -> Result<Table> {
     let of_pack = Rc::clone(work);
     let pack = lua.create_function(move |lua, values: Variadic<Value>| {
         if values.is_empty() {
-            return Err(problem(lua, "bad argument #0 to 'pack' (MessagePack pack needs input.)"));
+            return Err(problem(
+                lua,
+                "bad argument #0 to 'pack' (MessagePack pack needs input.)",
+            ));
         }
         let mut out = Vec::new();
         for value in values.iter() {
@@ -48,7 +51,9 @@ pub(crate) fn library(lua: &Lua, work: &Rc<Work>) -> Result<Table> {
 
 /// The offset behind the last value, or -1 at the end; then the values.
 fn unpack_from(lua: &Lua, work: &Work, text: &mlua::String, most: usize, from: Option<i64>) -> Result<MultiValue> {
-    let from = usize::try_from(from.unwrap_or(0)).ok().filter(|from| *from <= text.as_bytes().len());
+    let from = usize::try_from(from.unwrap_or(0))
+        .ok()
+        .filter(|from| *from <= text.as_bytes().len());
     let Some(from) = from else {
         return Err(problem(lua, "Start offset greater than input length."));
     };
@@ -58,16 +63,15 @@ fn unpack_from(lua: &Lua, work: &Work, text: &mlua::String, most: usize, from: O
     Ok(values)
 }
 
-fn unpack_some(
-    lua: &Lua,
-    work: &Work,
-    text: &mlua::String,
-    most: usize,
-    from: usize,
-) -> Result<(MultiValue, usize)> {
+fn unpack_some(lua: &Lua, work: &Work, text: &mlua::String, most: usize, from: usize) -> Result<(MultiValue, usize)> {
     let text = text.as_bytes();
     work.spend((text.len() - from) as u64 * BYTE_NS)?;
-    let mut reader = Reader { text: &text, at: from, lua, work };
+    let mut reader = Reader {
+        text: &text,
+        at: from,
+        lua,
+        work,
+    };
     let mut values = MultiValue::new();
     while reader.at < text.len() && values.len() < most {
         if values.len() == 4000 {

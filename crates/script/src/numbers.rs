@@ -100,7 +100,13 @@ mod tests {
 
     #[test]
     fn numbers_are_taken_modulo_2_to_the_32() {
-        for (number, of) in [(4_294_967_295.0, -1), (2_147_483_648.0, i32::MIN), (-1.0, -1), (1.5, 2), (0.0, 0)] {
+        for (number, of) in [
+            (4_294_967_295.0, -1),
+            (2_147_483_648.0, i32::MIN),
+            (-1.0, -1),
+            (1.5, 2),
+            (0.0, 0),
+        ] {
             assert_eq!(bits(number), of, "{number}");
         }
     }

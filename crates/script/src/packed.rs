@@ -20,7 +20,10 @@ pub(crate) fn library(lua: &Lua) -> Result<Table> {
 /// One item of a format.
 #[derive(Clone, Copy)]
 enum Item {
-    Integer { bytes: usize, is_signed: bool },
+    Integer {
+        bytes: usize,
+        is_signed: bool,
+    },
     Float,
     Double,
     /// A string that ends with a zero byte.
@@ -106,7 +109,11 @@ impl<'f> Format<'f> {
                     continue;
                 }
                 other => {
-                    let text = format!("bad argument #1 to '{}' (invalid format option '{}')", self.name, char::from(*other));
+                    let text = format!(
+                        "bad argument #1 to '{}' (invalid format option '{}')",
+                        self.name,
+                        char::from(*other)
+                    );
                     return Err(problem(self.lua, &text));
                 }
             };
@@ -136,13 +143,20 @@ fn number_of(lua: &Lua, value: Option<&Value>, at: usize, name: &str) -> Result<
     };
     number.ok_or_else(|| {
         let got = value.map_or("no value", Value::type_name);
-        problem(lua, &format!("bad argument #{at} to '{name}' (number expected, got {got})"))
+        problem(
+            lua,
+            &format!("bad argument #{at} to '{name}' (number expected, got {got})"),
+        )
     })
 }
 
 /// The low bytes of an integer in two's complement.
 fn append_integer(out: &mut Vec<u8>, number: f64, bytes: usize, is_little: bool) {
-    let bits = if number < 0.0 { number as i64 as u64 } else { number as u64 };
+    let bits = if number < 0.0 {
+        number as i64 as u64
+    } else {
+        number as u64
+    };
     let fill = if number < 0.0 { 0xff } else { 0 };
     let start = out.len();
     let byte = |at: usize| bits.to_le_bytes().get(at).copied().unwrap_or(fill);
@@ -169,16 +183,29 @@ fn pack(lua: &Lua, (format, values): (mlua::String, Variadic<Value>)) -> Result<
         at += 1;
         match item {
             Item::Integer { bytes, .. } => {
-                append_integer(&mut out, number_of(lua, value, at + 1, "pack")?, bytes, format.is_little);
+                append_integer(
+                    &mut out,
+                    number_of(lua, value, at + 1, "pack")?,
+                    bytes,
+                    format.is_little,
+                );
             }
             Item::Float => {
                 let number = number_of(lua, value, at + 1, "pack")? as f32;
-                let bytes = if format.is_little { number.to_le_bytes() } else { number.to_be_bytes() };
+                let bytes = if format.is_little {
+                    number.to_le_bytes()
+                } else {
+                    number.to_be_bytes()
+                };
                 out.extend_from_slice(&bytes);
             }
             Item::Double => {
                 let number = number_of(lua, value, at + 1, "pack")?;
-                let bytes = if format.is_little { number.to_le_bytes() } else { number.to_be_bytes() };
+                let bytes = if format.is_little {
+                    number.to_le_bytes()
+                } else {
+                    number.to_be_bytes()
+                };
                 out.extend_from_slice(&bytes);
             }
             Item::Text | Item::Counted(_) => {
@@ -212,7 +239,10 @@ fn pack(lua: &Lua, (format, values): (mlua::String, Variadic<Value>)) -> Result<
 fn unpack(lua: &Lua, (format, data, from): (mlua::String, mlua::String, Option<i64>)) -> Result<MultiValue> {
     let (format, data) = (format.as_bytes(), data.as_bytes());
     let mut format = Format::new(lua, "unpack", &format);
-    let mut at = match usize::try_from(from.unwrap_or(1)).ok().and_then(|from| from.checked_sub(1)) {
+    let mut at = match usize::try_from(from.unwrap_or(1))
+        .ok()
+        .and_then(|from| from.checked_sub(1))
+    {
         Some(at) if at <= data.len() => at,
         _ => return Err(problem(lua, "offset out of range")),
     };
@@ -237,12 +267,20 @@ fn unpack(lua: &Lua, (format, data, from): (mlua::String, mlua::String, Option<i
             }
             Item::Float => {
                 let taken = *rest.first_chunk::<4>().ok_or_else(short)?;
-                let number = if is_little { f32::from_le_bytes(taken) } else { f32::from_be_bytes(taken) };
+                let number = if is_little {
+                    f32::from_le_bytes(taken)
+                } else {
+                    f32::from_be_bytes(taken)
+                };
                 (Value::Number(f64::from(number)), 4)
             }
             Item::Double => {
                 let taken = *rest.first_chunk::<8>().ok_or_else(short)?;
-                let number = if is_little { f64::from_le_bytes(taken) } else { f64::from_be_bytes(taken) };
+                let number = if is_little {
+                    f64::from_le_bytes(taken)
+                } else {
+                    f64::from_be_bytes(taken)
+                };
                 (Value::Number(number), 8)
             }
             Item::Text => {

@@ -101,7 +101,11 @@ struct Matcher<'m> {
 impl Matcher<'_> {
     fn step(&mut self) -> Result<(), Failure> {
         self.steps += 1;
-        if self.steps >= PORTION_STEPS { self.report() } else { Ok(()) }
+        if self.steps >= PORTION_STEPS {
+            self.report()
+        } else {
+            Ok(())
+        }
     }
 
     fn report(&mut self) -> Result<(), Failure> {
@@ -395,12 +399,18 @@ mod tests {
         let text = |start, end| Capture::Text { start, end };
         assert_eq!(found("hello world", "o w"), Some((4, 7, vec![])));
         assert_eq!(found("hello", "^e"), None);
-        assert_eq!(found("key=val", "(%w+)=(%w+)"), Some((0, 7, vec![text(0, 3), text(4, 7)])));
+        assert_eq!(
+            found("key=val", "(%w+)=(%w+)"),
+            Some((0, 7, vec![text(0, 3), text(4, 7)]))
+        );
         assert_eq!(found("aaa", "a-$"), Some((0, 3, vec![])));
         assert_eq!(found("[[x]]", "%b[]"), Some((0, 5, vec![])));
         assert_eq!(found("THE (quick) fox", "%f[%a]%a+%f[%A]"), Some((0, 3, vec![])));
         assert_eq!(found("abcabc", "(abc)%1"), Some((0, 6, vec![text(0, 3)])));
-        assert_eq!(found("ab", "()b()"), Some((1, 2, vec![Capture::Position(1), Capture::Position(2)])));
+        assert_eq!(
+            found("ab", "()b()"),
+            Some((1, 2, vec![Capture::Position(1), Capture::Position(2)]))
+        );
         assert_eq!(found("a-b", "[a%-]+"), Some((0, 2, vec![])));
         assert_eq!(found("]x", "[]]"), Some((0, 1, vec![])));
         assert_eq!(found("x^", "[%^x]+"), Some((0, 2, vec![])));

@@ -34,8 +34,8 @@ const PRELUDE: &str = "=prelude";
 /// How much a script may do between two looks at the time.
 ///
 /// An instruction of Lua may join two strings of megabytes. It costs a thousand times an ordinary one, and where the
-/// result exists already, not even memory. So a script begins with little memory, which keeps its strings short, and with
-/// few interruptions. If it needs more, all of it runs again, with many.
+/// result exists already, not even memory. So a script begins with little memory, which keeps its strings short, and
+/// with few interruptions. If it needs more, all of it runs again, with many.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Weight {
     /// 1 MiB.
@@ -183,7 +183,9 @@ impl Work {
 
 impl fmt::Debug for Work {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Work").field("ended", &self.ended.get()).finish_non_exhaustive()
+        f.debug_struct("Work")
+            .field("ended", &self.ended.get())
+            .finish_non_exhaustive()
     }
 }
 
@@ -337,7 +339,9 @@ struct Compiled {
 impl fmt::Debug for Sandbox {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let compiled = self.compiled.len();
-        f.debug_struct("Sandbox").field("compiled", &compiled).finish_non_exhaustive()
+        f.debug_struct("Sandbox")
+            .field("compiled", &compiled)
+            .finish_non_exhaustive()
     }
 }
 
@@ -374,9 +378,15 @@ impl Sandbox {
         host.raw_set("cmsgpack", msgpack::library(&lua, &work)?)?;
         host.raw_set("struct", packed::library(&lua)?)?;
         let of = Rc::clone(&work);
-        host.raw_set("caught", lua.create_function(move |lua, value: Value| caught(lua, &of, value))?)?;
+        host.raw_set(
+            "caught",
+            lua.create_function(move |lua, value: Value| caught(lua, &of, value))?,
+        )?;
         let of = Rc::clone(&work);
-        host.raw_set("at_error", lua.create_function(move |lua, value: Value| at_error(lua, &of, value))?)?;
+        host.raw_set(
+            "at_error",
+            lua.create_function(move |lua, value: Value| at_error(lua, &of, value))?,
+        )?;
         let used = |lua: &Lua, ()| Ok(lua.used_memory() as f64 / 1024.0);
         host.raw_set("used_kilobytes", lua.create_function(used)?)?;
         let redis = redis_table(&lua, &work, &is_resp3)?;
@@ -473,7 +483,10 @@ impl Sandbox {
             return function.map_err(|error| error.to_string());
         }
         if source.len() > SOURCE_BYTES_MAX {
-            return Err(format!("ERR a script may have {SOURCE_BYTES_MAX} bytes, this one has {}", source.len()));
+            return Err(format!(
+                "ERR a script may have {SOURCE_BYTES_MAX} bytes, this one has {}",
+                source.len()
+            ));
         }
         let (_, skipped) = header(source)?;
         let source = source.get(skipped..).unwrap_or_default();
@@ -491,8 +504,16 @@ impl Sandbox {
                 number
             }
         };
-        self.functions.raw_set(number, &function).map_err(|error| error.to_string())?;
-        self.compiled.insert(*sha, Compiled { number, last_run: clock });
+        self.functions
+            .raw_set(number, &function)
+            .map_err(|error| error.to_string())?;
+        self.compiled.insert(
+            *sha,
+            Compiled {
+                number,
+                last_run: clock,
+            },
+        );
         Ok(function)
     }
 
@@ -522,7 +543,11 @@ impl Sandbox {
         if ended.is_some() {
             out.truncate(start);
         }
-        let compiled_ns = if is_known { 0 } else { run.source.len() as u64 * COMPILED_BYTE_NS };
+        let compiled_ns = if is_known {
+            0
+        } else {
+            run.source.len() as u64 * COMPILED_BYTE_NS
+        };
         let work_ns = run.limits.work_ns - self.work.left_ns.get() + compiled_ns;
         Ran { work_ns, ended }
     }
@@ -631,7 +656,9 @@ fn unpack(lua: &Lua) -> Result<Function> {
 
 fn compile(lua: &Lua, source: &[u8], name: &str, globals: &Table) -> Result<Function> {
     if source.len() > SOURCE_BYTES_MAX {
-        return Err(Error::runtime(format!("{name}: a chunk may have {SOURCE_BYTES_MAX} bytes")));
+        return Err(Error::runtime(format!(
+            "{name}: a chunk may have {SOURCE_BYTES_MAX} bytes"
+        )));
     }
     let chunk = lua.load(source).set_name(name).set_mode(mlua::ChunkMode::Text);
     chunk.set_environment(globals.clone()).into_function()
@@ -688,13 +715,19 @@ fn call(
     reply: &mut Vec<u8>,
 ) -> Result<Value> {
     if args.is_empty() {
-        return Err(raise(lua, b"ERR Please specify at least one argument for this redis lib call"));
+        return Err(raise(
+            lua,
+            b"ERR Please specify at least one argument for this redis lib call",
+        ));
     }
     command.clear();
     encode::array_header(command, args.len());
     for arg in &args {
         if !append_argument(arg, command) {
-            return Err(raise(lua, b"ERR Lua redis lib command arguments must be strings or integers"));
+            return Err(raise(
+                lua,
+                b"ERR Lua redis lib command arguments must be strings or integers",
+            ));
         }
         if command.len() > work.memory_max() {
             return Err(work.end_for_memory());
@@ -740,7 +773,10 @@ fn redis_table(lua: &Lua, work: &Rc<Work>, is_resp3: &Rc<Cell<bool>>) -> Result<
     redis.raw_set("setresp", lua.create_function(setresp)?)?;
     let is_allowed = |lua: &Lua, words: mlua::Variadic<mlua::String>| {
         let Some(name) = words.first() else {
-            return Err(raise(lua, b"ERR Please specify at least one argument for this redis.acl_check_cmd() call"));
+            return Err(raise(
+                lua,
+                b"ERR Please specify at least one argument for this redis.acl_check_cmd() call",
+            ));
         };
         match command::find(&name.as_bytes()) {
             Some(_) => Ok(true),

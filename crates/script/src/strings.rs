@@ -19,17 +19,23 @@ fn failed(lua: &Lua, work: &Work, failure: Failure) -> mlua::Error {
 /// The offset of Lua's position, from 1, or from the end if it is negative.
 fn offset(position: i64, length: usize) -> usize {
     let length = length as i64;
-    let at = if position < 0 { (length + position).max(0) } else { (position - 1).max(0) };
+    let at = if position < 0 {
+        (length + position).max(0)
+    } else {
+        (position - 1).max(0)
+    };
     at as usize
 }
 
 fn captured(lua: &Lua, text: &[u8], found: &Match, at: usize) -> Result<Value> {
     match found.captures.get(at) {
         Some(Capture::Position(at)) => Ok(Value::Number((at + 1) as f64)),
-        Some(Capture::Text { start, end }) => {
-            Ok(Value::String(lua.create_string(text.get(*start..*end).unwrap_or_default())?))
-        }
-        None => Ok(Value::String(lua.create_string(text.get(found.start..found.end).unwrap_or_default())?)),
+        Some(Capture::Text { start, end }) => Ok(Value::String(
+            lua.create_string(text.get(*start..*end).unwrap_or_default())?,
+        )),
+        None => Ok(Value::String(
+            lua.create_string(text.get(found.start..found.end).unwrap_or_default())?,
+        )),
     }
 }
 
@@ -58,7 +64,13 @@ fn find_plain(work: &Work, text: &[u8], what: &[u8], from: usize) -> Result<Opti
             return Ok(None);
         };
         at += skip;
-        let same = text.get(at + 1..).unwrap_or_default().iter().zip(rest).take_while(|(a, b)| a == b).count();
+        let same = text
+            .get(at + 1..)
+            .unwrap_or_default()
+            .iter()
+            .zip(rest)
+            .take_while(|(a, b)| a == b)
+            .count();
         work.spend((skip + same) as u64 + 1)?;
         if same == rest.len() {
             return Ok(Some(at));
@@ -117,12 +129,17 @@ pub(crate) fn add(lua: &Lua, work: &Rc<Work>, host: &Table) -> Result<()> {
         let mut values = MultiValue::new();
         let found = match at > text.len() {
             true => None,
-            false => find_pattern(&text, &pattern, at, &|ns| of.take(ns).is_ok())
-                .map_err(|why| failed(lua, &of, why))?,
+            false => {
+                find_pattern(&text, &pattern, at, &|ns| of.take(ns).is_ok()).map_err(|why| failed(lua, &of, why))?
+            }
         };
         match found {
             Some(found) => {
-                let next = if found.end == found.start { found.end + 1 } else { found.end };
+                let next = if found.end == found.start {
+                    found.end + 1
+                } else {
+                    found.end
+                };
                 values.push_back(Value::Number(next as f64));
                 append_captures(lua, &text, &found, &mut values, true)?;
             }
@@ -137,8 +154,8 @@ pub(crate) fn add(lua: &Lua, work: &Rc<Work>, host: &Table) -> Result<()> {
     let gsub_step = move |lua: &Lua, (text, pattern, at): (Text, Text, usize)| {
         let (text, pattern) = (text.as_bytes(), pattern.as_bytes());
         let mut values = MultiValue::new();
-        if let Some(found) = find_pattern(&text, &pattern, at, &|ns| of.take(ns).is_ok())
-            .map_err(|why| failed(lua, &of, why))?
+        if let Some(found) =
+            find_pattern(&text, &pattern, at, &|ns| of.take(ns).is_ok()).map_err(|why| failed(lua, &of, why))?
         {
             values.push_back(Value::Number((found.start + 1) as f64));
             values.push_back(Value::Number((found.end + 1) as f64));
@@ -157,8 +174,8 @@ pub(crate) fn add(lua: &Lua, work: &Rc<Work>, host: &Table) -> Result<()> {
         let is_anchored = pattern.first() == Some(&b'^');
         let (mut out, mut at, mut count) = (Vec::new(), 0, 0usize);
         while count < most && at <= text.len() {
-            let found = find_pattern(&text, &pattern, at, &|ns| of.take(ns).is_ok())
-                .map_err(|why| failed(lua, &of, why))?;
+            let found =
+                find_pattern(&text, &pattern, at, &|ns| of.take(ns).is_ok()).map_err(|why| failed(lua, &of, why))?;
             let Some(found) = found else { break };
             out.extend_from_slice(text.get(at..found.start).unwrap_or_default());
             let before = out.len();

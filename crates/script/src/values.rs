@@ -41,7 +41,9 @@ pub(crate) fn from_reply(lua: &Lua, rest: &mut &[u8]) -> Result<Value> {
         b'_' => Value::Nil,
         b'#' => Value::Boolean(line == b"t"),
         b',' => {
-            let number = core::str::from_utf8(line).ok().and_then(|text| text.parse::<f64>().ok());
+            let number = core::str::from_utf8(line)
+                .ok()
+                .and_then(|text| text.parse::<f64>().ok());
             named(lua, "double", Value::Number(number.unwrap_or_default()))?
         }
         b'(' => named(lua, "big_number", Value::String(lua.create_string(line)?))?,
@@ -87,7 +89,10 @@ fn array(lua: &Lua, rest: &mut &[u8], count: usize) -> Result<Table> {
 
 /// Takes a reply's first line: its type, and the rest of the line.
 fn line<'r>(rest: &mut &'r [u8]) -> (u8, &'r [u8]) {
-    let end = rest.iter().position(|byte| *byte == b'\n').map_or(rest.len(), |at| at + 1);
+    let end = rest
+        .iter()
+        .position(|byte| *byte == b'\n')
+        .map_or(rest.len(), |at| at + 1);
     let (line, after) = rest.split_at(end);
     *rest = after;
     match line {
@@ -229,7 +234,10 @@ fn append_table(
 /// Appends a reply of one line. Line ends in the text become spaces.
 pub(crate) fn append_line(kind: u8, text: &[u8], out: &mut Vec<u8>) {
     out.push(kind);
-    out.extend(text.iter().map(|byte| if matches!(byte, b'\r' | b'\n') { b' ' } else { *byte }));
+    out.extend(
+        text.iter()
+            .map(|byte| if matches!(byte, b'\r' | b'\n') { b' ' } else { *byte }),
+    );
     out.extend_from_slice(b"\r\n");
 }
 

@@ -324,7 +324,9 @@ fn words_of(names: Vec<String>, action: Action, lengths: Lengths) -> Vec<String>
 /// Takes the replies to a command in its form.
 pub(crate) fn take_answer_to(received: &mut Vec<u8>, to: Option<(&Pending, usize)>) -> Result<Option<Answer>, String> {
     match to {
-        Some((pending, names)) if matches!(pending.form, Form::Transaction | Form::Watched) => take_transaction(received, pending, names),
+        Some((pending, names)) if matches!(pending.form, Form::Transaction | Form::Watched) => {
+            take_transaction(received, pending, names)
+        }
         other => take_answer(received, other.map(|(pending, _)| pending.action)),
     }
 }

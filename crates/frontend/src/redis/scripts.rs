@@ -2,7 +2,9 @@
 
 use core::fmt;
 use paritas_base::Map;
-use paritas_script::{Ended, FLAG_NO_WRITES, Host, Limits, Ran, Run, SHA_BYTES, SOURCE_BYTES_MAX, Sandbox, Sha, Weight};
+use paritas_script::{
+    Ended, FLAG_NO_WRITES, Host, Limits, Ran, Run, SHA_BYTES, SOURCE_BYTES_MAX, Sandbox, Sha, Weight,
+};
 use paritas_script::{header, sha_of};
 use paritas_wire::command::{Command, CommandSpec, flag};
 use paritas_wire::resp::{ArgList, Proto, encode, errors, parse_integer};
@@ -49,7 +51,9 @@ impl Default for Scripts {
 
 impl fmt::Debug for Scripts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Scripts").field("sources", &self.sources.len()).finish_non_exhaustive()
+        f.debug_struct("Scripts")
+            .field("sources", &self.sources.len())
+            .finish_non_exhaustive()
     }
 }
 
@@ -111,11 +115,18 @@ impl Scripts {
         }
         if text.len() > SOURCE_BYTES_MAX {
             let bytes = text.len();
-            return Err(format!("ERR a script may have {SOURCE_BYTES_MAX} bytes, this one has {bytes}"));
+            return Err(format!(
+                "ERR a script may have {SOURCE_BYTES_MAX} bytes, this one has {bytes}"
+            ));
         }
         while self.sources.len() >= SOURCES_MAX || self.sources_bytes + text.len() > SOURCES_BYTES_MAX {
-            let oldest = self.sources.iter().min_by_key(|(_, source)| (source.is_loaded, source.last_use));
-            let Some(oldest) = oldest.map(|(sha, _)| *sha) else { break };
+            let oldest = self
+                .sources
+                .iter()
+                .min_by_key(|(_, source)| (source.is_loaded, source.last_use));
+            let Some(oldest) = oldest.map(|(sha, _)| *sha) else {
+                break;
+            };
             let dropped = self.sources.remove(&oldest);
             self.sources_bytes -= dropped.map_or(0, |source| source.text.len());
         }
@@ -197,7 +208,10 @@ impl Scripts {
             Ok(sandbox) => sandbox,
             Err(text) => {
                 encode::error(out, &text);
-                return Ran { work_ns: 0, ended: None };
+                return Ran {
+                    work_ns: 0,
+                    ended: None,
+                };
             }
         };
         let run = Run {

@@ -68,7 +68,8 @@ impl Dispatcher {
             Err(text) => self.reply_now(cx, lists, client, turn, |out| encode::error(out, &text)),
         };
         if ran != Ran::Stalled {
-            self.counters.count(spec.id, turn.bytes.get(start..).is_some_and(is_error));
+            self.counters
+                .count(spec.id, turn.bytes.get(start..).is_some_and(is_error));
         }
         ran
     }
@@ -160,7 +161,9 @@ impl Dispatcher {
         for weight in [Weight::Light, Weight::Heavy] {
             self.scripts.weight = weight;
             let given = (WORK_NS, cx.shared.prng.next_u64());
-            let ran = self.scripts.run(&call.script(), client.dialect.proto(), given, &mut host, reply);
+            let ran = self
+                .scripts
+                .run(&call.script(), client.dialect.proto(), given, &mut host, reply);
             cx.shared.turn_budget.spend(ran.work_ns);
             match ran.ended {
                 Some(Ended::Memory) if weight == Weight::Light => {}

@@ -76,7 +76,10 @@ fn values_become_replies() {
         ("return {KEYS[1], ARGV[1], ARGV[2]}", "*3|$1|k|$1|a|$1|b|"),
         ("return redis.call('set', KEYS[1], 5)", "+OK|"),
         ("return redis.pcall('nope').err", "$11|ERR unknown|"),
-        ("return redis.sha1hex('')", "$40|da39a3ee5e6b4b0d3255bfef95601890afd80709|"),
+        (
+            "return redis.sha1hex('')",
+            "$40|da39a3ee5e6b4b0d3255bfef95601890afd80709|",
+        ),
     ] {
         assert_eq!(reply_of(source), reply, "{source}");
     }
@@ -87,16 +90,27 @@ fn errors_say_where() {
     let sha = |source: &str| String::from_utf8(sha_of(source.as_bytes()).to_vec()).unwrap();
     for (source, text, line) in [
         ("return redis.call('nope')", "ERR unknown", 1),
-        ("\nlocal x = y", "ERR user_script:2: Script attempted to access nonexistent global variable 'y'", 2),
+        (
+            "\nlocal x = y",
+            "ERR user_script:2: Script attempted to access nonexistent global variable 'y'",
+            2,
+        ),
         ("x = 1", "ERR user_script:1: Attempt to modify a readonly table", 1),
         ("error('mine')", "ERR user_script:1: mine", 1),
         ("error({err='MINE'})", "MINE", 1),
-        ("return redis.call()", "ERR Please specify at least one argument for this redis lib call", 1),
+        (
+            "return redis.call()",
+            "ERR Please specify at least one argument for this redis lib call",
+            1,
+        ),
         ("return string.rep()", "", 1),
     ] {
         let reply = reply_of(source);
         let end = format!(" script: {}, on @user_script:{line}.|", sha(source));
-        assert!(reply.starts_with(&format!("-{text}")) && reply.ends_with(&end), "{source}: {reply}");
+        assert!(
+            reply.starts_with(&format!("-{text}")) && reply.ends_with(&end),
+            "{source}: {reply}"
+        );
     }
 }
 
@@ -110,17 +124,38 @@ fn libraries_do_what_scripts_expect() {
         ("return struct.unpack('>I2', struct.pack('>I2', 258))", ":258|"),
         ("return bit.tohex(bit.bor(0xf0, 0x0f))", "$8|000000ff|"),
         ("return ('a,b'):gsub(',', '%0%0')", "$4|a,,b|"),
-        ("return (('hello'):gsub('l', function(c) return c:upper() end))", "$5|heLLo|"),
+        (
+            "return (('hello'):gsub('l', function(c) return c:upper() end))",
+            "$5|heLLo|",
+        ),
         ("return (('abc'):gsub('%w*', 'x'))", "$2|xx|"),
-        ("local r={} for w in ('one two'):gmatch('%a+') do r[#r+1]=w end return r", "*2|$3|one|$3|two|"),
+        (
+            "local r={} for w in ('one two'):gmatch('%a+') do r[#r+1]=w end return r",
+            "*2|$3|one|$3|two|",
+        ),
         ("return {('a.b'):find('.', 1, true)}", "*2|:2|:2|"),
-        ("local t={5,3,9,1,7,2,8,6,4,0,11,10} table.sort(t) return table.concat(t, ' ')", "$25|0 1 2 3 4 5 6 7 8 9 10 11|"),
-        ("local t={1,2,3} table.insert(t, 2, 9) table.remove(t, 1) return t", "*3|:9|:2|:3|"),
-        ("local ok, e = pcall(function() error('x', 0) end) return {tostring(ok), e}", "*2|$5|false|$1|x|"),
-        ("local co = coroutine.wrap(function() coroutine.yield(1) end) return co()", ":1|"),
+        (
+            "local t={5,3,9,1,7,2,8,6,4,0,11,10} table.sort(t) return table.concat(t, ' ')",
+            "$25|0 1 2 3 4 5 6 7 8 9 10 11|",
+        ),
+        (
+            "local t={1,2,3} table.insert(t, 2, 9) table.remove(t, 1) return t",
+            "*3|:9|:2|:3|",
+        ),
+        (
+            "local ok, e = pcall(function() error('x', 0) end) return {tostring(ok), e}",
+            "*2|$5|false|$1|x|",
+        ),
+        (
+            "local co = coroutine.wrap(function() coroutine.yield(1) end) return co()",
+            ":1|",
+        ),
         ("return loadstring('return 7')()", ":7|"),
         ("return {pcall(loadstring('error({err=\"E\"})'))}", "*1|"),
-        ("return math.random(1000000)", reply_of("return math.random(1000000)").as_str()),
+        (
+            "return math.random(1000000)",
+            reply_of("return math.random(1000000)").as_str(),
+        ),
     ] {
         let got = reply_of(source);
         if source.contains("pcall(loadstring") {
@@ -148,7 +183,15 @@ fn nothing_that_a_script_does_stays() {
         let (_, reply) = run_with(&mut sandbox, source, LIMITS, &mut Strings::default());
         assert!(reply.starts_with('-'), "{source}: {reply}");
     }
-    for source in ["return dofile", "return print", "return io", "return os", "return debug", "return newproxy", "return setfenv"] {
+    for source in [
+        "return dofile",
+        "return print",
+        "return io",
+        "return os",
+        "return debug",
+        "return newproxy",
+        "return setfenv",
+    ] {
         let (_, reply) = run_with(&mut sandbox, source, LIMITS, &mut Strings::default());
         assert!(reply.contains("nonexistent global"), "{source}: {reply}");
     }
@@ -161,26 +204,56 @@ fn a_script_ends_with_its_work_or_memory_whatever_it_does() {
         ("while true do end", Ended::Work),
         ("while true do pcall(function() while true do end end) end", Ended::Work),
         ("while true do pcall(error, 'x') end", Ended::Work),
-        ("while true do xpcall(function() while true do end end, function() while true do end end) end", Ended::Work),
-        ("while true do coroutine.resume(coroutine.create(function() while true do end end)) end", Ended::Work),
-        ("local f f = function() coroutine.wrap(f)() end while true do pcall(f) end", Ended::Work),
-        ("return string.find(('a'):rep(30), ('a?'):rep(30) .. ('a'):rep(30))", Ended::Work),
+        (
+            "while true do xpcall(function() while true do end end, function() while true do end end) end",
+            Ended::Work,
+        ),
+        (
+            "while true do coroutine.resume(coroutine.create(function() while true do end end)) end",
+            Ended::Work,
+        ),
+        (
+            "local f f = function() coroutine.wrap(f)() end while true do pcall(f) end",
+            Ended::Work,
+        ),
+        (
+            "return string.find(('a'):rep(30), ('a?'):rep(30) .. ('a'):rep(30))",
+            Ended::Work,
+        ),
         ("return ('x'):rep(100000):find('(.-)(.-)(.-)(.-)y')", Ended::Work),
         ("for i = 1, 1e9 do string.rep('', 1e9) end", Ended::Work),
-        ("local t = {} for i = 0, 30 do t[2 ^ i] = 1 end table.insert(t, 1, 0)", Ended::Work),
+        (
+            "local t = {} for i = 0, 30 do t[2 ^ i] = 1 end table.insert(t, 1, 0)",
+            Ended::Work,
+        ),
         ("table.insert({}, -1e9, 0)", Ended::Work),
-        ("local t = {} for i = 0, 30 do t[2 ^ i] = 1 end table.foreachi(t, type)", Ended::Work),
+        (
+            "local t = {} for i = 0, 30 do t[2 ^ i] = 1 end table.foreachi(t, type)",
+            Ended::Work,
+        ),
         ("local t = {} for i = 1, 1e9 do t[i] = i end", Ended::Memory),
         ("local s = 'x' while true do s = s .. s end", Ended::Memory),
         ("while true do pcall(string.rep, 'x', 1e9) end", Ended::Memory),
-        ("while true do pcall(function() local s = 'x' while true do s = s .. s end end) end", Ended::Memory),
-        ("return table.concat({('x'):rep(500000), ('x'):rep(500001), ('x'):rep(500002)})", Ended::Memory),
-        ("local t = {} for i = 1, 7000 do t[i] = ('x'):rep(10000) end return cjson.encode(t)", Ended::Work),
+        (
+            "while true do pcall(function() local s = 'x' while true do s = s .. s end end) end",
+            Ended::Memory,
+        ),
+        (
+            "return table.concat({('x'):rep(500000), ('x'):rep(500001), ('x'):rep(500002)})",
+            Ended::Memory,
+        ),
+        (
+            "local t = {} for i = 1, 7000 do t[i] = ('x'):rep(10000) end return cjson.encode(t)",
+            Ended::Work,
+        ),
         ("while true do cjson.decode('[[[[[[[[]]]]]]]]') end", Ended::Work),
         ("while true do loadstring('return 1') end", Ended::Work),
     ] {
         let (why, reply) = run_with(&mut sandbox, source, LIMITS, &mut Strings::default());
-        assert!(why == Some(ended) || why == Some(Ended::Memory), "{source}: {why:?} {reply}");
+        assert!(
+            why == Some(ended) || why == Some(Ended::Memory),
+            "{source}: {why:?} {reply}"
+        );
         assert_eq!(reply, "", "{source}");
         while !sandbox.is_ready() {}
         let after = run_with(&mut sandbox, "return 'fine'", LIMITS, &mut Strings::default());
@@ -209,7 +282,10 @@ fn what_is_light_no_more_can_run_as_heavy() {
     let mut sandbox = Sandbox::new(|| 0).unwrap();
     let light = run_with(&mut sandbox, source, LIMITS, &mut Strings::default());
     assert_eq!(light.0, Some(Ended::Memory));
-    let limits = Limits { weight: Weight::Heavy, ..LIMITS };
+    let limits = Limits {
+        weight: Weight::Heavy,
+        ..LIMITS
+    };
     let heavy = run_with(&mut sandbox, source, limits, &mut Strings::default());
     assert_eq!(heavy, (None, ":2020100|".to_owned()));
 }
@@ -217,7 +293,10 @@ fn what_is_light_no_more_can_run_as_heavy() {
 #[test]
 fn a_host_ends_a_script_that_catches_errors() {
     let mut sandbox = Sandbox::new(|| 0).unwrap();
-    let mut host = Strings { ends: true, ..Strings::default() };
+    let mut host = Strings {
+        ends: true,
+        ..Strings::default()
+    };
     let source = "while true do redis.pcall('get', 'x') pcall(redis.call, 'get', 'x') end";
     assert_eq!(run_with(&mut sandbox, source, LIMITS, &mut host).0, Some(Ended::ByHost));
 }

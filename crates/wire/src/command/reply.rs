@@ -122,7 +122,9 @@ fn keys_of(spec: &CommandSpec, args: ArgList<'_>) -> KeyIndexes {
         return keys(spec, args.len());
     }
     let count = parse_integer(args.arg(2)).and_then(|count| usize::try_from(count).ok());
-    let count = count.filter(|count| *count <= args.len().saturating_sub(3)).unwrap_or_default();
+    let count = count
+        .filter(|count| *count <= args.len().saturating_sub(3))
+        .unwrap_or_default();
     KeyIndexes::of_script(count)
 }
 

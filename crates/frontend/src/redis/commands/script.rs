@@ -88,7 +88,15 @@ impl<O: Out> OnDraft<'_, '_, O> {
             is_staged: false,
             ..*self.job
         };
-        run_command(self.cx, self.configuration, self.owner, &one, self.draft, self.reads, reply)
+        run_command(
+            self.cx,
+            self.configuration,
+            self.owner,
+            &one,
+            self.draft,
+            self.reads,
+            reply,
+        )
     }
 }
 
@@ -133,9 +141,8 @@ pub(super) fn run<O: Out>(
     match ran.ended {
         None => Ok(()),
         Some(Ended::Memory) if scripts.weight == Weight::Light => Err(Stop::Heavier),
-        Some(ended) => Err(why_ended(ended).map_or_else(
-            || stop.unwrap_or(Stop::Refused(Refusal::Malformed)),
-            Stop::Error,
-        )),
+        Some(ended) => {
+            Err(why_ended(ended).map_or_else(|| stop.unwrap_or(Stop::Refused(Refusal::Malformed)), Stop::Error))
+        }
     }
 }
