@@ -9,8 +9,9 @@ const DEPTH_MAX: usize = 1000;
 /// A table with a key above this, and above twice the number of its keys, is no array.
 const SPARSE_ABOVE: f64 = 10.0;
 const SPARSE_RATIO: f64 = 2.0;
-/// Nanoseconds of a byte, about.
+/// Nanoseconds of a byte and of a value, about.
 const BYTE_NS: u64 = 10;
+const VALUE_NS: u64 = 300;
 
 pub(crate) fn library(lua: &Lua, work: &Rc<Work>) -> Result<Table> {
     let table = lua.create_table()?;
@@ -26,12 +27,7 @@ pub(crate) fn library(lua: &Lua, work: &Rc<Work>) -> Result<Table> {
     let decode = lua.create_function(move |lua, text: mlua::String| {
         let text = text.as_bytes();
         of_decode.spend(text.len() as u64 * BYTE_NS)?;
-        Reader {
-            text: &text,
-            at: 0,
-            lua,
-        }
-        .whole()
+        Reader { text: &text, at: 0, lua, work: &of_decode }.whole()
     })?;
     table.raw_set("decode", decode)?;
     table.raw_set("null", Value::NULL)?;
@@ -68,6 +64,13 @@ pub(crate) fn library(lua: &Lua, work: &Rc<Work>) -> Result<Table> {
 type Failed = String;
 
 fn append(work: &Work, value: &Value, depth: usize, out: &mut Vec<u8>) -> core::result::Result<(), Failed> {
+    let length = match value {
+        Value::String(text) => text.as_bytes().len(),
+        _ => 0,
+    };
+    // A byte may become six.
+    let room = work.check_length(out.len() + 6 * length);
+    room.and_then(|()| work.spend(VALUE_NS + length as u64 * BYTE_NS)).map_err(|end| end.to_string())?;
     match value {
         Value::Nil => out.extend_from_slice(b"null"),
         Value::LightUserData(pointer) if pointer.0.is_null() => out.extend_from_slice(b"null"),
@@ -158,11 +161,17 @@ fn append_table(work: &Work, table: &Table, depth: usize, out: &mut Vec<u8>) -> 
             let mut is_first = true;
             for pair in table.pairs::<Value, Value>() {
                 let (key, value) = pair.map_err(text)?;
+                work.spend(VALUE_NS).map_err(text)?;
                 if !core::mem::take(&mut is_first) {
                     out.push(b',');
                 }
                 match key {
-                    Value::String(key) => append_text(&key.as_bytes(), out),
+                    Value::String(key) => {
+                        let bytes = key.as_bytes();
+                        work.check_length(out.len() + 6 * bytes.len()).map_err(text)?;
+                        work.spend(bytes.len() as u64 * BYTE_NS).map_err(text)?;
+                        append_text(&bytes, out);
+                    }
                     Value::Integer(_) | Value::Number(_) => {
                         out.push(b'"');
                         append(work, &key, depth, out)?;
@@ -181,13 +190,14 @@ fn append_table(work: &Work, table: &Table, depth: usize, out: &mut Vec<u8>) -> 
             out.push(b'}');
         }
     }
-    work.spend(0).map_err(text)
+    Ok(())
 }
 
 /// The length of a table that is an array; `None` for others, and for empty ones.
 fn array_length(work: &Work, table: &Table) -> core::result::Result<Option<usize>, Failed> {
     let (mut most, mut count) = (0.0f64, 0.0f64);
     for pair in table.pairs::<Value, Value>() {
+        work.spend(VALUE_NS).map_err(|problem| problem.to_string())?;
         let key = match pair.map_err(|problem| problem.to_string())?.0 {
             Value::Integer(key) => key as f64,
             Value::Number(key) => key,
@@ -198,8 +208,7 @@ fn array_length(work: &Work, table: &Table) -> core::result::Result<Option<usize
         }
         (most, count) = (most.max(key), count + 1.0);
     }
-    work.spend(count as u64 * BYTE_NS)
-        .map_err(|problem| problem.to_string())?;
+    
     if most > count * SPARSE_RATIO && most > SPARSE_ABOVE {
         return Err("Cannot serialise table: excessively sparse array".to_owned());
     }
@@ -210,6 +219,7 @@ struct Reader<'t> {
     text: &'t [u8],
     at: usize,
     lua: &'t Lua,
+    work: &'t Work,
 }
 
 impl Reader<'_> {
@@ -257,6 +267,7 @@ impl Reader<'_> {
             let text = format!("Found too many nested data structures ({})", depth - 1);
             return Err(problem(self.lua, &text));
         }
+        self.work.spend(VALUE_NS)?;
         self.skip_blanks();
         match self.peek() {
             Some(b'{') => self.object(depth),

@@ -1,15 +1,16 @@
 //! The library `cmsgpack`: values of Lua in the format of MessagePack, with the choices of Redis' library.
 
 use crate::sandbox::{Work, problem};
-use mlua::{Lua, MultiValue, Result, Table, Value, Variadic};
+use mlua::{Lua, Result, Table, Value, Variadic};
 use std::rc::Rc;
 
 /// The deepest nesting that is packed; deeper tables become nil.
 const DEPTH_MAX: usize = 16;
 /// The deepest nesting that is unpacked.
 const UNPACK_DEPTH_MAX: usize = 200;
-/// Nanoseconds of a byte, about.
+/// Nanoseconds of a byte and of a value, about.
 const BYTE_NS: u64 = 10;
+const VALUE_NS: u64 = 300;
 
 pub(crate) fn library(lua: &Lua, work: &Rc<Work>) -> Result<Table> {
     let table = lua.create_table()?;
@@ -31,7 +32,8 @@ pub(crate) fn library(lua: &Lua, work: &Rc<Work>) -> Result<Table> {
     table.raw_set("pack", pack)?;
     let of_all = Rc::clone(work);
     let unpack = lua.create_function(move |lua, text: mlua::String| {
-        unpack_some(lua, &of_all, &text, usize::MAX, 0).map(|(values, _)| values)
+        let (values, _) = unpack_some(lua, &of_all, &text, usize::MAX, 0)?;
+        Ok(values)
     })?;
     table.raw_set("unpack", unpack)?;
     let of_one = Rc::clone(work);
@@ -50,20 +52,30 @@ pub(crate) fn library(lua: &Lua, work: &Rc<Work>) -> Result<Table> {
 }
 
 /// The offset behind the last value, or -1 at the end; then the values.
-fn unpack_from(lua: &Lua, work: &Work, text: &mlua::String, most: usize, from: Option<i64>) -> Result<MultiValue> {
+fn unpack_from(
+    lua: &Lua,
+    work: &Work,
+    text: &mlua::String,
+    most: usize,
+    from: Option<i64>,
+) -> Result<(Table, usize)> {
     let from = usize::try_from(from.unwrap_or(0))
         .ok()
         .filter(|from| *from <= text.as_bytes().len());
     let Some(from) = from else {
         return Err(problem(lua, "Start offset greater than input length."));
     };
-    let (mut values, end) = unpack_some(lua, work, text, most, from)?;
+    let ((values, count), end) = unpack_some(lua, work, text, most, from)?;
     let next = if end == text.as_bytes().len() { -1 } else { end as i64 };
-    values.push_front(Value::Number(next as f64));
-    Ok(values)
+    // The offset comes first.
+    for at in (1..=count).rev() {
+        values.raw_set(at + 1, values.raw_get::<Value>(at)?)?;
+    }
+    values.raw_set(1, next as f64)?;
+    Ok((values, count + 1))
 }
 
-fn unpack_some(lua: &Lua, work: &Work, text: &mlua::String, most: usize, from: usize) -> Result<(MultiValue, usize)> {
+fn unpack_some(lua: &Lua, work: &Work, text: &mlua::String, most: usize, from: usize) -> Result<((Table, usize), usize)> {
     let text = text.as_bytes();
     work.spend((text.len() - from) as u64 * BYTE_NS)?;
     let mut reader = Reader {
@@ -72,17 +84,24 @@ fn unpack_some(lua: &Lua, work: &Work, text: &mlua::String, most: usize, from: u
         lua,
         work,
     };
-    let mut values = MultiValue::new();
-    while reader.at < text.len() && values.len() < most {
-        if values.len() == 4000 {
+    let (values, mut count) = (lua.create_table()?, 0);
+    while reader.at < text.len() && count < most {
+        if count == 4000 {
             return Err(problem(lua, "too many values to unpack: give a limit"));
         }
-        values.push_back(reader.value(0)?);
+        count += 1;
+        values.raw_set(count, reader.value(0)?)?;
     }
-    Ok((values, reader.at))
+    Ok(((values, count), reader.at))
 }
 
 fn append(work: &Work, value: &Value, depth: usize, out: &mut Vec<u8>) -> Result<()> {
+    let length = match value {
+        Value::String(text) => text.as_bytes().len(),
+        _ => 0,
+    };
+    work.check_length(out.len() + length)?;
+    work.spend(VALUE_NS + length as u64)?;
     match value {
         Value::Boolean(is_true) => out.push(0xc2 + u8::from(*is_true)),
         Value::Integer(number) => append_number(*number as f64, out),
@@ -165,13 +184,14 @@ fn append_table(work: &Work, table: &Table, depth: usize, out: &mut Vec<u8>) -> 
     let (mut count, mut most, mut is_array) = (0usize, 0.0f64, true);
     for pair in table.pairs::<Value, Value>() {
         count += 1;
+        work.spend(VALUE_NS)?;
         match pair?.0 {
             Value::Integer(key) if key > 0 => most = most.max(key as f64),
             Value::Number(key) if key > 0.0 && key.fract() == 0.0 => most = most.max(key),
             _ => is_array = false,
         }
     }
-    work.spend(count as u64 * 2 * BYTE_NS)?;
+
     if is_array && most == count as f64 {
         match count {
             ..16 => out.push(0x90 | count as u8),
@@ -231,7 +251,6 @@ impl Reader<'_> {
         for at in 1..=count {
             let value = self.value(depth + 1)?;
             table.raw_set(at, value)?;
-            self.work.spend(BYTE_NS)?;
         }
         Ok(Value::Table(table))
     }
@@ -245,7 +264,6 @@ impl Reader<'_> {
                 return Err(problem(self.lua, "Bad data format in input."));
             }
             table.raw_set(key, value)?;
-            self.work.spend(BYTE_NS)?;
         }
         Ok(Value::Table(table))
     }
@@ -254,6 +272,7 @@ impl Reader<'_> {
         if depth > UNPACK_DEPTH_MAX {
             return Err(problem(self.lua, "Bad data format in input: it is nested too deeply."));
         }
+        self.work.spend(VALUE_NS)?;
         let tag = self.take::<1>()?[0];
         let number = |number: f64| Ok(Value::Number(number));
         match tag {

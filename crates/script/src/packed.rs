@@ -1,18 +1,29 @@
 //! The library `struct`: values of Lua as C lays them out.
 
-use crate::sandbox::problem;
-use mlua::{Lua, MultiValue, Result, Table, Value, Variadic};
+use crate::sandbox::{Work, problem};
+use mlua::{Lua, Result, Table, Value, Variadic};
+use std::rc::Rc;
 
 /// The most bytes of an integer, and the alignment of `!` alone.
 const INTEGER_BYTES_MAX: usize = 32;
 const ALIGNMENT_BYTES: usize = 8;
 /// The most bytes that a format may pack or skip.
 const PACKED_BYTES_MAX: usize = 1 << 20;
+/// Nanoseconds of a byte, about.
+const BYTE_NS: u64 = 4;
 
-pub(crate) fn library(lua: &Lua) -> Result<Table> {
+pub(crate) fn library(lua: &Lua, work: &Rc<Work>) -> Result<Table> {
     let table = lua.create_table()?;
+    let of = Rc::clone(work);
+    let pack = move |lua: &Lua, (format, values): (mlua::String, Variadic<Value>)| pack(lua, &of, &format, &values);
     table.raw_set("pack", lua.create_function(pack)?)?;
+    let of = Rc::clone(work);
+    let unpack = move |lua: &Lua, (format, data, from): (mlua::String, mlua::String, Option<i64>)| {
+        unpack(lua, &of, &format, &data, from)
+    };
     table.raw_set("unpack", lua.create_function(unpack)?)?;
+    let of = Rc::clone(work);
+    let size = move |lua: &Lua, format: mlua::String| size(lua, &of, &format);
     table.raw_set("size", lua.create_function(size)?)?;
     Ok(table)
 }
@@ -166,8 +177,9 @@ fn append_integer(out: &mut Vec<u8>, number: f64, bytes: usize, is_little: bool)
     }
 }
 
-fn pack(lua: &Lua, (format, values): (mlua::String, Variadic<Value>)) -> Result<mlua::String> {
+fn pack(lua: &Lua, work: &Work, format: &mlua::String, values: &[Value]) -> Result<mlua::String> {
     let format = format.as_bytes();
+    work.spend(format.len() as u64 * BYTE_NS)?;
     let mut format = Format::new(lua, "pack", &format);
     let (mut out, mut at) = (Vec::new(), 0);
     while let Some((item, padding)) = format.next(out.len())? {
@@ -236,8 +248,16 @@ fn pack(lua: &Lua, (format, values): (mlua::String, Variadic<Value>)) -> Result<
     lua.create_string(out)
 }
 
-fn unpack(lua: &Lua, (format, data, from): (mlua::String, mlua::String, Option<i64>)) -> Result<MultiValue> {
+/// The values, and their number.
+fn unpack(
+    lua: &Lua,
+    work: &Work,
+    format: &mlua::String,
+    data: &mlua::String,
+    from: Option<i64>,
+) -> Result<(Table, usize)> {
     let (format, data) = (format.as_bytes(), data.as_bytes());
+    work.spend((format.len() + data.len()) as u64 * BYTE_NS)?;
     let mut format = Format::new(lua, "unpack", &format);
     let mut at = match usize::try_from(from.unwrap_or(1))
         .ok()
@@ -246,11 +266,11 @@ fn unpack(lua: &Lua, (format, data, from): (mlua::String, mlua::String, Option<i
         Some(at) if at <= data.len() => at,
         _ => return Err(problem(lua, "offset out of range")),
     };
-    let mut values: Vec<Value> = Vec::new();
+    let (values, mut count) = (lua.create_table()?, 0usize);
     let short = || problem(lua, "bad argument #2 to 'unpack' (data string too short)");
     while let Some((item, padding)) = format.next(at)? {
         at += padding;
-        if values.len() == 4000 {
+        if count == 4000 {
             return Err(problem(lua, "too many results to unpack"));
         }
         let rest = data.get(at..).ok_or_else(short)?;
@@ -289,25 +309,28 @@ fn unpack(lua: &Lua, (format, data, from): (mlua::String, mlua::String, Option<i
                 let text = lua.create_string(rest.get(..length).unwrap_or_default())?;
                 (Value::String(text), length + 1)
             }
-            Item::Counted(count) => {
-                let count = match (count, values.last()) {
-                    (0, Some(Value::Number(length))) if *length >= 0.0 => {
-                        let length = *length as usize;
-                        values.pop();
-                        length
+            Item::Counted(bytes) => {
+                let length = match bytes {
+                    0 => {
+                        let before = values.raw_get::<Option<f64>>(count).ok().flatten();
+                        let Some(before) = before.filter(|length| *length >= 0.0) else {
+                            return Err(problem(lua, "format 'c0' needs a previous size"));
+                        };
+                        count -= 1;
+                        before as usize
                     }
-                    (0, _) => return Err(problem(lua, "format 'c0' needs a previous size")),
-                    (count, _) => count,
+                    length => length,
                 };
-                let text = lua.create_string(rest.get(..count).ok_or_else(short)?)?;
-                (Value::String(text), count)
+                let text = lua.create_string(rest.get(..length).ok_or_else(short)?)?;
+                (Value::String(text), length)
             }
         };
-        values.push(value);
+        count += 1;
+        values.raw_set(count, value)?;
         at += bytes;
     }
-    values.push(Value::Number((at + 1) as f64));
-    Ok(values.into_iter().collect())
+    values.raw_set(count + 1, (at + 1) as f64)?;
+    Ok((values, count + 1))
 }
 
 /// An integer of these bytes. Of more than eight, the low ones count.
@@ -324,8 +347,9 @@ fn integer_of(bytes: &[u8], is_little: bool, is_signed: bool) -> f64 {
     ((bits << unused) as i64 >> unused) as f64
 }
 
-fn size(lua: &Lua, format: mlua::String) -> Result<f64> {
+fn size(lua: &Lua, work: &Work, format: &mlua::String) -> Result<f64> {
     let format = format.as_bytes();
+    work.spend(format.len() as u64 * BYTE_NS)?;
     let mut format = Format::new(lua, "size", &format);
     let mut at = 0;
     while let Some((item, padding)) = format.next(at)? {

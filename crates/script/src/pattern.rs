@@ -49,7 +49,7 @@ pub(crate) struct Match {
     pub(crate) captures: Vec<Capture>,
 }
 
-/// Finds the first match at or after `from`. `spend` takes nanoseconds of work, and answers whether there is more.
+/// Finds the first match at or after `from`. `may_anchor`: whether `^` is an anchor. `spend` takes nanoseconds of work, and answers whether there is more.
 ///
 /// # Errors
 /// A malformed pattern, or the end of the script.
@@ -57,10 +57,11 @@ pub(crate) fn find(
     text: &[u8],
     pattern: &[u8],
     from: usize,
+    may_anchor: bool,
     spend: &dyn Fn(u64) -> bool,
 ) -> Result<Option<Match>, Failure> {
     let (is_anchored, items) = match pattern {
-        [b'^', rest @ ..] => (true, rest),
+        [b'^', rest @ ..] if may_anchor => (true, rest),
         all => (false, all),
     };
     let mut matcher = Matcher {
@@ -390,7 +391,7 @@ mod tests {
     use super::*;
 
     fn found(text: &str, pattern: &str) -> Option<(usize, usize, Vec<Capture>)> {
-        let found = find(text.as_bytes(), pattern.as_bytes(), 0, &|_| true).unwrap();
+        let found = find(text.as_bytes(), pattern.as_bytes(), 0, true, &|_| true).unwrap();
         found.map(|found| (found.start, found.end, found.captures))
     }
 
@@ -428,7 +429,7 @@ mod tests {
             ("%1", "invalid capture index"),
             ("%f", "missing '[' after '%f' in pattern"),
         ] {
-            let failure = find(b"aaa", pattern.as_bytes(), 0, &|_| true);
+            let failure = find(b"aaa", pattern.as_bytes(), 0, true, &|_| true);
             assert_eq!(failure, Err(Malformed(why)), "{pattern}");
         }
     }
@@ -441,7 +442,7 @@ mod tests {
             left.get() > 0
         };
         let pattern = ["a?".repeat(24), "a".repeat(24)].concat();
-        let failure = find("a".repeat(24).as_bytes(), pattern.as_bytes(), 0, &spend);
+        let failure = find("a".repeat(24).as_bytes(), pattern.as_bytes(), 0, true, &spend);
         assert_eq!(failure, Err(Failure::OutOfSteps));
     }
 }

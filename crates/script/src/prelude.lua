@@ -7,7 +7,7 @@ local host = ...
 local native_pcall, native_xpcall, native_resume = pcall, xpcall, coroutine.resume
 local error, type, select, tostring, next, rawset, setmetatable, unpack =
     error, type, select, tostring, next, rawset, setmetatable, unpack
-local floor, create = math.floor, coroutine.create
+local floor, native_create, rawget = math.floor, coroutine.create, rawget
 local caught, at_error = host.caught, host.at_error
 
 local function results(is_ok, ...)
@@ -30,19 +30,35 @@ end
 
 local function guarded_pcall(f, ...) return text_results(native_pcall(f, ...)) end
 
+-- Functions of Rust hold each argument in a slot, of which there are 8,000. The most that they are given:
+local ARGUMENTS_MAX = 7700
+
+local function few(f)
+    return function(...)
+        if select("#", ...) > ARGUMENTS_MAX then error("too many arguments", 2) end
+        return f(...)
+    end
+end
+
 -- Tables of the sandbox are seen through an empty one, so that a script cannot change them.
-local is_protected = setmetatable({}, { __mode = "k" })
+local real_of = {}
 
 local function refuse_change() error("Attempt to modify a readonly table", 2) end
 
 local function protect(real)
     local seen = setmetatable({}, { __index = real, __newindex = refuse_change, __metatable = false })
-    is_protected[seen] = true
+    real_of[seen] = real
     return seen
 end
 
 -- Redis' own commands. `redis.call` is set before each run.
 local redis = host.redis
+for _, name in next, { "sha1hex", "setresp", "acl_check_cmd", "log", "set_repl" } do redis[name] = few(redis[name]) end
+
+function redis.call(...)
+    if select("#", ...) > ARGUMENTS_MAX then error("too many arguments", 2) end
+    return host.call(...)
+end
 
 function redis.pcall(...)
     local is_ok, result = native_pcall(redis.call, ...)
@@ -75,18 +91,36 @@ redis.REPL_NONE, redis.REPL_AOF, redis.REPL_SLAVE, redis.REPL_REPLICA, redis.REP
 
 -- Strings: what matches patterns, or loops by a number, is counted.
 local strings = {}
-for _, name in next, { "byte", "char", "format", "len", "lower", "reverse", "sub", "upper" } do
-    strings[name] = string[name]
+for _, name in next, { "byte", "char", "format", "len", "sub" } do strings[name] = string[name] end
+for _, name in next, { "lower", "rep", "reverse", "upper" } do strings[name] = host[name] end
+
+-- Captures come as one value, or in a table: Rust cannot make room for many results when the memory is used up.
+local function captured(count, value)
+    if count == 1 then return value end
+    return unpack(value, 1, count)
 end
-strings.find, strings.match, strings.rep = host.find, host.match, host.rep
+
+function strings.find(text, pattern, from, is_plain)
+    local first, last, count, value = host.find(text, pattern, from, is_plain)
+    if not first then return nil end
+    if count == 0 then return first, last end
+    return first, last, captured(count, value)
+end
+
+function strings.match(text, pattern, from)
+    local count, value = host.match(text, pattern, from)
+    if count == 0 then return nil end
+    return captured(count, value)
+end
 
 function strings.gmatch(text, pattern)
     local at = 0
-    local function step(after, ...)
+    return function()
+        local after, count, value = host.gmatch(text, pattern, at)
         at = after
-        return ...
+        if count == 0 then return nil end
+        return captured(count, value)
     end
-    return function() return step(host.gmatch(text, pattern, at)) end
 end
 
 strings.gfind = strings.gmatch
@@ -103,11 +137,15 @@ function strings.gsub(text, pattern, replacement, most)
     local pieces, count, at, from = {}, 0, 0, 1
     most = most or #text + 1
     local anchored = host.text(pattern, "gsub"):sub(1, 1) == "^"
-    local function piece(first, after, whole, ...)
+    local function piece(first, after, whole, captures, found)
         if not first then return false end
         count = count + 1
         local value
-        if kind == "function" then value = replacement(...) else value = replacement[(...)] end
+        if kind == "function" then
+            value = replacement(captured(captures, found))
+        else
+            value = replacement[(captured(captures, found))]
+        end
         if not value then
             value = whole
         elseif type(value) ~= "string" and type(value) ~= "number" then
@@ -244,6 +282,11 @@ local maths = {}
 for name, value in next, math do maths[name] = value end
 maths.random, maths.randomseed = host.random, host.randomseed
 
+local function create(f)
+    host.on_coroutine()
+    return native_create(f)
+end
+
 local coroutines = { create = create, running = coroutine.running, status = coroutine.status, yield = coroutine.yield }
 
 function coroutines.resume(thread, ...) return results(native_resume(thread, ...)) end
@@ -256,7 +299,7 @@ end
 -- What a script sees of all this. Missing globals are errors, which `missing` raises.
 local globals = host.globals
 local script_globals = setmetatable({}, { __index = globals, __newindex = refuse_change, __metatable = false })
-is_protected[script_globals] = true
+real_of[script_globals] = globals
 
 local function missing(_, name)
     error("Script attempted to access nonexistent global variable '" .. tostring(name) .. "'", 2)
@@ -264,14 +307,25 @@ end
 
 setmetatable(globals, { __index = missing })
 
-for _, name in next, { "assert", "error", "getmetatable", "ipairs", "next", "pairs", "rawequal", "rawget", "select",
-    "setmetatable", "tonumber", "tostring", "type", "unpack" } do
+for _, name in next, { "assert", "error", "getmetatable", "ipairs", "rawequal", "select", "setmetatable", "tonumber",
+    "tostring", "type", "unpack" } do
     rawset(globals, name, _G[name])
 end
 
 function globals.rawset(list, key, value)
-    if is_protected[list] then error("Attempt to modify a readonly table", 2) end
+    if list ~= nil and real_of[list] then error("Attempt to modify a readonly table", 2) end
     return rawset(list, key, value)
+end
+
+function globals.rawget(list, key) return rawget(list ~= nil and real_of[list] or list, key) end
+
+function globals.next(list, key) return next(list ~= nil and real_of[list] or list, key) end
+
+function globals.pairs(list)
+    if type(list) ~= "table" then
+        error("bad argument #1 to 'pairs' (table expected, got " .. (list == nil and "nil" or type(list)) .. ")", 2)
+    end
+    return next, real_of[list] or list, nil
 end
 
 function globals.xpcall(f, handler)
@@ -313,8 +367,21 @@ rawset(globals, "table", protect(tables))
 rawset(globals, "math", protect(maths))
 rawset(globals, "coroutine", protect(coroutines))
 for _, name in next, { "bit", "cjson", "cmsgpack", "struct" } do
-    rawset(globals, name, protect(host[name]))
+    local library = {}
+    for key, value in next, host[name] do library[key] = type(value) == "function" and few(value) or value end
+    rawset(globals, name, protect(library))
 end
+-- They give their values in a table, for the same reason as captures.
+for library, names in next, { cmsgpack = { "unpack", "unpack_one", "unpack_limit" }, struct = { "unpack" } } do
+    for _, name in next, names do
+        local f = real_of[globals[library]][name]
+        real_of[globals[library]][name] = function(...)
+            local values, count = f(...)
+            return unpack(values, 1, count)
+        end
+    end
+end
+maths.random = few(host.random)
 
 -- `("x"):rep(2)` finds the counted functions too.
 local of_strings = getmetatable("")

@@ -1,7 +1,7 @@
 //! One sandbox: the state of Lua, its limits, and how a script runs in it.
 
 use crate::numbers::Random;
-use crate::source::{SHA_BYTES, SOURCE_BYTES_MAX, Sha, header, sha_of};
+use crate::source::{SHA_BYTES, SOURCE_BYTES_MAX, Sha, header, is_cheap_to_compile, sha_of};
 use crate::values::{append_argument, append_line, append_reply, error_table, from_reply};
 use crate::{json, msgpack, numbers, packed, strings};
 use core::cell::{Cell, RefCell};
@@ -18,11 +18,19 @@ const REDIS_VERSION_NUMBER: u32 = 0x0007_000f;
 /// Nanoseconds of an instruction of Lua, about, and of a byte that is compiled.
 const INSTRUCTION_NS: u64 = 10;
 const COMPILED_BYTE_NS: u64 = 50;
-/// Compiled scripts that are kept.
+/// Compiled scripts that are kept, and bytes of their sources.
 const COMPILED_MAX: usize = 512;
+const COMPILED_BYTES_MAX: usize = 2 << 20;
+/// Work after which the clock is looked at.
+const LOOK_NS: u64 = 5000;
+/// The longest reply in bytes, while it is made.
+const REPLY_BYTES_MAX: usize = 33 << 20;
+/// The longest name of a chunk in an error, in bytes.
+const NAME_BYTES_MAX: usize = 60;
 /// The most values that `unpack` gives. Each argument of a function of ours takes a slot of a stack of 8,000.
 const UNPACKED_MAX: usize = 7600;
-const SLOTS: usize = 4096;
+/// Values that are held at once from the start: those, and a few of our own.
+const SLOTS: usize = 7800;
 /// Garbage of earlier scripts, in bytes, with which a script may begin.
 const GARBAGE_BYTES_MAX: usize = 12 << 20;
 /// Garbage that is collected after a script, and the most of one step. A kilobyte takes about 10 us.
@@ -68,6 +76,8 @@ pub enum Ended {
     Work,
     /// It needs more memory than its weight has.
     Memory,
+    /// Its reply is too long.
+    Reply,
     /// Its host has ended it.
     ByHost,
 }
@@ -79,8 +89,8 @@ pub struct Limits {
     pub weight: Weight,
     /// Work in nanoseconds, as it is counted.
     pub work_ns: u64,
-    /// The longest time by the sandbox's clock, in nanoseconds.
-    pub time_ns: u64,
+    /// When it ends at the latest, by the sandbox's clock, in nanoseconds.
+    pub until_ns: u64,
 }
 
 /// What runs the commands of a script.
@@ -125,13 +135,15 @@ pub(crate) struct Work {
     clock: fn() -> u64,
     until_ns: Cell<u64>,
     left_ns: Cell<u64>,
+    /// Work since the last look at the clock.
+    unlooked_ns: Cell<u64>,
     memory_max: Cell<usize>,
     ended: Cell<Option<Ended>>,
 }
 
 impl Work {
     fn begin(&self, limits: &Limits) {
-        self.until_ns.set((self.clock)().saturating_add(limits.time_ns));
+        self.until_ns.set(limits.until_ns);
         self.left_ns.set(limits.work_ns);
         self.memory_max.set(limits.weight.memory_bytes());
         self.ended.set(None);
@@ -148,6 +160,35 @@ impl Work {
             self.ended.set(Some(Ended::Work));
             return Err(Ended::Work);
         }
+        let unlooked = self.unlooked_ns.get().saturating_add(ns);
+        self.unlooked_ns.set(unlooked);
+        if unlooked >= LOOK_NS { self.look() } else { Ok(()) }
+    }
+
+    /// Looks at the clock.
+    fn look(&self) -> core::result::Result<(), Ended> {
+        self.unlooked_ns.set(0);
+        if (self.clock)() > self.until_ns.get() {
+            self.ended.set(Some(Ended::Work));
+            return Err(Ended::Work);
+        }
+        Ok(())
+    }
+
+    /// Checks the length of what a function makes outside of Lua's memory.
+    pub(crate) fn check_length(&self, bytes: usize) -> Result<()> {
+        match bytes > self.memory_max.get() {
+            true => Err(self.end_for_memory()),
+            false => Ok(()),
+        }
+    }
+
+    /// Checks the length of a reply while it is made.
+    pub(crate) fn check_reply(&self, bytes: usize) -> core::result::Result<(), Ended> {
+        if bytes > REPLY_BYTES_MAX {
+            self.ended.set(Some(Ended::Reply));
+            return Err(Ended::Reply);
+        }
         Ok(())
     }
 
@@ -159,11 +200,7 @@ impl Work {
     /// Instructions of Lua have run.
     fn on_instructions(&self, count: u32) -> Result<()> {
         self.spend(u64::from(count) * INSTRUCTION_NS)?;
-        if (self.clock)() > self.until_ns.get() {
-            self.ended.set(Some(Ended::Work));
-            return Err(self.end_error());
-        }
-        Ok(())
+        self.look().map_err(|_| self.end_error())
     }
 
     pub(crate) fn memory_max(&self) -> usize {
@@ -227,8 +264,9 @@ struct Place {
 fn place(lua: &Lua) -> Option<Place> {
     for level in 1..20 {
         let of = lua.inspect_stack(level, |debug| {
-            let source = debug.source().source.map(|source| source.into_owned());
-            (source.unwrap_or_default(), debug.current_line())
+            let source = debug.source().source.unwrap_or_default();
+            let short: String = source.chars().take(NAME_BYTES_MAX).collect();
+            (short, debug.current_line())
         });
         match of? {
             (source, Some(line)) if source != PRELUDE => return Some(Place { source, line }),
@@ -309,8 +347,8 @@ pub struct Sandbox {
     lua: Lua,
     work: Rc<Work>,
     random: Rc<Random>,
-    /// Redis' own functions, without the protection.
-    redis: Table,
+    /// Functions of ours, with `call`, which is another one in each run.
+    host: Table,
     /// Globals of scripts, without the protection.
     globals: Table,
     script_globals: Table,
@@ -318,6 +356,8 @@ pub struct Sandbox {
     /// Functions by their numbers in `compiled`.
     functions: Table,
     compiled: Map<Sha, Compiled>,
+    compiled_bytes: usize,
+    free_numbers: Vec<usize>,
     clock: u64,
     /// The weight for which instructions are counted.
     hooked: Option<Weight>,
@@ -334,6 +374,7 @@ pub struct Sandbox {
 struct Compiled {
     number: usize,
     last_run: u64,
+    bytes: usize,
 }
 
 impl fmt::Debug for Sandbox {
@@ -364,6 +405,7 @@ impl Sandbox {
             clock,
             until_ns: Cell::new(u64::MAX),
             left_ns: Cell::new(u64::MAX),
+            unlooked_ns: Cell::new(0),
             memory_max: Cell::new(usize::MAX),
             ended: Cell::new(None),
         });
@@ -376,7 +418,7 @@ impl Sandbox {
         host.raw_set("randomseed", numbers::randomseed(&lua, &random)?)?;
         host.raw_set("cjson", json::library(&lua, &work)?)?;
         host.raw_set("cmsgpack", msgpack::library(&lua, &work)?)?;
-        host.raw_set("struct", packed::library(&lua)?)?;
+        host.raw_set("struct", packed::library(&lua, &work)?)?;
         let of = Rc::clone(&work);
         host.raw_set(
             "caught",
@@ -391,7 +433,7 @@ impl Sandbox {
         host.raw_set("used_kilobytes", lua.create_function(used)?)?;
         let redis = redis_table(&lua, &work, &is_resp3)?;
         let globals = lua.create_table()?;
-        host.raw_set("redis", &redis)?;
+        host.raw_set("redis", redis)?;
         host.raw_set("globals", &globals)?;
         // It is set once what it makes has its globals.
         let environment: Rc<RefCell<Option<Table>>> = Rc::default();
@@ -425,12 +467,14 @@ impl Sandbox {
             lua,
             work,
             random,
-            redis,
+            host,
             globals,
             script_globals,
             run,
             functions,
             compiled: Map::default(),
+            compiled_bytes: 0,
+            free_numbers: Vec::new(),
             clock: 0,
             hooked: None,
             is_resp3,
@@ -471,7 +515,18 @@ impl Sandbox {
     /// # Errors
     /// The text of an error for the client.
     pub fn check(&mut self, sha: &Sha, source: &[u8]) -> core::result::Result<(), String> {
-        self.function(sha, source).map(drop)
+        let used = self.lua.used_memory();
+        let checked = self.function(sha, source).map(drop);
+        self.note_garbage(used);
+        checked
+    }
+
+    /// Collects garbage if much has been made since this number of bytes was in use.
+    fn note_garbage(&mut self, used_before: usize) {
+        self.garbage_bytes += self.lua.used_memory().saturating_sub(used_before);
+        if self.garbage_bytes >= GARBAGE_STEP_BYTES {
+            self.collect((self.garbage_bytes >> 9).min(GARBAGE_STEP_KILOBYTES_MAX));
+        }
     }
 
     fn function(&mut self, sha: &Sha, source: &[u8]) -> core::result::Result<Function, String> {
@@ -493,27 +548,28 @@ impl Sandbox {
         let function = compile(&self.lua, source, "@user_script", &self.script_globals);
         let function =
             function.map_err(|error| format!("ERR Error compiling script (new function): {}", syntax_text(&error)))?;
-        let number = match self.compiled.len() {
-            count if count < COMPILED_MAX => count + 1,
-            _ => {
-                let oldest = self.compiled.iter().min_by_key(|(_, compiled)| compiled.last_run);
-                let Some((oldest, number)) = oldest.map(|(sha, compiled)| (*sha, compiled.number)) else {
-                    return Err("ERR no script can be kept".to_owned());
-                };
-                self.compiled.remove(&oldest);
-                number
-            }
-        };
+        while self.compiled.len() >= COMPILED_MAX || self.compiled_bytes + source.len() > COMPILED_BYTES_MAX {
+            let oldest = self.compiled.iter().min_by_key(|(_, compiled)| compiled.last_run);
+            let Some((oldest, Compiled { number, bytes, .. })) = oldest.map(|(sha, compiled)| (*sha, *compiled)) else {
+                break;
+            };
+            self.compiled.remove(&oldest);
+            self.compiled_bytes -= bytes;
+            self.free_numbers.push(number);
+            self.functions.raw_set(number, Value::Nil).map_err(|error| error.to_string())?;
+        }
+        let number = self.free_numbers.pop().unwrap_or(self.compiled.len() + 1);
         self.functions
             .raw_set(number, &function)
             .map_err(|error| error.to_string())?;
-        self.compiled.insert(
-            *sha,
-            Compiled {
-                number,
-                last_run: clock,
-            },
-        );
+        let bytes = source.len();
+        self.compiled_bytes += bytes;
+        let compiled = Compiled {
+            number,
+            last_run: clock,
+            bytes,
+        };
+        self.compiled.insert(*sha, compiled);
         Ok(function)
     }
 
@@ -521,10 +577,12 @@ impl Sandbox {
     pub fn run(&mut self, run: &Run<'_>, host: &mut dyn Host, out: &mut Vec<u8>) -> Ran {
         let start = out.len();
         let is_known = self.compiled.contains_key(run.sha);
+        let used_before = self.lua.used_memory();
         let function = match self.function(run.sha, run.source) {
             Ok(function) => function,
             Err(text) => {
                 encode::error(out, &text);
+                self.note_garbage(used_before);
                 let work_ns = run.source.len() as u64 * COMPILED_BYTE_NS;
                 return Ran { work_ns, ended: None };
             }
@@ -536,10 +594,7 @@ impl Sandbox {
         let ended = self.run_limited(run, &function, used, host, out).err();
         let is_limited = self.lua.set_memory_limit(0);
         debug_assert!(is_limited.is_ok());
-        self.garbage_bytes += self.lua.used_memory().saturating_sub(used);
-        if self.garbage_bytes >= GARBAGE_STEP_BYTES {
-            self.collect((self.garbage_bytes >> 9).min(GARBAGE_STEP_KILOBYTES_MAX));
-        }
+        self.note_garbage(used_before);
         if ended.is_some() {
             out.truncate(start);
         }
@@ -576,9 +631,9 @@ impl Sandbox {
         let in_use = self.lua.set_memory_limit(used_bytes + weight.memory_bytes());
         debug_assert!(in_use.is_ok());
         for (name, words) in [("KEYS", run.keys), ("ARGV", run.args)] {
-            self.work.take(words.len() as u64 * 100)?;
             let table = self.lua.create_table_with_capacity(words.len(), 0).map_err(ended)?;
             for (at, word) in words.iter().enumerate() {
+                self.work.take(300 + word.len() as u64 / 4)?;
                 let word = self.lua.create_string(word).map_err(ended)?;
                 table.raw_set(at + 1, word).map_err(ended)?;
             }
@@ -586,13 +641,13 @@ impl Sandbox {
         }
         let (work, is_resp3) = (Rc::clone(&self.work), Rc::clone(&self.is_resp3));
         let (command, reply) = (&mut self.command, &mut self.reply);
-        let (redis, runner) = (&self.redis, &self.run);
+        let (functions, runner) = (&self.host, &self.run);
         let result = self.lua.scope(|scope| {
             let call = scope.create_function_mut(move |lua, args: MultiValue| {
                 let proto = if is_resp3.get() { Proto::Resp3 } else { Proto::Resp2 };
                 call(lua, &work, host, args, proto, command, reply)
             })?;
-            redis.raw_set("call", call)?;
+            functions.raw_set("call", call)?;
             runner.call::<(bool, Value)>(function)
         });
         if let Some(ended) = self.work.ended.get() {
@@ -633,7 +688,7 @@ impl Sandbox {
 /// Holds many values at once, so that the stack of those that functions hold is large from the start. It could not grow
 /// when a script has used up its memory.
 fn grow_slots(lua: &Lua) -> Result<()> {
-    let held: Result<Vec<Table>> = (0..SLOTS * 2 - 512).map(|_| lua.create_table()).collect();
+    let held: Result<Vec<Table>> = (0..SLOTS).map(|_| lua.create_table()).collect();
     held.map(drop)
 }
 
@@ -655,11 +710,11 @@ fn unpack(lua: &Lua) -> Result<Function> {
 }
 
 fn compile(lua: &Lua, source: &[u8], name: &str, globals: &Table) -> Result<Function> {
-    if source.len() > SOURCE_BYTES_MAX {
-        return Err(Error::runtime(format!(
-            "{name}: a chunk may have {SOURCE_BYTES_MAX} bytes"
-        )));
+    if source.len() > SOURCE_BYTES_MAX || !is_cheap_to_compile(source) {
+        let text = format!("a chunk may have {SOURCE_BYTES_MAX} bytes, and fewer names, branches and functions");
+        return Err(Error::runtime(text));
     }
+    let name: String = name.chars().take(NAME_BYTES_MAX).collect();
     let chunk = lua.load(source).set_name(name).set_mode(mlua::ChunkMode::Text);
     chunk.set_environment(globals.clone()).into_function()
 }

@@ -3,7 +3,11 @@
 use sha1::{Digest, Sha1};
 
 /// The most bytes of a source: it is compiled in one turn.
-pub const SOURCE_BYTES_MAX: usize = 256 << 10;
+pub const SOURCE_BYTES_MAX: usize = 128 << 10;
+
+/// The most that a source may have of what makes the compiler of Lua take time by the square of it.
+const BRANCHES_MAX: usize = 2000;
+const NAME_PAIRS_MAX: usize = 40_000_000;
 
 /// Bytes of a script's name.
 pub const SHA_BYTES: usize = 40;
@@ -23,6 +27,23 @@ pub fn sha_of(source: &[u8]) -> Sha {
         two.copy_from_slice(&[digit(byte >> 4), digit(*byte)]);
     }
     sha
+}
+
+/// Whether a source compiles in a few milliseconds. Lua's compiler looks a name up in all functions around it, and walks
+/// along the list of jumps for each branch. Words in strings and comments count too.
+pub(crate) fn is_cheap_to_compile(source: &[u8]) -> bool {
+    let (mut words, mut locals, mut branches) = (0usize, 0usize, 0usize);
+    for word in source.split(|byte| !byte.is_ascii_alphanumeric() && *byte != b'_') {
+        match word {
+            [] => continue,
+            b"local" | b"function" | b"for" => locals += 1,
+            b"elseif" | b"break" | b"and" | b"or" => branches += 1,
+            _ => {}
+        }
+        words += 1;
+    }
+    locals += source.iter().filter(|byte| **byte == b',').count();
+    branches <= BRANCHES_MAX && words.saturating_mul(locals) <= NAME_PAIRS_MAX
 }
 
 /// What a source says in its first line, `#!lua flags=no-writes,…`: its flags, and the bytes of that line.

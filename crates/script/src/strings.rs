@@ -2,11 +2,13 @@
 
 use crate::pattern::{Capture, Failure, Match, find as find_pattern};
 use crate::sandbox::{Work, problem};
-use mlua::{Lua, MultiValue, Result, String as Text, Table, Value};
+use mlua::{Lua, Result, String as Text, Table, Value};
 use std::rc::Rc;
 
 /// Bytes of a result that cost a nanosecond.
 const BYTES_OF_NS: u64 = 4;
+/// A coroutine counts its own instructions, and is not asked before its 200th.
+const NEW_COROUTINE_NS: u64 = 5000;
 const SPECIALS: &[u8] = b"^$*+?.([%-";
 
 fn failed(lua: &Lua, work: &Work, failure: Failure) -> mlua::Error {
@@ -39,16 +41,24 @@ fn captured(lua: &Lua, text: &[u8], found: &Match, at: usize) -> Result<Value> {
     }
 }
 
-/// All captures; the whole match if the pattern has none.
-fn append_captures(lua: &Lua, text: &[u8], found: &Match, values: &mut MultiValue, and_whole: bool) -> Result<()> {
+/// The number of captures, and the only one, or a table of them. The whole match is one if the pattern has none.
+fn captures(lua: &Lua, text: &[u8], found: &Match, and_whole: bool) -> Result<(usize, Value)> {
     let count = match found.captures.len() {
         0 if and_whole => 1,
         count => count,
     };
-    for at in 0..count {
-        values.push_back(captured(lua, text, found, at)?);
-    }
-    Ok(())
+    let value = match count {
+        0 => Value::Nil,
+        1 => captured(lua, text, found, 0)?,
+        _ => {
+            let table = lua.create_table_with_capacity(count, 0)?;
+            for at in 0..count {
+                table.raw_set(at + 1, captured(lua, text, found, at)?)?;
+            }
+            Value::Table(table)
+        }
+    };
+    Ok((count, value))
 }
 
 fn find_plain(work: &Work, text: &[u8], what: &[u8], from: usize) -> Result<Option<usize>> {
@@ -81,31 +91,22 @@ fn find_plain(work: &Work, text: &[u8], what: &[u8], from: usize) -> Result<Opti
 
 /// Puts the functions into the table that the prelude is given.
 pub(crate) fn add(lua: &Lua, work: &Rc<Work>, host: &Table) -> Result<()> {
+    // First and last position, captures.
     let of = Rc::clone(work);
     let find = move |lua: &Lua, (text, pattern, from, plain): (Text, Text, Option<i64>, Value)| {
         let (text, pattern) = (text.as_bytes(), pattern.as_bytes());
         let from = offset(from.unwrap_or(1), text.len()).min(text.len());
-        let mut values = MultiValue::new();
         let is_plain = !matches!(plain, Value::Nil | Value::Boolean(false));
         if is_plain || !pattern.iter().any(|byte| SPECIALS.contains(byte)) {
-            match find_plain(&of, &text, &pattern, from)? {
-                Some(at) => {
-                    values.push_back(Value::Number((at + 1) as f64));
-                    values.push_back(Value::Number((at + pattern.len()) as f64));
-                }
-                None => values.push_back(Value::Nil),
-            }
-            return Ok(values);
+            let found = find_plain(&of, &text, &pattern, from)?;
+            return Ok(found.map_or((None, 0, 0, Value::Nil), |at| (Some(at + 1), at + pattern.len(), 0, Value::Nil)));
         }
-        match find_pattern(&text, &pattern, from, &|ns| of.take(ns).is_ok()).map_err(|why| failed(lua, &of, why))? {
-            Some(found) => {
-                values.push_back(Value::Number((found.start + 1) as f64));
-                values.push_back(Value::Number(found.end as f64));
-                append_captures(lua, &text, &found, &mut values, false)?;
-            }
-            None => values.push_back(Value::Nil),
-        }
-        Ok(values)
+        let found = find_pattern(&text, &pattern, from, true, &|ns| of.take(ns).is_ok());
+        let Some(found) = found.map_err(|why| failed(lua, &of, why))? else {
+            return Ok((None, 0, 0, Value::Nil));
+        };
+        let (count, value) = captures(lua, &text, &found, false)?;
+        Ok((Some(found.start + 1), found.end, count, value))
     };
     host.raw_set("find", lua.create_function(find)?)?;
 
@@ -113,12 +114,11 @@ pub(crate) fn add(lua: &Lua, work: &Rc<Work>, host: &Table) -> Result<()> {
     let matches = move |lua: &Lua, (text, pattern, from): (Text, Text, Option<i64>)| {
         let (text, pattern) = (text.as_bytes(), pattern.as_bytes());
         let from = offset(from.unwrap_or(1), text.len()).min(text.len());
-        let mut values = MultiValue::new();
-        match find_pattern(&text, &pattern, from, &|ns| of.take(ns).is_ok()).map_err(|why| failed(lua, &of, why))? {
-            Some(found) => append_captures(lua, &text, &found, &mut values, true)?,
-            None => values.push_back(Value::Nil),
+        let found = find_pattern(&text, &pattern, from, true, &|ns| of.take(ns).is_ok());
+        match found.map_err(|why| failed(lua, &of, why))? {
+            Some(found) => captures(lua, &text, &found, true),
+            None => Ok((0, Value::Nil)),
         }
-        Ok(values)
     };
     host.raw_set("match", lua.create_function(matches)?)?;
 
@@ -126,26 +126,17 @@ pub(crate) fn add(lua: &Lua, work: &Rc<Work>, host: &Table) -> Result<()> {
     let of = Rc::clone(work);
     let gmatch = move |lua: &Lua, (text, pattern, at): (Text, Text, usize)| {
         let (text, pattern) = (text.as_bytes(), pattern.as_bytes());
-        let mut values = MultiValue::new();
         let found = match at > text.len() {
             true => None,
-            false => {
-                find_pattern(&text, &pattern, at, &|ns| of.take(ns).is_ok()).map_err(|why| failed(lua, &of, why))?
-            }
+            false => find_pattern(&text, &pattern, at, false, &|ns| of.take(ns).is_ok())
+                .map_err(|why| failed(lua, &of, why))?,
         };
-        match found {
-            Some(found) => {
-                let next = if found.end == found.start {
-                    found.end + 1
-                } else {
-                    found.end
-                };
-                values.push_back(Value::Number(next as f64));
-                append_captures(lua, &text, &found, &mut values, true)?;
-            }
-            None => values.extend([Value::Number((text.len() + 1) as f64), Value::Nil]),
-        }
-        Ok(values)
+        let Some(found) = found else {
+            return Ok((text.len() + 1, 0, Value::Nil));
+        };
+        let next = if found.end == found.start { found.end + 1 } else { found.end };
+        let (count, value) = captures(lua, &text, &found, true)?;
+        Ok((next, count, value))
     };
     host.raw_set("gmatch", lua.create_function(gmatch)?)?;
 
@@ -153,17 +144,14 @@ pub(crate) fn add(lua: &Lua, work: &Rc<Work>, host: &Table) -> Result<()> {
     let of = Rc::clone(work);
     let gsub_step = move |lua: &Lua, (text, pattern, at): (Text, Text, usize)| {
         let (text, pattern) = (text.as_bytes(), pattern.as_bytes());
-        let mut values = MultiValue::new();
-        if let Some(found) =
-            find_pattern(&text, &pattern, at, &|ns| of.take(ns).is_ok()).map_err(|why| failed(lua, &of, why))?
-        {
-            values.push_back(Value::Number((found.start + 1) as f64));
-            values.push_back(Value::Number((found.end + 1) as f64));
-            let whole = text.get(found.start..found.end).unwrap_or_default();
-            values.push_back(Value::String(lua.create_string(whole)?));
-            append_captures(lua, &text, &found, &mut values, true)?;
-        }
-        Ok(values)
+        let found = find_pattern(&text, &pattern, at, true, &|ns| of.take(ns).is_ok());
+        let Some(found) = found.map_err(|why| failed(lua, &of, why))? else {
+            return Ok((None, 0, Value::Nil, 0, Value::Nil));
+        };
+        let whole = text.get(found.start..found.end).unwrap_or_default();
+        let whole = Value::String(lua.create_string(whole)?);
+        let (count, value) = captures(lua, &text, &found, true)?;
+        Ok((Some(found.start + 1), found.end + 1, whole, count, value))
     };
     host.raw_set("gsub_step", lua.create_function(gsub_step)?)?;
 
@@ -175,12 +163,11 @@ pub(crate) fn add(lua: &Lua, work: &Rc<Work>, host: &Table) -> Result<()> {
         let (mut out, mut at, mut count) = (Vec::new(), 0, 0usize);
         while count < most && at <= text.len() {
             let found =
-                find_pattern(&text, &pattern, at, &|ns| of.take(ns).is_ok()).map_err(|why| failed(lua, &of, why))?;
+                find_pattern(&text, &pattern, at, true, &|ns| of.take(ns).is_ok()).map_err(|why| failed(lua, &of, why))?;
             let Some(found) = found else { break };
             out.extend_from_slice(text.get(at..found.start).unwrap_or_default());
-            let before = out.len();
-            replace(lua, &text, &found, &with, &mut out)?;
-            of.spend((out.len() - before + with.len()) as u64 / BYTES_OF_NS + 1)?;
+            replace(lua, &of, &text, &found, &with, &mut out)?;
+            of.spend(with.len() as u64 / BYTES_OF_NS + 1)?;
             count += 1;
             at = found.end;
             if found.end == found.start {
@@ -210,6 +197,26 @@ pub(crate) fn add(lua: &Lua, work: &Rc<Work>, host: &Table) -> Result<()> {
     };
     host.raw_set("rep", lua.create_function(rep)?)?;
 
+    let changes: [(&str, fn(&mut Vec<u8>)); 3] = [
+        ("lower", |text| text.make_ascii_lowercase()),
+        ("upper", |text| text.make_ascii_uppercase()),
+        ("reverse", |text| text.reverse()),
+    ];
+    for (name, change) in changes {
+        let of = Rc::clone(work);
+        let changed = move |lua: &Lua, text: Text| {
+            let mut bytes = text.as_bytes().to_vec();
+            of.spend(bytes.len() as u64)?;
+            change(&mut bytes);
+            lua.create_string(bytes)
+        };
+        host.raw_set(name, lua.create_function(changed)?)?;
+    }
+
+    let of = Rc::clone(work);
+    let on_coroutine = move |_: &Lua, ()| of.spend(NEW_COROUTINE_NS);
+    host.raw_set("on_coroutine", lua.create_function(on_coroutine)?)?;
+
     let of = Rc::clone(work);
     let concat = move |lua: &Lua, (list, separator, first, last): (Value, Option<Text>, Option<f64>, Option<f64>)| {
         let Value::Table(list) = list else {
@@ -223,7 +230,7 @@ pub(crate) fn add(lua: &Lua, work: &Rc<Work>, host: &Table) -> Result<()> {
         while at <= last {
             match list.raw_get::<Value>(at)? {
                 Value::String(text) => out.extend_from_slice(&text.as_bytes()),
-                Value::Integer(number) => out.extend_from_slice(number.to_string().as_bytes()),
+                Value::Integer(number) => out.extend_from_slice(crate::json::general(number as f64, 14).as_bytes()),
                 Value::Number(number) => out.extend_from_slice(crate::json::general(number, 14).as_bytes()),
                 other => {
                     let text = format!(
@@ -238,9 +245,7 @@ pub(crate) fn add(lua: &Lua, work: &Rc<Work>, host: &Table) -> Result<()> {
             }
             at += 1.0;
             of.spend(40)?;
-            if out.len() > of.memory_max() {
-                return Err(of.end_for_memory());
-            }
+            of.check_length(out.len())?;
         }
         of.spend(out.len() as u64 / BYTES_OF_NS)?;
         lua.create_string(out)
@@ -276,7 +281,7 @@ pub(crate) fn add(lua: &Lua, work: &Rc<Work>, host: &Table) -> Result<()> {
 }
 
 /// Appends a replacement: `%1` to `%9` are captures, `%0` is the whole match.
-fn replace(lua: &Lua, text: &[u8], found: &Match, with: &[u8], out: &mut Vec<u8>) -> Result<()> {
+fn replace(lua: &Lua, work: &Work, text: &[u8], found: &Match, with: &[u8], out: &mut Vec<u8>) -> Result<()> {
     let mut bytes = with.iter();
     while let Some(&byte) = bytes.next() {
         if byte != b'%' {
@@ -301,9 +306,13 @@ fn replace(lua: &Lua, text: &[u8], found: &Match, with: &[u8], out: &mut Vec<u8>
             },
         };
         match capture {
-            Capture::Text { start, end } => out.extend_from_slice(text.get(start..end).unwrap_or_default()),
+            Capture::Text { start, end } => {
+                work.spend((end - start) as u64 / BYTES_OF_NS + 1)?;
+                out.extend_from_slice(text.get(start..end).unwrap_or_default());
+            }
             Capture::Position(at) => out.extend_from_slice((at + 1).to_string().as_bytes()),
         }
+        work.check_length(out.len())?;
     }
     Ok(())
 }

@@ -7,8 +7,9 @@ use paritas_wire::resp::{Proto, encode, parse_integer};
 
 /// The deepest nesting of a reply.
 const DEPTH_MAX: usize = 200;
-/// Nanoseconds of an element, about.
-const ELEMENT_NS: u64 = 50;
+/// Nanoseconds of an element and of a table, about.
+const ELEMENT_NS: u64 = 100;
+const TABLE_NS: u64 = 1000;
 
 /// An error of Redis, as a script catches and returns it.
 pub(crate) fn error_table(lua: &Lua, text: &[u8]) -> Result<Table> {
@@ -140,6 +141,7 @@ fn append(
         Value::String(text) => {
             let text = text.as_bytes();
             work.take(text.len() as u64 / 4)?;
+            work.check_reply(out.len() + text.len())?;
             encode::bulk(out, &text);
         }
         Value::Boolean(is_true) if is_resp3 => encode::boolean(out, proto, *is_true),
@@ -158,6 +160,8 @@ fn append_table(
     depth: usize,
     out: &mut Vec<u8>,
 ) -> core::result::Result<(), Ended> {
+    work.take(TABLE_NS)?;
+    work.check_reply(out.len())?;
     let field = |name: &str| table.raw_get::<Value>(name).unwrap_or(Value::Nil);
     if let Value::String(text) = field("err") {
         append_line(b'-', &text.as_bytes(), out);
@@ -226,6 +230,7 @@ fn append_table(
         append(work, &value, proto, is_resp3, depth + 1, &mut body)?;
         count += 1;
     }
+    work.take(body.len() as u64 / 4)?;
     encode::array_header(out, count);
     out.extend_from_slice(&body);
     Ok(())

@@ -24,6 +24,8 @@ pub(crate) const VERSION_OF_MEMCACHED: &str = "VERSION 1.6.18";
 /// Steps of a turn's budget for a command without keys that is not marked as fast, and for each byte of its reply.
 const SLOW_STEPS: u64 = 10_000;
 pub(crate) const SLOW_BYTE_STEPS: u64 = 10;
+/// Steps for each byte of a script that is compiled.
+const COMPILED_BYTE_STEPS: u64 = 100;
 /// The same for each client that CLIENT LIST and CLIENT KILL look at.
 const CLIENT_STEPS: u64 = 500;
 
@@ -108,7 +110,10 @@ impl Dispatcher {
             },
             Command::ConfigGet => super::config::config_get(cx, client, out, args),
             Command::ConfigSet => super::config::config_set(cx, lists, &mut self.changed, client, out, args),
-            Command::ScriptLoad => self.scripts.load(args.arg(2), out),
+            Command::ScriptLoad => {
+                self.scripts.load(args.arg(2), out);
+                cx.shared.turn_budget.spend(args.arg(2).len() as u64 * COMPILED_BYTE_STEPS);
+            }
             Command::ScriptExists => self.scripts.exist(args, out),
             Command::ScriptFlush => self.scripts.flush(args, out),
             Command::ScriptKill => encode::error(out, errors::NOT_BUSY),

@@ -13,8 +13,8 @@ use std::sync::Arc;
 /// Sources that a node keeps. Those of SCRIPT LOAD are dropped last.
 const SOURCES_BYTES_MAX: usize = 16 << 20;
 const SOURCES_MAX: usize = 4096;
-/// The longest time that a script works by the clock of its thread. Its work is counted too, so that this ends only
-/// scripts whose work is counted too low.
+/// The longest time that the scripts of one transaction work, by the clock of their thread. Their work is counted too,
+/// so that this ends only scripts whose work is counted too low.
 const TIME_NS: u64 = 40_000_000;
 
 /// The scripts of a node.
@@ -24,6 +24,8 @@ pub(crate) struct Scripts {
     pub(crate) clock: fn() -> u64,
     /// How much the scripts of the transaction that runs may use.
     pub(crate) weight: Weight,
+    /// When they end at the latest.
+    until_ns: u64,
     sources: Map<Sha, Source>,
     sources_bytes: usize,
     uses: u64,
@@ -42,6 +44,7 @@ impl Default for Scripts {
             sandbox: None,
             clock: || 0,
             weight: Weight::Light,
+            until_ns: u64::MAX,
             sources: Map::default(),
             sources_bytes: 0,
             uses: 0,
@@ -172,6 +175,7 @@ impl Scripts {
             _ => {
                 self.sources = Map::default();
                 self.sources_bytes = 0;
+                self.sandbox = None;
                 encode::ok(out);
             }
         }
@@ -181,13 +185,19 @@ impl Scripts {
         if self.sandbox.is_none() {
             let made = Sandbox::new(self.clock);
             self.sandbox = Some(made.map_err(|why| format!("ERR no sandbox for scripts could be made: {why}"))?);
+            self.until_ns = (self.clock)().saturating_add(TIME_NS);
         }
         self.sandbox.as_mut().ok_or_else(String::new)
     }
 
-    /// Whether a script may run in this turn.
-    pub(crate) fn are_ready(&mut self) -> bool {
-        self.sandbox.as_mut().is_none_or(Sandbox::is_ready)
+    /// Begins a transaction. False: its scripts cannot run in this turn.
+    pub(crate) fn begin(&mut self) -> bool {
+        let Some(sandbox) = self.sandbox.as_mut() else { return true };
+        if !sandbox.is_ready() {
+            return false;
+        }
+        self.until_ns = (self.clock)().saturating_add(TIME_NS);
+        true
     }
 
     /// Runs a script: what it may do, and what makes its random numbers.
@@ -202,7 +212,7 @@ impl Scripts {
         let limits = Limits {
             weight: self.weight,
             work_ns,
-            time_ns: TIME_NS,
+            until_ns: self.until_ns,
         };
         let sandbox = match self.sandbox() {
             Ok(sandbox) => sandbox,
@@ -238,6 +248,7 @@ pub(crate) const fn why_ended(ended: Ended) -> Option<&'static str> {
     match ended {
         Ended::Work => Some(errors::SCRIPT_TOO_SLOW),
         Ended::Memory => Some(errors::SCRIPT_TOO_LARGE),
+        Ended::Reply => Some(errors::SCRIPT_REPLY_TOO_LONG),
         Ended::ByHost => None,
     }
 }

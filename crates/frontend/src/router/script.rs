@@ -88,7 +88,7 @@ impl Dispatcher {
             if !cx.shared.turn_budget.admits() {
                 return Ran::Stalled;
             }
-            if !self.scripts.are_ready() {
+            if !self.scripts.begin() {
                 cx.shared.turn_budget.yield_to_next();
                 return Ran::Stalled;
             }

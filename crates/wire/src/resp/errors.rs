@@ -37,6 +37,8 @@ pub const TRANSACTION_TOO_SLOW: &str =
 pub const SCRIPT_TOO_SLOW: &str = "ERR the script does more work than one turn may, about 40 ms. Nothing was done";
 /// A script needs more memory than one may have. Not in Redis.
 pub const SCRIPT_TOO_LARGE: &str = "ERR the script needs more than 16 MiB of memory. Nothing was done";
+/// A script's reply is too long. Not in Redis.
+pub const SCRIPT_REPLY_TOO_LONG: &str = "ERR the reply of the script is longer than 32 MiB. Nothing was done";
 /// EVALSHA of a script that this node does not know.
 pub const NOSCRIPT: &str = "NOSCRIPT No matching script. Please use EVAL.";
 /// The number of keys of a script.

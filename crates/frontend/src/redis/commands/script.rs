@@ -112,10 +112,7 @@ pub(super) fn run<O: Out>(
     scripts: &mut Scripts,
     reply: &mut Vec<u8>,
 ) -> Result<(), Stop> {
-    if !scripts.are_ready() {
-        cx.shared.turn_budget.yield_to_next();
-        return Err(Stop::Wait);
-    }
+
     let mut args = Args::new();
     let Ok(Decoded::Complete { .. }) = decode(job.args.arg(4), &Limits::DEFAULT, &mut args) else {
         return Err(Stop::Refused(Refusal::Malformed));
@@ -123,6 +120,8 @@ pub(super) fn run<O: Out>(
     let Some(script) = Script::of_command(job.args, args.list(job.args.arg(4))) else {
         return Err(Stop::Refused(Refusal::Malformed));
     };
+    let start = reply.len();
+    let bytes_max = cx.shared.parameters.mget_bytes_max;
     let mut host = OnDraft {
         cx,
         configuration,
@@ -139,6 +138,7 @@ pub(super) fn run<O: Out>(
     let stop = host.stop;
     draft.spend(ran.work_ns);
     match ran.ended {
+        None if reply.len() - start > bytes_max => Err(Stop::Refused(Refusal::ReplyTooLarge { bytes_max })),
         None => Ok(()),
         Some(Ended::Memory) if scripts.weight == Weight::Light => Err(Stop::Heavier),
         Some(ended) => {

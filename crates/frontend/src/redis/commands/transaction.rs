@@ -45,6 +45,11 @@ pub(super) fn execute<O: Out>(
     if !admit_many(cx, 1) {
         return Executed::Stalled(None);
     }
+    // Asked once: a transaction of several scripts would find the garbage of its first ones each time it runs.
+    if !scripts.begin() {
+        cx.shared.turn_budget.yield_to_next();
+        return Executed::Stalled(None);
+    }
     let start = reply.len();
     scripts.weight = Weight::Light;
     let (draft, reads, ran) = loop {
