@@ -570,6 +570,7 @@ pub(crate) fn coordinator_seeds() -> Vec<Vec<u8>> {
         status,
         supervise,
         exited,
+        _,
         drained,
         drain,
         shun,
