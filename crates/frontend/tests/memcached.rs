@@ -25,7 +25,7 @@ fn replaced(bytes: &[u8], from: &[u8], to: &[u8]) -> Vec<u8> {
 /// The number for `cas` in an answer, if it has one.
 fn cas_of(reply: &[u8]) -> Option<Vec<u8>> {
     let text = String::from_utf8_lossy(reply).into_owned();
-    let number = text.lines().filter_map(|line| {
+    let mut number = text.lines().filter_map(|line| {
         let words: Vec<&str> = line.split(' ').collect();
         match words.as_slice() {
             ["VALUE", _, _, _, cas] => Some((*cas).to_owned()),
