@@ -100,5 +100,5 @@ fn figures_are_told_under_the_names_of_memcached() {
     }
     assert!(text.ends_with("\r\nEND\r\n"));
     let text = String::from_utf8(ask(&mut cluster, client, b"stats settings\r\n")).unwrap();
-    assert!(text.contains("STAT item_size_max 1048576\r\n"), "{text}");
+    assert!(text.contains("STAT item_size_max 1048575\r\n"), "{text}");
 }

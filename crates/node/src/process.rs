@@ -57,8 +57,8 @@ fn rules() -> Result<paritas_protocol::Rules, Failure> {
 }
 
 pub(crate) const DEFAULT_MEMORY_BYTES: u64 = 1 << 30;
-/// As memcached has it.
-const DEFAULT_ITEM_BYTES: u64 = 1 << 20;
+/// The longest that can be read whole. memcached has 1 MiB, with key and header.
+const DEFAULT_ITEM_BYTES: u64 = (1 << 20) - 1;
 const TICK: Duration = Duration::from_millis(100);
 /// How long a node that is asked to end serves, at most, until it is permitted.
 const DEFAULT_STOP_WAIT: Duration = Duration::from_secs(60);

@@ -52,7 +52,7 @@ settings! {
         pub peer_port: u16,
         /// Port for clients of memcached: text and meta protocol, every key [default: none]
         pub memcached_port: u16,
-        /// Longest data of an item that clients of memcached store, up to 512mb [default: 1mb]
+        /// Longest data of an item that clients of memcached store, below 1mb [default: 1048575]
         pub memcached_item_max: ByteCount,
         /// Memory of the whole process, as in 256mb [default: 1gb]
         pub memory: ByteCount,
@@ -249,7 +249,8 @@ impl NodeSettings {
         }
         if let Some(item_max) = self.memcached_item_max.filter(|item_max| *item_max > ITEM_MAX) {
             return Err(Failure(format!(
-                "memcached_item_max = {item_max}: no value is longer than {ITEM_MAX}; lower it"
+                "memcached_item_max = {item_max}: items are shorter than 1mb, as longer values are read in pieces; set it to \
+                 {ITEM_MAX} or less"
             )));
         }
         let bind = self.bind.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
@@ -324,8 +325,8 @@ impl CoordinatorSettings {
 
 /// Smallest memory of a node: below it no memory is left for chunks beside rings and buffers.
 pub(crate) const MEMORY_MIN: ByteCount = ByteCount(32 << 20);
-/// Longest value of any key.
-const ITEM_MAX: ByteCount = ByteCount(512 << 20);
+/// Longest item of memcached: longer values are read in pieces, behind which no end can follow.
+const ITEM_MAX: ByteCount = ByteCount((1 << 20) - 1);
 /// The default port of a coordinator.
 const COORDINATOR_PORT: u16 = 6_300;
 /// The default port of Redis.

@@ -281,7 +281,7 @@ impl Default for Parameters {
             hotness: None,
             streamed_bytes_min: 1 << 20,
             mget_bytes_max: FRAME_BYTES_MAX - 256,
-            item_bytes_max: 1 << 20,
+            item_bytes_max: (1 << 20) - 1,
             piece_bytes: 256 << 10,
             inventory: Span::from_secs(600),
             scrub_rate: None,

@@ -27,7 +27,13 @@ pub(crate) fn library(lua: &Lua, work: &Rc<Work>) -> Result<Table> {
     let decode = lua.create_function(move |lua, text: mlua::String| {
         let text = text.as_bytes();
         of_decode.spend(text.len() as u64 * BYTE_NS)?;
-        Reader { text: &text, at: 0, lua, work: &of_decode }.whole()
+        Reader {
+            text: &text,
+            at: 0,
+            lua,
+            work: &of_decode,
+        }
+        .whole()
     })?;
     table.raw_set("decode", decode)?;
     table.raw_set("null", Value::NULL)?;
@@ -70,7 +76,8 @@ fn append(work: &Work, value: &Value, depth: usize, out: &mut Vec<u8>) -> core::
     };
     // A byte may become six.
     let room = work.check_length(out.len() + 6 * length);
-    room.and_then(|()| work.spend(VALUE_NS + length as u64 * BYTE_NS)).map_err(|end| end.to_string())?;
+    room.and_then(|()| work.spend(VALUE_NS + length as u64 * BYTE_NS))
+        .map_err(|end| end.to_string())?;
     match value {
         Value::Nil => out.extend_from_slice(b"null"),
         Value::LightUserData(pointer) if pointer.0.is_null() => out.extend_from_slice(b"null"),
@@ -208,7 +215,7 @@ fn array_length(work: &Work, table: &Table) -> core::result::Result<Option<usize
         }
         (most, count) = (most.max(key), count + 1.0);
     }
-    
+
     if most > count * SPARSE_RATIO && most > SPARSE_ABOVE {
         return Err("Cannot serialise table: excessively sparse array".to_owned());
     }

@@ -52,13 +52,7 @@ pub(crate) fn library(lua: &Lua, work: &Rc<Work>) -> Result<Table> {
 }
 
 /// The offset behind the last value, or -1 at the end; then the values.
-fn unpack_from(
-    lua: &Lua,
-    work: &Work,
-    text: &mlua::String,
-    most: usize,
-    from: Option<i64>,
-) -> Result<(Table, usize)> {
+fn unpack_from(lua: &Lua, work: &Work, text: &mlua::String, most: usize, from: Option<i64>) -> Result<(Table, usize)> {
     let from = usize::try_from(from.unwrap_or(0))
         .ok()
         .filter(|from| *from <= text.as_bytes().len());
@@ -75,7 +69,13 @@ fn unpack_from(
     Ok((values, count + 1))
 }
 
-fn unpack_some(lua: &Lua, work: &Work, text: &mlua::String, most: usize, from: usize) -> Result<((Table, usize), usize)> {
+fn unpack_some(
+    lua: &Lua,
+    work: &Work,
+    text: &mlua::String,
+    most: usize,
+    from: usize,
+) -> Result<((Table, usize), usize)> {
     let text = text.as_bytes();
     work.spend((text.len() - from) as u64 * BYTE_NS)?;
     let mut reader = Reader {

@@ -556,7 +556,9 @@ impl Sandbox {
             self.compiled.remove(&oldest);
             self.compiled_bytes -= bytes;
             self.free_numbers.push(number);
-            self.functions.raw_set(number, Value::Nil).map_err(|error| error.to_string())?;
+            self.functions
+                .raw_set(number, Value::Nil)
+                .map_err(|error| error.to_string())?;
         }
         let number = self.free_numbers.pop().unwrap_or(self.compiled.len() + 1);
         self.functions

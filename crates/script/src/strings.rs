@@ -99,7 +99,9 @@ pub(crate) fn add(lua: &Lua, work: &Rc<Work>, host: &Table) -> Result<()> {
         let is_plain = !matches!(plain, Value::Nil | Value::Boolean(false));
         if is_plain || !pattern.iter().any(|byte| SPECIALS.contains(byte)) {
             let found = find_plain(&of, &text, &pattern, from)?;
-            return Ok(found.map_or((None, 0, 0, Value::Nil), |at| (Some(at + 1), at + pattern.len(), 0, Value::Nil)));
+            return Ok(found.map_or((None, 0, 0, Value::Nil), |at| {
+                (Some(at + 1), at + pattern.len(), 0, Value::Nil)
+            }));
         }
         let found = find_pattern(&text, &pattern, from, true, &|ns| of.take(ns).is_ok());
         let Some(found) = found.map_err(|why| failed(lua, &of, why))? else {
@@ -134,7 +136,11 @@ pub(crate) fn add(lua: &Lua, work: &Rc<Work>, host: &Table) -> Result<()> {
         let Some(found) = found else {
             return Ok((text.len() + 1, 0, Value::Nil));
         };
-        let next = if found.end == found.start { found.end + 1 } else { found.end };
+        let next = if found.end == found.start {
+            found.end + 1
+        } else {
+            found.end
+        };
         let (count, value) = captures(lua, &text, &found, true)?;
         Ok((next, count, value))
     };
@@ -162,8 +168,8 @@ pub(crate) fn add(lua: &Lua, work: &Rc<Work>, host: &Table) -> Result<()> {
         let is_anchored = pattern.first() == Some(&b'^');
         let (mut out, mut at, mut count) = (Vec::new(), 0, 0usize);
         while count < most && at <= text.len() {
-            let found =
-                find_pattern(&text, &pattern, at, true, &|ns| of.take(ns).is_ok()).map_err(|why| failed(lua, &of, why))?;
+            let found = find_pattern(&text, &pattern, at, true, &|ns| of.take(ns).is_ok())
+                .map_err(|why| failed(lua, &of, why))?;
             let Some(found) = found else { break };
             out.extend_from_slice(text.get(at..found.start).unwrap_or_default());
             replace(lua, &of, &text, &found, &with, &mut out)?;

@@ -191,7 +191,7 @@ impl Swarm {
             credit_batch: random.between(4, 16) as u32,
             walk_keys: 1024,
             transactions: Transactions::BySlot,
-            item_bytes_max: 1 << 20,
+            item_bytes_max: (1 << 20) - 1,
             turn_steps: 2_000_000,
             window_bytes: random.between(512, 16_384),
             history_bytes: random.between(256, 16_384),

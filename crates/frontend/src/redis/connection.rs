@@ -112,7 +112,9 @@ impl Dispatcher {
             Command::ConfigSet => super::config::config_set(cx, lists, &mut self.changed, client, out, args),
             Command::ScriptLoad => {
                 self.scripts.load(args.arg(2), out);
-                cx.shared.turn_budget.spend(args.arg(2).len() as u64 * COMPILED_BYTE_STEPS);
+                cx.shared
+                    .turn_budget
+                    .spend(args.arg(2).len() as u64 * COMPILED_BYTE_STEPS);
             }
             Command::ScriptExists => self.scripts.exist(args, out),
             Command::ScriptFlush => self.scripts.flush(args, out),

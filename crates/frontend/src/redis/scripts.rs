@@ -192,7 +192,9 @@ impl Scripts {
 
     /// Begins a transaction. False: its scripts cannot run in this turn.
     pub(crate) fn begin(&mut self) -> bool {
-        let Some(sandbox) = self.sandbox.as_mut() else { return true };
+        let Some(sandbox) = self.sandbox.as_mut() else {
+            return true;
+        };
         if !sandbox.is_ready() {
             return false;
         }

@@ -344,7 +344,12 @@ fn no_script_takes_more_slots_or_memory_than_there_are() {
                 run_with(&mut sandbox, &[&fill, end].concat(), LIMITS, &mut Strings::default());
                 while !sandbox.is_ready() {}
             }
-            let after = run_with(&mut sandbox, "return {('a-b'):match('(.)-(.)')}", LIMITS, &mut Strings::default());
+            let after = run_with(
+                &mut sandbox,
+                "return {('a-b'):match('(.)-(.)')}",
+                LIMITS,
+                &mut Strings::default(),
+            );
             assert_eq!(after, (None, "*2|$1|a|$1|b|".to_owned()), "{end}");
         }
     }
@@ -373,7 +378,12 @@ fn what_shares_tables_and_strings_is_counted_as_often_as_it_is_written() {
 fn sources_that_compile_slowly_are_refused() {
     let mut sandbox = Sandbox::new(|| 0).unwrap();
     let locals: String = (0..100).map(|n| format!("local a{n}, b{n} ")).collect();
-    let functions = format!("{}{}{}", format!("return function() {locals}").repeat(60), "x=x ".repeat(2000), "end ".repeat(60));
+    let functions = format!(
+        "{}{}{}",
+        format!("return function() {locals}").repeat(60),
+        "x=x ".repeat(2000),
+        "end ".repeat(60)
+    );
     let branches = format!("if a then {} end", "elseif a then ".repeat(5000));
     for source in [functions, branches, "x=1 ".repeat(60_000)] {
         assert!(sandbox.check(&sha_of(source.as_bytes()), source.as_bytes()).is_err());
@@ -391,8 +401,14 @@ fn sources_that_compile_slowly_are_refused() {
 fn tables_of_the_sandbox_can_be_looked_at() {
     for (source, reply) in [
         ("return type(rawget(_G, 'redis'))", "$5|table|"),
-        ("local n = 0 for k in pairs(string) do n = n + 1 end return n > 10", ":1|"),
-        ("local n = 0 for w in ('^a^a'):gmatch('^a') do n = n + 1 end return n", ":2|"),
+        (
+            "local n = 0 for k in pairs(string) do n = n + 1 end return n > 10",
+            ":1|",
+        ),
+        (
+            "local n = 0 for w in ('^a^a'):gmatch('^a') do n = n + 1 end return n",
+            ":2|",
+        ),
         ("return table.concat({1700000000123456})", "$19|1.7000000001235e+15|"),
     ] {
         assert_eq!(reply_of(source), reply, "{source}");

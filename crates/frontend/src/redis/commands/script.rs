@@ -112,7 +112,6 @@ pub(super) fn run<O: Out>(
     scripts: &mut Scripts,
     reply: &mut Vec<u8>,
 ) -> Result<(), Stop> {
-
     let mut args = Args::new();
     let Ok(Decoded::Complete { .. }) = decode(job.args.arg(4), &Limits::DEFAULT, &mut args) else {
         return Err(Stop::Refused(Refusal::Malformed));
