@@ -249,7 +249,8 @@ impl NodeSettings {
         }
         if let Some(item_max) = self.memcached_item_max.filter(|item_max| *item_max > ITEM_MAX) {
             return Err(Failure(format!(
-                "memcached_item_max = {item_max}: items are shorter than 1mb, as longer values are read in pieces; set it to \
+                "memcached_item_max = {item_max}: items are shorter than 1mb, as longer values are read in pieces; \
+                 set it to \
                  {ITEM_MAX} or less"
             )));
         }

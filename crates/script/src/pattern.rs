@@ -49,7 +49,8 @@ pub(crate) struct Match {
     pub(crate) captures: Vec<Capture>,
 }
 
-/// Finds the first match at or after `from`. `may_anchor`: whether `^` is an anchor. `spend` takes nanoseconds of work, and answers whether there is more.
+/// Finds the first match at or after `from`. `may_anchor`: whether `^` is an anchor. `spend` takes nanoseconds of work,
+/// and answers whether there is more.
 ///
 /// # Errors
 /// A malformed pattern, or the end of the script.

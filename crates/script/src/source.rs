@@ -29,8 +29,8 @@ pub fn sha_of(source: &[u8]) -> Sha {
     sha
 }
 
-/// Whether a source compiles in a few milliseconds. Lua's compiler looks a name up in all functions around it, and walks
-/// along the list of jumps for each branch. Words in strings and comments count too.
+/// Whether a source compiles in a few milliseconds. Lua's compiler looks a name up in all functions around it, and
+/// walks along the list of jumps for each branch. Words in strings and comments count too.
 pub(crate) fn is_cheap_to_compile(source: &[u8]) -> bool {
     let (mut words, mut locals, mut branches) = (0usize, 0usize, 0usize);
     for word in source.split(|byte| !byte.is_ascii_alphanumeric() && *byte != b'_') {

@@ -332,7 +332,8 @@ fn no_script_takes_more_slots_or_memory_than_there_are() {
     for room in [0, 5_000, 20_000, 30_000, 60_000] {
         let fill = format!(
             "local start = collectgarbage('count') local t = {{}} local n = 0 \
-             while collectgarbage('count') - start < (1048576 - {room}) / 1024 - 40 do n = n + 1 t[n] = 'some' .. n end "
+             while collectgarbage('count') - start < (1048576 - {room}) / 1024 - 40 do \
+             n = n + 1 t[n] = 'some' .. n end "
         );
         for end in [
             "return #{cmsgpack.unpack(('\\161a'):rep(4000))}",
