@@ -664,10 +664,9 @@ impl Sandbox {
 
     /// Appends the error that a script has ended with.
     fn append_error(&self, sha: &[u8; SHA_BYTES], value: &Value, out: &mut Vec<u8>) -> core::result::Result<(), Ended> {
-        let table = match value {
-            Value::Table(table) => table,
-            // Lua's own text when no memory is left, which no handler sees.
-            _ => return Err(Ended::Memory),
+        // Else it is Lua's own text when no memory is left, which no handler sees.
+        let Value::Table(table) = value else {
+            return Err(Ended::Memory);
         };
         let text = |name: &str| match table.raw_get::<Value>(name) {
             Ok(Value::String(text)) => Some(text.as_bytes().to_vec()),
@@ -733,9 +732,8 @@ fn at_error(lua: &Lua, work: &Work, value: Value) -> Result<Value> {
     if work.ended.get().is_some() {
         return Ok(Value::Nil);
     }
-    let value = match caught(lua, work, value) {
-        Ok(value) => value,
-        Err(_) => return Ok(Value::Nil),
+    let Ok(value) = caught(lua, work, value) else {
+        return Ok(Value::Nil);
     };
     let table = match value {
         Value::Table(table) => table,
@@ -822,8 +820,10 @@ fn redis_table(lua: &Lua, work: &Rc<Work>, is_resp3: &Rc<Cell<bool>>) -> Result<
     redis.raw_set("sha1hex", lua.create_function(sha1hex)?)?;
     let flag = Rc::clone(is_resp3);
     let setresp = move |lua: &Lua, versions: mlua::Variadic<f64>| match versions.as_slice() {
-        [2.0] => Ok(flag.set(false)),
-        [3.0] => Ok(flag.set(true)),
+        [version] if [2.0, 3.0].contains(version) => {
+            flag.set(*version == 3.0);
+            Ok(())
+        }
         [_] => Err(raise(lua, b"ERR RESP version must be 2 or 3.")),
         _ => Err(raise(lua, b"ERR redis.setresp() requires one argument.")),
     };

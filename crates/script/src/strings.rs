@@ -203,7 +203,8 @@ pub(crate) fn add(lua: &Lua, work: &Rc<Work>, host: &Table) -> Result<()> {
     };
     host.raw_set("rep", lua.create_function(rep)?)?;
 
-    let changes: [(&str, fn(&mut Vec<u8>)); 3] = [
+    type Change = fn(&mut Vec<u8>);
+    let changes: [(&str, Change); 3] = [
         ("lower", |text| text.make_ascii_lowercase()),
         ("upper", |text| text.make_ascii_uppercase()),
         ("reverse", |text| text.reverse()),
