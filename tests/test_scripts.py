@@ -119,7 +119,7 @@ def test_a_bucket_gives_no_more_than_it_has_while_nodes_are_killed(start_cluster
     threads = [threading.Thread(target=take, args=(node,)) for node in (0, 1)]
     for thread in threads:
         thread.start()
-    until(lambda: taken[0] > 50 or not threads[0].is_alive())
+    until(lambda: taken[0] > 50 or not threads[0].is_alive(), "50 taken")
     cluster.kill(4)
     cluster.kill(5)
     for thread in threads:

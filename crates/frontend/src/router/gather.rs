@@ -177,7 +177,8 @@ impl Dispatcher {
         raw: &[u8],
         stream: Option<StreamId>,
     ) -> Ran {
-        let refused = client.port == Port::Cluster || !splits(spec.id);
+        // A part of a transaction may have several slots of the stream; it comes from a peer only.
+        let refused = (client.port == Port::Cluster || !splits(spec.id)) && !spec.is(flag::INTERNAL);
         let local = matches!(client.caller, Caller::Local(_));
         match stream {
             // The command of a peer is a part already: it is never split again.
