@@ -281,9 +281,12 @@ def run(tmp_path):
 
     yield start
     for process, log in running:
-        # Nodes wait for permission to end (P10.20).
-        process.kill()
-        process.wait()
+        process.terminate()
+        try:
+            process.wait(timeout=TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
         log.close()
 
 

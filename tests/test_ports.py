@@ -55,8 +55,7 @@ def alone(tmp_path):
         yield start
     finally:
         for process in reversed(running):
-            # Nodes would wait for permission to end (P10.20).
-            process.kill()
+            process.terminate()
             process.wait(timeout=TIMEOUT_S)
 
 

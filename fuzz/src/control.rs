@@ -526,7 +526,6 @@ pub(crate) fn coordinator_seeds() -> Vec<Vec<u8>> {
         ToCoordinator::Status { n: 5 },
         ToCoordinator::Supervise { node, incarnation },
         ToCoordinator::Exited { node, incarnation },
-        ToCoordinator::Leave { nonce: 1 },
         ToCoordinator::Drained {
             list: ListId(0),
             position: Position(0),
@@ -570,7 +569,6 @@ pub(crate) fn coordinator_seeds() -> Vec<Vec<u8>> {
         status,
         supervise,
         exited,
-        _,
         drained,
         drain,
         shun,

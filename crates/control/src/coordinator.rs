@@ -26,7 +26,6 @@ pub(crate) mod admit;
 mod decide;
 mod duty;
 mod leases;
-mod leave;
 mod listen;
 mod note;
 mod orders;

@@ -138,8 +138,7 @@ pub enum ToCoordinator {
         /// The incarnation that the supervisor chose for it.
         incarnation: Incarnation,
     },
-    /// A certificate: that process has ended. Its supervisor has waited for it; or its node's next process holds the
-    /// lock that it held; or the process itself has stopped its shard, and does nothing more.
+    /// A certificate: the supervisor has waited for the end of that process.
     Exited {
         /// The node.
         node: NodeId,
@@ -198,11 +197,6 @@ pub enum ToCoordinator {
         /// The batch of `ToAgent::Witness`.
         batch: u64,
     },
-    /// The process is to end, and asks whether it may (P10.20). Repeated until it may.
-    Leave {
-        /// The nonce of the newest `Registered`.
-        nonce: u64,
-    },
 }
 
 /// What a process knows of its cluster.
@@ -238,7 +232,7 @@ pub enum ToAgent {
         /// The report.
         status: Box<Status>,
     },
-    /// A certificate is committed; it need not be repeated.
+    /// A certificate was accepted; its supervisor need not repeat it.
     ExitNoted {
         /// The node.
         node: NodeId,
@@ -279,11 +273,6 @@ pub enum ToAgent {
         batch: u64,
         /// List, epoch and id of each.
         heads: Vec<(ListId, Epoch, u64)>,
-    },
-    /// The answer to `Leave`.
-    MayLeave {
-        /// What the process has to wait for. `None`: it may end, and ends.
-        refused: Option<String>,
     },
 }
 

@@ -59,12 +59,9 @@ pub(crate) enum Seen {
     WatchHeld,
     WatchStopped,
     ScriptDone,
-    MayLeave,
-    LeaveWaits,
-    EndByNext,
 }
 
-const SEEN: [(Seen, &str); 55] = [
+const SEEN: [(Seen, &str); 52] = [
     (Seen::TwoTakeovers, "two data positions without their chunks at once"),
     (Seen::RefillBesideTakeover, "a parity refilled beside a takeover"),
     (Seen::BornAgain, "a position without parity begins again empty"),
@@ -156,9 +153,6 @@ const SEEN: [(Seen, &str); 55] = [
         Seen::WatchStopped,
         "1.9 a transaction stopped, because a watched key had changed",
     ),
-    (Seen::MayLeave, "10.20 a process that is to end may do so"),
-    (Seen::LeaveWaits, "10.20 a process that is to end has to wait"),
-    (Seen::EndByNext, "10.4 an end certified by the next process of its node"),
 ];
 
 /// Marks that need not be reached in a run of many seeds: they concern the simulator, not the rules.

@@ -103,9 +103,7 @@ impl<S: Store> Coordinator<S> {
             self.tell(&changed, Vec::new(), out);
             self.withhold(&lists, holders, out);
         }
-        for (link, node, incarnation) in self.registry.clear_committed() {
-            send(out, link, &ToAgent::ExitNoted { node, incarnation });
-        }
+        self.registry.clear_committed();
         self.placement.forget_requests();
         if self.answer_slot_order(out) {
             // Start the next hand-off at once.
@@ -260,7 +258,6 @@ impl<S: Store> Coordinator<S> {
                 incarnation: node.record.incarnation,
                 domain: node.record.domain.clone(),
                 available: self.is_available(now, node),
-                leaves: self.leaves(node),
                 silent: self.is_silent(now, node),
                 proof: self.proof(&node.record, said.get(id)),
                 ended: node.has_ended(),
