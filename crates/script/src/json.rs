@@ -1,6 +1,6 @@
 //! The library `cjson`, as scripts of Redis know it.
 
-use crate::sandbox::{Work, problem, problem_of};
+use crate::sandbox::{Work, problem};
 use mlua::{Lua, Result, Table, Value};
 use std::rc::Rc;
 
@@ -18,7 +18,7 @@ pub(crate) fn library(lua: &Lua, work: &Rc<Work>) -> Result<Table> {
     let of_encode = Rc::clone(work);
     let encode = lua.create_function(move |lua, value: Value| {
         let mut out = Vec::new();
-        append(&of_encode, &value, 0, &mut out).map_err(|problem| problem_of(lua, problem))?;
+        append(&of_encode, &value, 0, &mut out).map_err(|why| problem(lua, &why))?;
         of_encode.spend(out.len() as u64 * BYTE_NS)?;
         lua.create_string(out)
     })?;

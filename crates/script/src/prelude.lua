@@ -3,12 +3,12 @@
 -- Two rules hold for all of it. What catches an error passes on the end of a script: `caught` raises it again. No
 -- function of C or Rust loops longer than its arguments are, because the hook that counts instructions sees only Lua.
 
-local host = ...
+local natives = ...
 local native_pcall, native_xpcall, native_resume = pcall, xpcall, coroutine.resume
 local error, type, select, tostring, next, rawset, setmetatable, unpack =
     error, type, select, tostring, next, rawset, setmetatable, unpack
 local floor, native_create, rawget = math.floor, coroutine.create, rawget
-local caught, at_error = host.caught, host.at_error
+local caught, at_error = natives.caught, natives.at_error
 
 local function results(is_ok, ...)
     if is_ok then return true, ... end
@@ -30,8 +30,9 @@ end
 
 local function guarded_pcall(f, ...) return text_results(native_pcall(f, ...)) end
 
--- Functions of Rust hold each argument in a slot, of which there are 8,000. The most that they are given:
-local ARGUMENTS_MAX = 7700
+-- Functions of Rust hold each argument in a slot, of which there are 8,000. The most that they are given, and that
+-- `unpack` gives:
+local ARGUMENTS_MAX, UNPACKED_MAX = 7700, 7600
 
 local function few(f)
     return function(...)
@@ -52,12 +53,12 @@ local function protect(real)
 end
 
 -- Redis' own commands. `redis.call` is set before each run.
-local redis = host.redis
+local redis = natives.redis
 for _, name in next, { "sha1hex", "setresp", "acl_check_cmd", "log", "set_repl" } do redis[name] = few(redis[name]) end
 
 function redis.call(...)
     if select("#", ...) > ARGUMENTS_MAX then error("too many arguments", 2) end
-    return host.call(...)
+    return natives.call(...)
 end
 
 function redis.pcall(...)
@@ -101,14 +102,14 @@ local function captured(count, value)
 end
 
 function strings.find(text, pattern, from, is_plain)
-    local first, last, count, value = host.find(text, pattern, from, is_plain)
+    local first, last, count, value = natives.find(text, pattern, from, is_plain)
     if not first then return nil end
     if count == 0 then return first, last end
     return first, last, captured(count, value)
 end
 
 function strings.match(text, pattern, from)
-    local count, value = host.match(text, pattern, from)
+    local count, value = natives.match(text, pattern, from)
     if count == 0 then return nil end
     return captured(count, value)
 end
@@ -116,7 +117,7 @@ end
 function strings.gmatch(text, pattern)
     local at = 0
     return function()
-        local after, count, value = host.gmatch(text, pattern, at)
+        local after, count, value = natives.gmatch(text, pattern, at)
         at = after
         if count == 0 then return nil end
         return captured(count, value)
@@ -131,12 +132,12 @@ function strings.gsub(text, pattern, replacement, most)
         if kind ~= "string" and kind ~= "number" then
             error("bad argument #3 to 'gsub' (string/function/table expected)", 2)
         end
-        return host.gsub(text, pattern, replacement, most)
+        return natives.gsub(text, pattern, replacement, most)
     end
-    text = host.text(text, "gsub")
+    text = natives.text(text, "gsub")
     local pieces, count, at, from = {}, 0, 0, 1
     most = most or #text + 1
-    local anchored = host.text(pattern, "gsub"):sub(1, 1) == "^"
+    local anchored = natives.text(pattern, "gsub"):sub(1, 1) == "^"
     local function piece(first, after, whole, captures, found)
         if not first then return false end
         count = count + 1
@@ -160,9 +161,9 @@ function strings.gsub(text, pattern, replacement, most)
         end
         return not anchored
     end
-    while count < most and at <= #text and piece(host.gsub_step(text, pattern, at)) do end
+    while count < most and at <= #text and piece(natives.gsub_step(text, pattern, at)) do end
     pieces[#pieces + 1] = text:sub(from)
-    return host.concat(pieces, "", 1, #pieces), count
+    return natives.concat(pieces, "", 1, #pieces), count
 end
 
 -- Tables. Those of C loop as far as `#` says, which a script can make as large as it likes.
@@ -183,7 +184,7 @@ function tables.insert(list, ...)
     end
     if count ~= 2 then error("wrong number of arguments to 'insert'", 2) end
     local at, value = ...
-    at = host.integer(at, 2, "insert")
+    at = natives.integer(at, 2, "insert")
     local last = #list + 1
     if at > last then last = at end
     for to = last, at + 1, -1 do list[to] = list[to - 1] end
@@ -193,7 +194,7 @@ end
 function tables.remove(list, at)
     check_table(list, "remove")
     local last = #list
-    at = at == nil and last or host.integer(at, 2, "remove")
+    at = at == nil and last or natives.integer(at, 2, "remove")
     if at < 1 or at > last then return end
     local value = list[at]
     for to = at, last - 1 do list[to] = list[to + 1] end
@@ -201,7 +202,7 @@ function tables.remove(list, at)
     return value
 end
 
-tables.concat = host.concat
+tables.concat = natives.concat
 
 function tables.getn(list) check_table(list, "getn") return #list end
 function tables.setn() error("'setn' is obsolete", 2) end
@@ -280,10 +281,10 @@ end
 
 local maths = {}
 for name, value in next, math do maths[name] = value end
-maths.random, maths.randomseed = host.random, host.randomseed
+maths.random, maths.randomseed = natives.random, natives.randomseed
 
 local function create(f)
-    host.on_coroutine()
+    natives.on_coroutine()
     return native_create(f)
 end
 
@@ -297,7 +298,7 @@ function coroutines.wrap(f)
 end
 
 -- What a script sees of all this. Missing globals are errors, which `missing` raises.
-local globals = host.globals
+local globals = natives.globals
 local script_globals = setmetatable({}, { __index = globals, __newindex = refuse_change, __metatable = false })
 real_of[script_globals] = globals
 
@@ -308,8 +309,17 @@ end
 setmetatable(globals, { __index = missing })
 
 for _, name in next, { "assert", "error", "getmetatable", "ipairs", "rawequal", "select", "setmetatable", "tonumber",
-    "tostring", "type", "unpack" } do
+    "tostring", "type" } do
     rawset(globals, name, _G[name])
+end
+
+function globals.unpack(list, first, last)
+    if type(list) ~= "table" then
+        error("bad argument #1 to 'unpack' (table expected, got " .. type(list) .. ")", 2)
+    end
+    first, last = first or 1, last or #list
+    if last - first >= UNPACKED_MAX then error("too many results to unpack", 2) end
+    return unpack(list, first, last)
 end
 
 function globals.rawset(list, key, value)
@@ -333,7 +343,7 @@ function globals.xpcall(f, handler)
 end
 
 function globals.loadstring(source, name)
-    local f, problem = host.loadstring(source, name or "=[string]")
+    local f, problem = natives.loadstring(source, name or "=[string]")
     if not f then return nil, problem end
     return f
 end
@@ -347,15 +357,15 @@ function globals.load(pieces, name)
         if type(piece) ~= "string" then return nil, "reader function must return a string" end
         all[#all + 1] = piece
     end
-    return globals.loadstring(host.concat(all, "", 1, #all), name or "=(load)")
+    return globals.loadstring(natives.concat(all, "", 1, #all), name or "=(load)")
 end
 
 function globals.collectgarbage(what)
-    if what == "count" then return host.used_kilobytes() end
+    if what == "count" then return natives.used_kilobytes() end
     return 0
 end
 
-function globals.gcinfo() return floor(host.used_kilobytes()) end
+function globals.gcinfo() return floor(natives.used_kilobytes()) end
 
 rawset(globals, "pcall", guarded_pcall)
 rawset(globals, "_VERSION", _VERSION)
@@ -368,7 +378,7 @@ rawset(globals, "math", protect(maths))
 rawset(globals, "coroutine", protect(coroutines))
 for _, name in next, { "bit", "cjson", "cmsgpack", "struct" } do
     local library = {}
-    for key, value in next, host[name] do library[key] = type(value) == "function" and few(value) or value end
+    for key, value in next, natives[name] do library[key] = type(value) == "function" and few(value) or value end
     rawset(globals, name, protect(library))
 end
 -- They give their values in a table, for the same reason as captures.
@@ -381,7 +391,7 @@ for library, names in next, { cmsgpack = { "unpack", "unpack_one", "unpack_limit
         end
     end
 end
-maths.random = few(host.random)
+maths.random = few(natives.random)
 
 -- `("x"):rep(2)` finds the counted functions too.
 local of_strings = getmetatable("")

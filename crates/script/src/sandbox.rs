@@ -27,9 +27,8 @@ const LOOK_NS: u64 = 5000;
 const REPLY_BYTES_MAX: usize = 33 << 20;
 /// The longest name of a chunk in an error, in bytes.
 const NAME_BYTES_MAX: usize = 60;
-/// The most values that `unpack` gives. Each argument of a function of ours takes a slot of a stack of 8,000.
-const UNPACKED_MAX: usize = 7600;
-/// Values that are held at once from the start: those, and a few of our own.
+/// Slots that are there from the start. Each argument of a function of ours takes one, of at most 8,000: the prelude
+/// gives it fewer arguments than these.
 const SLOTS: usize = 7800;
 /// Garbage of earlier scripts, in bytes, with which a script may begin.
 const GARBAGE_BYTES_MAX: usize = 12 << 20;
@@ -203,11 +202,7 @@ impl Work {
         self.look().map_err(|_| self.end_error())
     }
 
-    pub(crate) fn memory_max(&self) -> usize {
-        self.memory_max.get()
-    }
-
-    pub(crate) fn end_for_memory(&self) -> Error {
+    fn end_for_memory(&self) -> Error {
         self.ended.set(self.ended.get().or(Some(Ended::Memory)));
         self.end_error()
     }
@@ -287,11 +282,6 @@ pub(crate) fn problem(lua: &Lua, text: &str) -> Error {
     }
 }
 
-/// The same, of a text that may be another error's.
-pub(crate) fn problem_of(lua: &Lua, text: String) -> Error {
-    problem(lua, &text)
-}
-
 /// The value that a script catches for an error: a table for one of a command, else a text.
 fn caught(lua: &Lua, work: &Work, value: Value) -> Result<Value> {
     if work.ended.get().is_some() {
@@ -347,8 +337,8 @@ pub struct Sandbox {
     lua: Lua,
     work: Rc<Work>,
     random: Rc<Random>,
-    /// Functions of ours, with `call`, which is another one in each run.
-    host: Table,
+    /// What the prelude is made of, with `call`, which is another function in each run.
+    natives: Table,
     /// Globals of scripts, without the protection.
     globals: Table,
     script_globals: Table,
@@ -411,30 +401,30 @@ impl Sandbox {
         });
         let random = Rc::new(Random::default());
         let is_resp3 = Rc::new(Cell::new(false));
-        let host = lua.create_table()?;
-        strings::add(&lua, &work, &host)?;
-        host.raw_set("bit", numbers::bit(&lua)?)?;
-        host.raw_set("random", numbers::random(&lua, &random)?)?;
-        host.raw_set("randomseed", numbers::randomseed(&lua, &random)?)?;
-        host.raw_set("cjson", json::library(&lua, &work)?)?;
-        host.raw_set("cmsgpack", msgpack::library(&lua, &work)?)?;
-        host.raw_set("struct", packed::library(&lua, &work)?)?;
+        let natives = lua.create_table()?;
+        strings::add(&lua, &work, &natives)?;
+        natives.raw_set("bit", numbers::bit(&lua)?)?;
+        natives.raw_set("random", numbers::random(&lua, &random)?)?;
+        natives.raw_set("randomseed", numbers::randomseed(&lua, &random)?)?;
+        natives.raw_set("cjson", json::library(&lua, &work)?)?;
+        natives.raw_set("cmsgpack", msgpack::library(&lua, &work)?)?;
+        natives.raw_set("struct", packed::library(&lua, &work)?)?;
         let of = Rc::clone(&work);
-        host.raw_set(
+        natives.raw_set(
             "caught",
             lua.create_function(move |lua, value: Value| caught(lua, &of, value))?,
         )?;
         let of = Rc::clone(&work);
-        host.raw_set(
+        natives.raw_set(
             "at_error",
             lua.create_function(move |lua, value: Value| at_error(lua, &of, value))?,
         )?;
         let used = |lua: &Lua, ()| Ok(lua.used_memory() as f64 / 1024.0);
-        host.raw_set("used_kilobytes", lua.create_function(used)?)?;
+        natives.raw_set("used_kilobytes", lua.create_function(used)?)?;
         let redis = redis_table(&lua, &work, &is_resp3)?;
         let globals = lua.create_table()?;
-        host.raw_set("redis", redis)?;
-        host.raw_set("globals", &globals)?;
+        natives.raw_set("redis", redis)?;
+        natives.raw_set("globals", &globals)?;
         // It is set once what it makes has its globals.
         let environment: Rc<RefCell<Option<Table>>> = Rc::default();
         let (of, in_it) = (Rc::clone(&work), Rc::clone(&environment));
@@ -442,21 +432,15 @@ impl Sandbox {
             let source = source.as_bytes();
             of.spend(source.len() as u64 * COMPILED_BYTE_NS)?;
             let globals = in_it.borrow().clone().ok_or_else(|| of.end_error())?;
-            let mut values = MultiValue::new();
             match compile(lua, &source, &name.to_string_lossy(), &globals) {
-                Ok(function) => values.push_back(Value::Function(function)),
-                Err(Error::MemoryError(_)) => return Err(of.end_for_memory()),
-                Err(error) => {
-                    values.push_back(Value::Nil);
-                    values.push_back(Value::String(lua.create_string(syntax_text(&error))?));
-                }
+                Ok(function) => Ok((Some(function), None)),
+                Err(Error::MemoryError(_)) => Err(of.end_for_memory()),
+                Err(error) => Ok((None, Some(syntax_text(&error)))),
             }
-            Ok(values)
         };
-        host.raw_set("loadstring", lua.create_function(loadstring)?)?;
-        lua.globals().raw_set("unpack", unpack(&lua)?)?;
+        natives.raw_set("loadstring", lua.create_function(loadstring)?)?;
         let prelude = lua.load(include_str!("prelude.lua")).set_name(PRELUDE);
-        let (script_globals, run): (Table, Function) = prelude.call(&host)?;
+        let (script_globals, run): (Table, Function) = prelude.call(&natives)?;
         *environment.borrow_mut() = Some(script_globals.clone());
         grow_slots(&lua)?;
         let functions = lua.create_table()?;
@@ -467,7 +451,7 @@ impl Sandbox {
             lua,
             work,
             random,
-            host,
+            natives,
             globals,
             script_globals,
             run,
@@ -643,13 +627,13 @@ impl Sandbox {
         }
         let (work, is_resp3) = (Rc::clone(&self.work), Rc::clone(&self.is_resp3));
         let (command, reply) = (&mut self.command, &mut self.reply);
-        let (functions, runner) = (&self.host, &self.run);
+        let (natives, runner) = (&self.natives, &self.run);
         let result = self.lua.scope(|scope| {
             let call = scope.create_function_mut(move |lua, args: MultiValue| {
                 let proto = if is_resp3.get() { Proto::Resp3 } else { Proto::Resp2 };
                 call(lua, &work, host, args, proto, command, reply)
             })?;
-            functions.raw_set("call", call)?;
+            natives.raw_set("call", call)?;
             runner.call::<(bool, Value)>(function)
         });
         if let Some(ended) = self.work.ended.get() {
@@ -693,26 +677,12 @@ fn grow_slots(lua: &Lua) -> Result<()> {
     held.map(drop)
 }
 
-/// `unpack`, with a limit.
-fn unpack(lua: &Lua) -> Result<Function> {
-    let native: Function = lua.globals().get("unpack")?;
-    let source = "local unpack, most, type, error = ...\n\
-        return function(list, first, last)\n\
-        if type(list) ~= 'table' then\n\
-        error(\"bad argument #1 to 'unpack' (table expected, got \" .. type(list) .. ')', 2)\n\
-        end\n\
-        if (last or #list) - (first or 1) >= most then error('too many results to unpack', 2) end\n\
-        return unpack(list, first or 1, last or #list)\n\
-        end";
-    let globals = lua.globals();
-    let (kind, error): (Function, Function) = (globals.get("type")?, globals.get("error")?);
-    let chunk = lua.load(source).set_name(PRELUDE);
-    chunk.call((native, UNPACKED_MAX, kind, error))
-}
-
 fn compile(lua: &Lua, source: &[u8], name: &str, globals: &Table) -> Result<Function> {
-    if source.len() > SOURCE_BYTES_MAX || !is_cheap_to_compile(source) {
-        let text = format!("a chunk may have {SOURCE_BYTES_MAX} bytes, and fewer names, branches and functions");
+    if source.len() > SOURCE_BYTES_MAX {
+        return Err(Error::runtime(format!("a chunk may have {SOURCE_BYTES_MAX} bytes")));
+    }
+    if !is_cheap_to_compile(source) {
+        let text = "the chunk has too many local names or branches to be compiled in one turn: make it shorter";
         return Err(Error::runtime(text));
     }
     let name: String = name.chars().take(NAME_BYTES_MAX).collect();
@@ -784,9 +754,7 @@ fn call(
                 b"ERR Lua redis lib command arguments must be strings or integers",
             ));
         }
-        if command.len() > work.memory_max() {
-            return Err(work.end_for_memory());
-        }
+        work.check_length(command.len())?;
     }
     drop(args);
     work.spend(200 + command.len() as u64 / 4)?;

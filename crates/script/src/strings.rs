@@ -90,7 +90,7 @@ fn find_plain(work: &Work, text: &[u8], what: &[u8], from: usize) -> Result<Opti
 }
 
 /// Puts the functions into the table that the prelude is given.
-pub(crate) fn add(lua: &Lua, work: &Rc<Work>, host: &Table) -> Result<()> {
+pub(crate) fn add(lua: &Lua, work: &Rc<Work>, natives: &Table) -> Result<()> {
     // First and last position, captures.
     let of = Rc::clone(work);
     let find = move |lua: &Lua, (text, pattern, from, plain): (Text, Text, Option<i64>, Value)| {
@@ -110,7 +110,7 @@ pub(crate) fn add(lua: &Lua, work: &Rc<Work>, host: &Table) -> Result<()> {
         let (count, value) = captures(lua, &text, &found, false)?;
         Ok((Some(found.start + 1), found.end, count, value))
     };
-    host.raw_set("find", lua.create_function(find)?)?;
+    natives.raw_set("find", lua.create_function(find)?)?;
 
     let of = Rc::clone(work);
     let matches = move |lua: &Lua, (text, pattern, from): (Text, Text, Option<i64>)| {
@@ -122,7 +122,7 @@ pub(crate) fn add(lua: &Lua, work: &Rc<Work>, host: &Table) -> Result<()> {
             None => Ok((0, Value::Nil)),
         }
     };
-    host.raw_set("match", lua.create_function(matches)?)?;
+    natives.raw_set("match", lua.create_function(matches)?)?;
 
     // One step of gmatch, from an offset: the next offset, and the captures. As in Lua 5.1, `^` is no anchor there.
     let of = Rc::clone(work);
@@ -144,7 +144,7 @@ pub(crate) fn add(lua: &Lua, work: &Rc<Work>, host: &Table) -> Result<()> {
         let (count, value) = captures(lua, &text, &found, true)?;
         Ok((next, count, value))
     };
-    host.raw_set("gmatch", lua.create_function(gmatch)?)?;
+    natives.raw_set("gmatch", lua.create_function(gmatch)?)?;
 
     // One step of gsub with a function or table: first position, position behind, the whole match, captures.
     let of = Rc::clone(work);
@@ -159,7 +159,7 @@ pub(crate) fn add(lua: &Lua, work: &Rc<Work>, host: &Table) -> Result<()> {
         let (count, value) = captures(lua, &text, &found, true)?;
         Ok((Some(found.start + 1), found.end + 1, whole, count, value))
     };
-    host.raw_set("gsub_step", lua.create_function(gsub_step)?)?;
+    natives.raw_set("gsub_step", lua.create_function(gsub_step)?)?;
 
     let of = Rc::clone(work);
     let gsub = move |lua: &Lua, (text, pattern, with, most): (Text, Text, Text, Option<i64>)| {
@@ -188,20 +188,18 @@ pub(crate) fn add(lua: &Lua, work: &Rc<Work>, host: &Table) -> Result<()> {
         of.spend(out.len() as u64 / BYTES_OF_NS)?;
         Ok((lua.create_string(out)?, count as f64))
     };
-    host.raw_set("gsub", lua.create_function(gsub)?)?;
+    natives.raw_set("gsub", lua.create_function(gsub)?)?;
 
     let of = Rc::clone(work);
     let rep = move |lua: &Lua, (text, count): (Text, f64)| {
         let text = text.as_bytes();
         let count = if count >= 1.0 { count as usize } else { 0 };
         let bytes = text.len().saturating_mul(count);
-        if bytes > of.memory_max() {
-            return Err(of.end_for_memory());
-        }
+        of.check_length(bytes)?;
         of.spend(bytes as u64 / BYTES_OF_NS)?;
         lua.create_string(if bytes == 0 { Vec::new() } else { text.repeat(count) })
     };
-    host.raw_set("rep", lua.create_function(rep)?)?;
+    natives.raw_set("rep", lua.create_function(rep)?)?;
 
     type Change = fn(&mut Vec<u8>);
     let changes: [(&str, Change); 3] = [
@@ -217,12 +215,12 @@ pub(crate) fn add(lua: &Lua, work: &Rc<Work>, host: &Table) -> Result<()> {
             change(&mut bytes);
             lua.create_string(bytes)
         };
-        host.raw_set(name, lua.create_function(changed)?)?;
+        natives.raw_set(name, lua.create_function(changed)?)?;
     }
 
     let of = Rc::clone(work);
     let on_coroutine = move |_: &Lua, ()| of.spend(NEW_COROUTINE_NS);
-    host.raw_set("on_coroutine", lua.create_function(on_coroutine)?)?;
+    natives.raw_set("on_coroutine", lua.create_function(on_coroutine)?)?;
 
     let of = Rc::clone(work);
     let concat = move |lua: &Lua, (list, separator, first, last): (Value, Option<Text>, Option<f64>, Option<f64>)| {
@@ -257,7 +255,7 @@ pub(crate) fn add(lua: &Lua, work: &Rc<Work>, host: &Table) -> Result<()> {
         of.spend(out.len() as u64 / BYTES_OF_NS)?;
         lua.create_string(out)
     };
-    host.raw_set("concat", lua.create_function(concat)?)?;
+    natives.raw_set("concat", lua.create_function(concat)?)?;
 
     let text = |lua: &Lua, (value, name): (Value, Text)| {
         let got = value.type_name();
@@ -270,7 +268,7 @@ pub(crate) fn add(lua: &Lua, work: &Rc<Work>, host: &Table) -> Result<()> {
             }
         }
     };
-    host.raw_set("text", lua.create_function(text)?)?;
+    natives.raw_set("text", lua.create_function(text)?)?;
 
     let integer = |lua: &Lua, (value, at, name): (Value, i64, Text)| {
         let got = value.type_name();
@@ -283,7 +281,7 @@ pub(crate) fn add(lua: &Lua, work: &Rc<Work>, host: &Table) -> Result<()> {
             }
         }
     };
-    host.raw_set("integer", lua.create_function(integer)?)?;
+    natives.raw_set("integer", lua.create_function(integer)?)?;
     Ok(())
 }
 

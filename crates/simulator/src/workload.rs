@@ -282,8 +282,7 @@ impl World {
             return Form::One;
         }
         let is_group = keys.iter().all(|key| key.starts_with('{'));
-        // Drawn from a copy: runs without scripts stay those of their seeds.
-        let by_script = self.schedule.random.clone().chance(300_000);
+        let by_script = self.schedule.random.chance(300_000);
         match action {
             Action::Get | Action::Set(_) | Action::Append(_) | Action::Delete | Action::Increment
                 if by_script && !self.swarm.reads_each =>

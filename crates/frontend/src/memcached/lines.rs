@@ -3,7 +3,7 @@
 use super::{Shown, stats, texts};
 use crate::redis::connection::VERSION_OF_MEMCACHED;
 use crate::router::client::Client;
-use crate::router::intake::{REPLY_BYTES_SOFT_MAX, TURN_COMMANDS_MAX};
+use crate::router::intake::{InputEnd, REPLY_BYTES_SOFT_MAX, TURN_COMMANDS_MAX};
 use crate::router::prefetch::{Ahead, Target, place_of};
 use crate::router::staging::Then;
 use crate::router::{Dispatcher, Ran, Router, Turn};
@@ -107,19 +107,13 @@ impl Router {
             self.dispatcher.give_up_staging(cx, lists, client);
             consumed = input.len();
         }
-        let Turn { released, deadline, .. } = turn;
-        if let Some(buffer) = cx.out.client(conn) {
-            buffer.bytes = bytes;
-            (buffer.released, buffer.deadline) = (released, deadline);
-            buffer.consumed += consumed;
-            buffer.stalled = stalled || throttled;
-            client.closing |= close;
-            client.show(buffer);
-        }
-        self.dispatcher.note(cx, client, stalled, consumed > 0);
-        if throttled {
-            self.dispatcher.throttled.push(conn);
-        }
+        let end = InputEnd {
+            consumed,
+            stalled,
+            throttled,
+            close,
+        };
+        self.dispatcher.end_input(cx, client, conn, turn, end);
     }
 }
 

@@ -218,6 +218,13 @@ pub(crate) fn may_be_in_transaction(id: Command) -> bool {
     )
 }
 
+/// Reply of TIME.
+pub(crate) fn append_time(out: &mut Vec<u8>, wall_ms: u64) {
+    encode::array_header(out, 2);
+    encode::bulk_integer(out, (wall_ms / 1000) as i64);
+    encode::bulk_integer(out, (wall_ms % 1000 * 1000) as i64);
+}
+
 impl Client {
     /// Runs a command that needs nothing but the client and the clock.
     pub(crate) fn answer_at_once(&mut self, wall_ms: u64, spec: &CommandSpec, args: ArgList<'_>, out: &mut Vec<u8>) {
@@ -242,11 +249,7 @@ impl Client {
             },
             Command::ClientSetname => set_name(self, out, args.arg(2)),
             Command::ClientSetinfo => set_info(self, out, args),
-            Command::Time => {
-                encode::array_header(out, 2);
-                encode::bulk_integer(out, (wall_ms / 1000) as i64);
-                encode::bulk_integer(out, (wall_ms % 1000 * 1000) as i64);
-            }
+            Command::Time => append_time(out, wall_ms),
             _ => errors::wrong_arity(out, spec.name),
         }
     }

@@ -1,12 +1,13 @@
 //! The scripts that a node knows, and the sandbox in which it runs them (docs/scripts.md).
 
+use crate::redis::connection::append_time;
 use core::fmt;
 use paritas_base::Map;
 use paritas_script::{
     Ended, FLAG_NO_WRITES, Host, Limits, Ran, Run, SHA_BYTES, SOURCE_BYTES_MAX, Sandbox, Sha, Weight,
 };
 use paritas_script::{header, sha_of};
-use paritas_wire::command::{Command, CommandSpec, flag};
+use paritas_wire::command::{self, Command, CommandSpec, flag};
 use paritas_wire::resp::{ArgList, Proto, encode, errors, parse_integer};
 use std::sync::Arc;
 
@@ -328,6 +329,18 @@ impl<'c> Call<'c> {
     }
 }
 
+/// The row of a command that a script gives.
+///
+/// # Errors
+/// The text of the error for the script.
+pub(crate) fn resolve(args: ArgList<'_>) -> Result<&'static CommandSpec, &'static str> {
+    match command::resolve(args) {
+        Ok(spec) if !spec.is(flag::INTERNAL) => Ok(spec),
+        Err(command::Refusal::WrongArity(_)) => Err(errors::WRONG_ARITY_IN_SCRIPT),
+        _ => Err(errors::UNKNOWN_IN_SCRIPT),
+    }
+}
+
 /// Answers a command that needs no key, for a script. False: scripts cannot give it.
 pub(crate) fn answer_without_key(spec: &CommandSpec, args: ArgList<'_>, wall_ms: u64, out: &mut Vec<u8>) -> bool {
     match spec.id {
@@ -336,11 +349,7 @@ pub(crate) fn answer_without_key(spec: &CommandSpec, args: ArgList<'_>, wall_ms:
         Command::Ping => encode::error(out, errors::WRONG_ARITY_IN_SCRIPT),
         Command::Echo => encode::bulk(out, args.arg(1)),
         Command::Select if args.arg(1) == b"0" => encode::ok(out),
-        Command::Time => {
-            encode::array_header(out, 2);
-            encode::bulk_integer(out, (wall_ms / 1000) as i64);
-            encode::bulk_integer(out, (wall_ms % 1000 * 1000) as i64);
-        }
+        Command::Time => append_time(out, wall_ms),
         _ => return false,
     }
     true

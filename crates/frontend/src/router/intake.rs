@@ -1,8 +1,9 @@
 //! Input of clients: commands are decoded ahead and run in order, for each client up to its limits for one turn.
 
+use super::client::Client;
 use super::prefetch::{Following, Input};
 use super::staging::Then;
-use super::{Ran, Router, Turn};
+use super::{Dispatcher, Ran, Router, Turn};
 use crate::dialect::Dialect;
 use paritas_base::ConnId;
 use paritas_protocol::{Context, Lists, Out};
@@ -157,18 +158,49 @@ impl Router {
         }
         self.dispatcher.args = all_args;
         self.dispatcher.ahead = all_ahead;
-        let Turn { released, deadline, .. } = turn;
+        let end = InputEnd {
+            consumed,
+            stalled,
+            throttled,
+            close,
+        };
+        self.dispatcher.end_input(cx, client, conn, turn, end);
+    }
+}
+
+/// How a client's input has ended in this turn.
+pub(crate) struct InputEnd {
+    /// Bytes of it that are done.
+    pub(crate) consumed: usize,
+    /// The next command must wait.
+    pub(crate) stalled: bool,
+    /// The client has used up its share of the turn.
+    pub(crate) throttled: bool,
+    /// The connection ends after the replies.
+    pub(crate) close: bool,
+}
+
+impl Dispatcher {
+    /// Gives the replies of a client's input back to the driver.
+    pub(crate) fn end_input<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        client: &mut Client,
+        conn: ConnId,
+        turn: Turn<'_>,
+        end: InputEnd,
+    ) {
         if let Some(buffer) = cx.out.client(conn) {
-            buffer.bytes = bytes;
-            (buffer.released, buffer.deadline) = (released, deadline);
-            buffer.consumed += consumed;
-            buffer.stalled = stalled || throttled;
-            client.closing |= close;
+            buffer.bytes = core::mem::take(turn.bytes);
+            (buffer.released, buffer.deadline) = (turn.released, turn.deadline);
+            buffer.consumed += end.consumed;
+            buffer.stalled = end.stalled || end.throttled;
+            client.closing |= end.close;
             client.show(buffer);
         }
-        self.dispatcher.note(cx, client, stalled, consumed > 0);
-        if throttled {
-            self.dispatcher.throttled.push(conn);
+        self.note(cx, client, end.stalled, end.consumed > 0);
+        if end.throttled {
+            self.throttled.push(conn);
         }
     }
 }

@@ -6,7 +6,7 @@ use super::transact::is_unserved;
 use super::{Dispatcher, Job, Ran, Turn};
 use crate::dialect::Refusal;
 use crate::redis::refusals::is_error;
-use crate::redis::scripts::{Call, answer_without_key, why_ended};
+use crate::redis::scripts::{Call, answer_without_key, resolve, why_ended};
 use paritas_protocol::{Context, Lists, Out, Port};
 use paritas_script::{Ended, Host, Weight};
 use paritas_wire::command::{self, CommandSpec, flag};
@@ -29,8 +29,7 @@ impl Host for WithoutKeys {
             return Err(Ended::ByHost);
         };
         let args = self.args.list(bytes);
-        let text = match command::resolve(args) {
-            Ok(spec) if spec.is(flag::INTERNAL) => errors::UNKNOWN_IN_SCRIPT,
+        let text = match resolve(args) {
             Ok(spec) if spec.has_keys() && !spec.is(flag::NOSCRIPT) => {
                 let first = command::keys(spec, args.len()).next();
                 self.key = first.map(|at| args.arg(at).to_vec());
@@ -38,8 +37,7 @@ impl Host for WithoutKeys {
             }
             Ok(spec) if answer_without_key(spec, args, self.wall_ms, reply) => return Ok(()),
             Ok(_) => errors::NOT_IN_SCRIPT,
-            Err(command::Refusal::WrongArity(_)) => errors::WRONG_ARITY_IN_SCRIPT,
-            Err(_) => errors::UNKNOWN_IN_SCRIPT,
+            Err(text) => text,
         };
         encode::error(reply, text);
         Ok(())

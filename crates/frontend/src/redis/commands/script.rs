@@ -3,7 +3,7 @@
 use super::transaction::{Reads, run_command};
 use super::{Job, Stop};
 use crate::dialect::{Dialect, Refusal};
-use crate::redis::scripts::{Script, Scripts, answer_without_key, why_ended};
+use crate::redis::scripts::{Script, Scripts, answer_without_key, resolve, why_ended};
 use paritas_base::configuration::Configuration;
 use paritas_protocol::{Context, Draft, Out, StreamOwner};
 use paritas_script::{Ended, Host, Weight};
@@ -46,18 +46,9 @@ impl<O: Out> OnDraft<'_, '_, O> {
         if !self.draft.begin_command(args.len()) {
             return Err(Stop::Error(errors::SCRIPT_TOO_SLOW));
         }
-        let spec = match command::resolve(args) {
-            Ok(spec) if spec.is(flag::INTERNAL) => {
-                encode::error(reply, errors::UNKNOWN_IN_SCRIPT);
-                return Ok(());
-            }
+        let spec = match resolve(args) {
             Ok(spec) => spec,
-            Err(refusal) => {
-                let is_unknown = !matches!(refusal, command::Refusal::WrongArity(_));
-                let text = match is_unknown {
-                    true => errors::UNKNOWN_IN_SCRIPT,
-                    false => errors::WRONG_ARITY_IN_SCRIPT,
-                };
+            Err(text) => {
                 encode::error(reply, text);
                 return Ok(());
             }
