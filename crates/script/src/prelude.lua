@@ -93,7 +93,7 @@ redis.REPL_NONE, redis.REPL_AOF, redis.REPL_SLAVE, redis.REPL_REPLICA, redis.REP
 -- Strings: what matches patterns, or loops by a number, is counted.
 local strings = {}
 for _, name in next, { "byte", "char", "format", "len", "sub" } do strings[name] = string[name] end
-for _, name in next, { "lower", "rep", "reverse", "upper" } do strings[name] = host[name] end
+for _, name in next, { "lower", "rep", "reverse", "upper" } do strings[name] = natives[name] end
 
 -- Captures come as one value, or in a table: Rust cannot make room for many results when the memory is used up.
 local function captured(count, value)

@@ -146,13 +146,13 @@ const SEEN: [(Seen, &str); 52] = [
         Seen::LargeGroupRead,
         "14.14 keys of one MSET read together, with large values",
     ),
-    (Seen::ScriptDone, "1.9 a script done"),
     (Seen::TransactionDone, "1.9 a transaction done"),
     (Seen::WatchHeld, "1.9 a transaction done after WATCH"),
     (
         Seen::WatchStopped,
         "1.9 a transaction stopped, because a watched key had changed",
     ),
+    (Seen::ScriptDone, "1.9 a script done"),
 ];
 
 /// Marks that need not be reached in a run of many seeds: they concern the simulator, not the rules.
