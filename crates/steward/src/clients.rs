@@ -9,6 +9,7 @@ use paritas_base::{Span, Time};
 use paritas_wire::resp::{Args, Decoded, Limits, Password, ProtocolError, decode, decode_more, encode};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, ErrorKind, Read, Write};
+use std::net::Shutdown;
 
 /// Limits of a command: OPEN of a file with 65,536 nodes has many short words.
 const LIMITS: Limits = Limits {
@@ -26,6 +27,9 @@ const INPUT_ALL_MAX: usize = 64 << 20;
 /// Most commands of one client in a turn.
 const COMMANDS_MAX: usize = 64;
 const READ_BYTES: usize = 16 << 10;
+/// Most bytes that are read of a client after the error that ends it. Closing a socket with unread bytes resets the
+/// connection, which can cost the client the error.
+const DISCARDED_MAX: usize = 16 << 20;
 /// Most connections taken in one turn.
 const ACCEPTS_MAX: usize = 64;
 /// A connection on which nothing happened for this long is closed.
@@ -65,8 +69,9 @@ struct Client {
     is_in: bool,
     /// Its command was refused by its length, for want of the password; not yet counted.
     denied: bool,
-    /// To be closed when the output is sent.
+    /// To be closed when the output is sent, and what it still sends is discarded.
     closing: bool,
+    discarded_bytes: usize,
     active: Time,
 }
 
@@ -160,6 +165,7 @@ impl Clients {
                     is_in: self.password.is_none(),
                     denied: false,
                     closing: false,
+                    discarded_bytes: 0,
                     active: now,
                 },
             );
@@ -248,7 +254,11 @@ impl Clients {
         }
         self.next_sweep = now + SWEEP;
         let idle = self.clients.iter().filter(|(_, client)| {
-            let longest = if client.is_in { IDLE } else { IDLE_OUTSIDE };
+            let longest = if client.is_in && !client.closing {
+                IDLE
+            } else {
+                IDLE_OUTSIDE
+            };
             now - client.active > longest
         });
         let idle: Vec<usize> = idle.map(|(id, _)| *id).collect();
@@ -268,7 +278,7 @@ impl Client {
                 Err(_) => return Outcome::Over,
             }
             if self.closing {
-                return Outcome::Over;
+                return self.discard();
             }
             if self.busy {
                 // Nothing more is read: mio reports only new bytes, so the answer continues here.
@@ -298,6 +308,27 @@ impl Client {
                     return Outcome::Waits;
                 }
                 Err(_) => return Outcome::Over,
+            }
+        }
+        Outcome::HasMore
+    }
+
+    /// Discards what a client sends after the error that ends it, until it closes its side too.
+    fn discard(&mut self) -> Outcome {
+        self.input = Vec::new();
+        // It sees the end of the answers at once. An error here means that it is gone, and the read below says so too.
+        let _ = self.stream.shutdown(Shutdown::Write);
+        let mut bytes = [0; READ_BYTES];
+        for _ in 0..COMMANDS_MAX {
+            match self.stream.read(&mut bytes) {
+                Ok(0) => return Outcome::Over,
+                Ok(count) => self.discarded_bytes += count,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Outcome::Waits,
+                Err(_) => return Outcome::Over,
+            }
+            if self.discarded_bytes > DISCARDED_MAX {
+                return Outcome::Over;
             }
         }
         Outcome::HasMore
