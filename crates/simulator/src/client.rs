@@ -130,6 +130,8 @@ pub(crate) struct Client {
     pub(crate) port: Port,
     /// The node that a `-MOVED` reply named.
     pub(crate) moved: Option<usize>,
+    /// Replies in a row that refused a command. A client waits longer after each, as real ones do.
+    pub(crate) refused_in_row: u32,
     /// Whether the node has accepted the connection.
     pub(crate) up: bool,
     /// Commands without a reply, oldest first.
@@ -146,6 +148,7 @@ impl Client {
             conn: None,
             port: Port::Any,
             moved: None,
+            refused_in_row: 0,
             up: false,
             pending: VecDeque::new(),
             received: Vec::new(),

@@ -416,13 +416,17 @@ impl World {
                     self.schedule
                         .log(|| format!("client {client}: {:?} {:?} = {answer:?}", pending.keys, pending.action));
                     let is_refused = matches!(&answer, Answer::Refused(text) if client::says_stuck(text));
+                    let waits = matches!(&answer, Answer::Refused(text) if client::moved_to(text).is_none());
+                    let in_row = &mut self.workload.clients[client].refused_in_row;
+                    *in_row = if waits { *in_row + 1 } else { 0 };
                     self.note_reply(client, &pending, is_refused);
                     self.record(client, &pending, answer);
                 }
             }
         }
         if self.workload.clients[client].pending.is_empty() {
-            let think = Span(self.schedule.random.below(3_000_000));
+            let doublings = self.workload.clients[client].refused_in_row.min(5);
+            let think = Span(self.schedule.random.below(3_000_000 << doublings));
             self.schedule.push(think, SimEvent::ClientWakes(client));
         }
     }

@@ -3,7 +3,7 @@
 use super::client::{Caller, Forwarded};
 use super::forward::{CONGESTED_RETRY, Loopback, is_congested, owner_at, stream_now};
 use super::replies::earliest;
-use super::stuck::{is_heard, wait_max};
+use super::stuck::{silent_since, wait_max};
 use super::{Dispatcher, Router, lists_tenure};
 use crate::dialect::Refusal;
 use paritas_base::configuration::{NodeState, Tenure};
@@ -158,13 +158,10 @@ impl Router {
                     continue;
                 }
                 if let Some(target) = forwarded.target {
-                    let (stream, since) = (forwarded.stream, forwarded.since);
+                    let (stream, since) = (forwarded.stream, silent_since(cx, &target, forwarded.since));
                     if lists_tenure(lists, stream) != Some(target) {
                         blocked.push(stream);
-                    } else if now - since >= lease_renewal
-                        && (target.node, target.incarnation) != me
-                        && !is_heard(cx, &target, since)
-                    {
+                    } else if now - since >= lease_renewal && (target.node, target.incarnation) != me {
                         self.dispatcher.wait_for_owner(cx, lists, stream, since);
                     }
                     // If its slots have moved, it may come back and be sent to their new stream. Later commands must

@@ -4,7 +4,7 @@
 use super::ahead::note_ahead;
 use super::client::{Caller, Client, Wait};
 use super::long::UNSENT_BYTES_SOFT_MAX;
-use super::stuck::{is_heard, wait_max};
+use super::stuck::{silent_since, wait_max};
 use super::{Dispatcher, Ran, Router, Turn, forward, lists_tenure};
 use crate::dialect::Refusal;
 use paritas_base::configuration::Tenure;
@@ -588,10 +588,10 @@ impl Router {
                     }
                 }
                 Destination::Asked(target, epoch) | Destination::Remote(target, epoch) => {
-                    let since = staging.moved_at;
+                    let since = silent_since(cx, &target, staging.moved_at);
                     if !cx.reaches(&target, Channel::Main) {
                         self.dispatcher.wait_for(cx, lists, staging.stream, now);
-                    } else if client.stalled && now - since >= renewal && !is_heard(cx, &target, since) {
+                    } else if client.stalled && now - since >= renewal {
                         self.dispatcher.wait_for_owner(cx, lists, staging.stream, since);
                     }
                     if self.dispatcher.is_refused(cx, lists, staging.stream) {

@@ -258,10 +258,10 @@ pub(crate) fn is_lost(configuration: &Configuration, x: Position) -> bool {
     configuration.lost && !configuration.at(x).is_some_and(|a| a.state.is_live())
 }
 
-/// Whether a frame of that incarnation has come after `since`.
-pub(crate) fn is_heard<O: Out>(cx: &Context<'_, O>, owner: &Tenure, since: Time) -> bool {
+/// When the latest frame of that incarnation came, or `since` if none has come after it.
+pub(crate) fn silent_since<O: Out>(cx: &Context<'_, O>, owner: &Tenure, since: Time) -> Time {
     let heard = cx.shared.heard_at(owner.node, owner.incarnation);
-    heard.is_some_and(|at| at > since)
+    heard.unwrap_or_default().max(since)
 }
 
 impl Dispatcher {
