@@ -3,7 +3,7 @@
 use super::{Shown, stats, texts};
 use crate::redis::connection::VERSION_OF_MEMCACHED;
 use crate::router::client::Client;
-use crate::router::intake::{InputEnd, REPLY_BYTES_SOFT_MAX, TURN_COMMANDS_MAX};
+use crate::router::intake::{InputEnd, TURN_COMMANDS_MAX};
 use crate::router::prefetch::{Ahead, Target, place_of};
 use crate::router::staging::Then;
 use crate::router::{Dispatcher, Ran, Router, Turn};
@@ -72,6 +72,7 @@ impl Router {
         };
         let Some(buffer) = cx.out.client(conn) else { return };
         client.about.active_at = cx.now.mono;
+        let is_over = client.leaves_unread(buffer.waiting + buffer.bytes.len());
         let mut bytes = core::mem::take(&mut buffer.bytes);
         let mut turn = Turn {
             bytes: &mut bytes,
@@ -82,11 +83,12 @@ impl Router {
         if all_args.is_empty() {
             all_args.push(Args::default());
         }
-        let (mut consumed, mut started, mut ran) = (0, 0, Ran::Done);
+        let (mut consumed, mut started) = (0, 0);
+        let mut ran = if is_over { Ran::Close } else { Ran::Done };
         let mut throttled = false;
         if let Some(args) = all_args.first_mut() {
             while ran == Ran::Done {
-                throttled = started >= TURN_COMMANDS_MAX || turn.bytes.len() >= REPLY_BYTES_SOFT_MAX;
+                throttled = started >= TURN_COMMANDS_MAX || turn.bytes.len() >= client.reply_bytes_max();
                 if throttled {
                     break;
                 }
@@ -307,10 +309,9 @@ impl Dispatcher {
             Ok(Request::Quit) => return Some((bytes, Ran::Close)),
             _ => ("CLIENT_ERROR unauthenticated", bytes),
         };
-        let is_unread = turn.bytes.len() > PROOF_BYTES_MAX;
         self.counters.count_error(text != "STORED");
         let ran = self.reply_now(cx, lists, client, turn, |out| texts::line(out, text));
-        Some((bytes, if is_unread { Ran::Close } else { ran }))
+        Some((bytes, ran))
     }
 }
 

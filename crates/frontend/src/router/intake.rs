@@ -17,10 +17,25 @@ const PARTIAL_BYTES_MIN: usize = 16 << 10;
 /// Limits of one client in one turn: commands started, and bytes of replies that wait to be sent. The rest of its input
 /// waits for the next turn, so that a long pipeline neither starves other clients nor fills the memory with replies.
 pub(crate) const TURN_COMMANDS_MAX: usize = 1024;
-pub(crate) const REPLY_BYTES_SOFT_MAX: usize = 1 << 20;
+const REPLY_BYTES_SOFT_MAX: usize = 1 << 20;
 /// The same limit of reply bytes for a client that has not given the password. If this number of bytes waits when the
 /// client sends more, it is not reading its replies, and is disconnected.
 const UNAUTHENTICATED_REPLY_BYTES_MAX: usize = 16 << 10;
+
+impl Client {
+    /// Bytes of replies after which no more commands of it run.
+    pub(crate) fn reply_bytes_max(&self) -> usize {
+        match self.authenticated {
+            true => REPLY_BYTES_SOFT_MAX,
+            false => UNAUTHENTICATED_REPLY_BYTES_MAX,
+        }
+    }
+
+    /// Whether it is to be disconnected because it has not given the password and sends without reading its replies.
+    pub(crate) fn leaves_unread(&self, unread_bytes: usize) -> bool {
+        !self.authenticated && unread_bytes >= UNAUTHENTICATED_REPLY_BYTES_MAX
+    }
+}
 
 impl Router {
     /// Runs the commands in a client's input until one must wait or a limit of the turn is reached.
@@ -47,7 +62,7 @@ impl Router {
         let mut all_ahead = core::mem::take(&mut self.dispatcher.ahead);
         all_args.resize_with(AHEAD_MAX, Args::default);
         let (mut consumed, mut stalled) = (0, false);
-        let mut close = !client.authenticated && unread_bytes >= UNAUTHENTICATED_REPLY_BYTES_MAX;
+        let mut close = client.leaves_unread(unread_bytes);
         let (mut started, mut throttled) = (0, false);
         let mut resume = false;
         if let (Some(partial), Some(first)) = (client.partial.take(), all_args.first_mut()) {
@@ -86,10 +101,7 @@ impl Router {
             let more = self
                 .dispatcher
                 .decode_ahead(cx, lists, source, client, &mut all_args, &mut all_ahead);
-            let reply_bytes_max = match client.authenticated {
-                true => REPLY_BYTES_SOFT_MAX,
-                false => UNAUTHENTICATED_REPLY_BYTES_MAX,
-            };
+            let reply_bytes_max = client.reply_bytes_max();
             for (ahead, args) in all_ahead.iter().zip(&all_args) {
                 if started >= TURN_COMMANDS_MAX || turn.bytes.len() >= reply_bytes_max {
                     throttled = true;
