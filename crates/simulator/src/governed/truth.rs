@@ -39,6 +39,8 @@ pub(crate) struct Truth {
     heard: BTreeMap<(usize, usize), Streak>,
     /// When frames of agents came to each coordinator: by node and host.
     beats: BTreeMap<(usize, usize), Streak>,
+    /// Processes that a coordinator has told that they may end, and by which connection.
+    pub(super) permitted: BTreeSet<(usize, Incarnation, LinkId)>,
     /// Second processes that count as their nodes.
     taken_in: BTreeSet<Incarnation>,
     /// A commit has failed, and may have taken effect: what it decided is seen later.
@@ -51,6 +53,12 @@ impl Truth {
     /// A second process counts as its node.
     pub(super) fn take_in(&mut self, second: Incarnation) {
         self.taken_in.insert(second);
+    }
+
+    /// Whether a frame of this incarnation has come to a coordinator within this time.
+    pub(super) fn is_heard(&self, now: Time, at: usize, host: usize, incarnation: Incarnation, within: Span) -> bool {
+        let beats = self.beats.get(&(at, host));
+        beats.is_some_and(|s| s.of.0 == incarnation.0 && now - s.last <= within)
     }
 
     pub(super) fn has_taken_in(&self, second: Incarnation) -> bool {
@@ -132,6 +140,10 @@ impl World {
                 if let Some(governed) = self.governed.as_mut() {
                     governed.truth.is_late = true;
                 }
+            }
+            // D11: also by a process that was told that it may end. Until its shard has stopped it may answer clients.
+            Note::Ended { node, incarnation } if self.is_alive(*node, *incarnation) => {
+                self.violate(format!("D11: {node} is certified as ended, and its shard runs"));
             }
             Note::Deposed => self.oracle.marks.see(Seen::Deposed),
             Note::StoreWentBack => {
@@ -379,7 +391,7 @@ impl World {
         }
     }
 
-    fn is_alive(&self, node: NodeId, incarnation: Incarnation) -> bool {
+    pub(super) fn is_alive(&self, node: NodeId, incarnation: Incarnation) -> bool {
         let process = self.fleet.processes[usize::from(node.0)].as_ref();
         process.is_some_and(|p| p.incarnation == incarnation)
     }
