@@ -386,6 +386,11 @@ impl Agent {
             // Answers to operators, not to agents.
             ToAgent::Said { .. } => {}
             ToAgent::ExitNoted { node, incarnation } => self.on_exit_noted(node, incarnation, out),
+            ToAgent::Ping { at_ns } => {
+                if let Phase::Registered { nonce, .. } = self.phase {
+                    send(out, &ToCoordinator::Pong { nonce, at_ns });
+                }
+            }
             ToAgent::MayLeave { refused } => self.on_may_leave(refused.as_deref(), out),
             ToAgent::Heard => {
                 if let Some(offer) = self.offer.take() {

@@ -203,6 +203,13 @@ pub enum ToCoordinator {
         /// The nonce of the newest `Registered`.
         nonce: u64,
     },
+    /// The answer to `Ping`: the process has run after that was sent.
+    Pong {
+        /// The nonce of the newest `Registered`.
+        nonce: u64,
+        /// The time of the `Ping`.
+        at_ns: u64,
+    },
 }
 
 /// What a process knows of its cluster.
@@ -284,6 +291,12 @@ pub enum ToAgent {
     MayLeave {
         /// What the process has to wait for. `None`: it may end, and ends.
         refused: Option<String>,
+    },
+    /// The process is to say that it runs now. A heartbeat does not prove that: the network may have held it up, and
+    /// its sender may have died since.
+    Ping {
+        /// The coordinator's time, which the answer repeats.
+        at_ns: u64,
     },
 }
 

@@ -37,11 +37,13 @@ pub enum Mutant {
     GoneBeforeTheShardStopped,
     /// P10.20: a process that may end, and has not ended yet, counts as one that stays.
     LeaverCounts,
+    /// P10.20: a heartbeat proves that its sender runs, however long it was on its way.
+    LateFrameProves,
 }
 
 impl Mutant {
     /// All of them, with the names by which a test asks for them.
-    pub const ALL: [(&'static str, Self); 16] = [
+    pub const ALL: [(&'static str, Self); 17] = [
         ("no-votes", Self::NoVotes),
         ("no-grace", Self::NoGrace),
         ("no-hold", Self::NoHold),
@@ -58,6 +60,7 @@ impl Mutant {
         ("attempt-used-again", Self::AttemptUsedAgain),
         ("gone-before-the-shard-stopped", Self::GoneBeforeTheShardStopped),
         ("leaver-counts", Self::LeaverCounts),
+        ("late-frame-proves", Self::LateFrameProves),
     ];
 }
 

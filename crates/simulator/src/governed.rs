@@ -415,7 +415,7 @@ impl World {
         }
         self.see_all_committed(committed);
         for (link, bytes) in asked.frames {
-            self.see_permission(host, link, &bytes);
+            self.see_permission(link, &bytes);
             self.send_to_agent(link, bytes);
         }
         for link in asked.closed {

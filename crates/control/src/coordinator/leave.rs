@@ -10,7 +10,7 @@ use paritas_base::configuration::{Assignment, Configuration};
 use paritas_base::{Incarnation, NodeId, Position, Span, Time};
 use paritas_protocol::LinkId;
 
-/// All others have to be heard within this time: two heartbeats and their way.
+/// All others have to prove within this time that they run: two heartbeats and their way.
 const PROVEN_WITHIN: Span = Span::from_ms(600);
 
 impl<S: Store> Coordinator<S> {
@@ -23,14 +23,27 @@ impl<S: Store> Coordinator<S> {
         let waits = self.leave_waits_for(now, Time(0), node, incarnation);
         let process = (node, incarnation);
         let since = self.registry.ask_to_leave(now, process, waits.is_none(), PROVEN_WITHIN);
-        let refused = waits.or_else(|| self.leave_waits_for(now, since, node, incarnation));
+        let refused = waits
+            .clone()
+            .or_else(|| self.leave_waits_for(now, since, node, incarnation));
         if refused.is_none() {
             if !self.registry.may_leave(node, incarnation) {
                 out.note(Note::MayLeave { node });
             }
             self.registry.let_leave(node);
         }
+        if refused.is_some() && waits.is_none() {
+            self.ping_since(now, since, out);
+        }
         send(out, link, &ToAgent::MayLeave { refused });
+    }
+
+    /// Asks those for a proof that they run who have given none since then.
+    fn ping_since(&self, now: Time, since: Time, out: &mut impl CoordinatorOut) {
+        let unproven = self.registry.presences().values().filter(|p| p.proven_at() < since);
+        for presence in unproven {
+            send(out, presence.link, &ToAgent::Ping { at_ns: now.0 });
+        }
     }
 
     /// Whether the node's present process was told that it may end, and is not known to have ended.
@@ -87,7 +100,7 @@ impl<S: Store> Coordinator<S> {
             })
             .collect();
         Some(format!(
-            "list {} would lose data without this node: not whole, not heard just now, or also about to end are \
+            "list {} would lose data without this node: not whole, not proven to run, or also about to end are \
              {}",
             list.list.0,
             match others.is_empty() {
@@ -97,8 +110,8 @@ impl<S: Store> Coordinator<S> {
         ))
     }
 
-    /// Whether a position is there for as long as nothing else happens: it has all its data, and its holder was heard
-    /// after `since`. A holder that died just before is not silent yet (H62).
+    /// Whether a position is there for as long as nothing else happens: it has all its data, and its holder certainly
+    /// ran after `since`. A holder that died just before is not silent yet, and may still be heard (H62).
     fn stays(&self, now: Time, since: Time, list: &Configuration, position: Position, held: &Assignment) -> bool {
         let tenure = held.tenure;
         let known = self.records.nodes.get(&tenure.node);
@@ -107,7 +120,8 @@ impl<S: Store> Coordinator<S> {
         };
         let presence = self.registry.recorded(&known.record);
         let is_halted = |p: &super::Presence| p.halted().any(|r| (r.list, r.position) == (list.list, position));
-        let runs = presence.is_some_and(|p| p.well_at() > since && !is_halted(p));
+        let is_proven = |p: &super::Presence| p.proven_at() >= since || self.broken.is(Mutant::LateFrameProves);
+        let runs = presence.is_some_and(|p| p.well_at() > since && is_proven(p) && !is_halted(p));
         let is_ended = self.registry.ended().contains(&(tenure.node, tenure.incarnation));
         held.state.is_live() && runs && !is_ended && self.is_available(now, known) && !self.leaves(known)
     }

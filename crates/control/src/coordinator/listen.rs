@@ -109,6 +109,13 @@ impl<S: Store> Coordinator<S> {
                 self.on_leave(now, link, nonce, out);
                 false
             }
+            ToCoordinator::Pong { nonce, at_ns } => {
+                let of = self.registry.registered(link, nonce);
+                if let Some(presence) = of.and_then(|(node, _)| self.registry.presence_on(link, node)) {
+                    presence.prove(Time(at_ns).min(now));
+                }
+                false
+            }
             ToCoordinator::Drained { list, position, tenure } => {
                 let own = self.registry.is_holder(link, &tenure);
                 own && self.placement.note_drained((list, position, tenure))

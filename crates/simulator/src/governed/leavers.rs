@@ -15,8 +15,8 @@ use std::collections::BTreeSet;
 
 /// The frame of a permission is no longer than this.
 const PERMISSION_BYTES_MAX: usize = 12;
-/// A coordinator may go by what it has heard within this time: that a holder runs.
-const HEARD_WITHIN: Span = Span::from_ms(610);
+/// A coordinator may go by what was true within this time: that a holder ran.
+const RAN_WITHIN: Span = Span::from_ms(610);
 /// A shard that is to stop does so within this time.
 const STOPS_WITHIN: Span = Span::from_ms(300);
 
@@ -74,7 +74,7 @@ impl World {
     /// It ends in any case, also if the permission was wrong.
     pub(super) fn on_shard_stopped(&mut self, at: usize) {
         let dead = BTreeSet::from([at]);
-        // A process that ended was heard after that, by frames that came late.
+        // Another holder may have died between its last sign of life and the permission.
         if self.swarm.parity > 0 && !self.bear_all(&dead) {
             self.oracle.excused = self.oracle.excused.or(Some(Excuse::Lost));
         }
@@ -90,8 +90,8 @@ impl World {
     }
 
     /// D10: a process is told that it may end only while each list can be rebuilt without it, without others that were
-    /// told so and have not ended, and without those that were not heard just before. Each time that it is told.
-    pub(super) fn see_permission(&mut self, host: usize, link: LinkId, bytes: &[u8]) {
+    /// told so and have not ended, and without those that did not run just before. Each time that it is told.
+    pub(super) fn see_permission(&mut self, link: LinkId, bytes: &[u8]) {
         let is_one = bytes.len() <= PERMISSION_BYTES_MAX
             && matches!(
                 decode(bytes, TO_AGENT_BYTES_MAX),
@@ -105,7 +105,7 @@ impl World {
         };
         let lists = self.committed.configurations.iter();
         let harmed = lists.filter(|c| c.held_by(NodeId(at as u16), incarnation).next().is_some());
-        let harmed = harmed.map(|c| (c.list, self.missing_beside(host, at, c)));
+        let harmed = harmed.map(|c| (c.list, self.missing_beside(at, c)));
         let bears = |(data, parity): (usize, usize)| {
             is_decodable(data, parity, self.swarm.parity.into(), self.swarm.ack_quorum.into())
         };
@@ -129,20 +129,20 @@ impl World {
     }
 
     /// Numbers of data and parity positions that a list cannot count on.
-    fn missing_beside(&self, host: usize, leaver: usize, list: &Configuration) -> (usize, usize) {
+    fn missing_beside(&self, leaver: usize, list: &Configuration) -> (usize, usize) {
         let counts = |i: &usize| {
             let Some(held) = list.positions[*i].filter(|a| a.state.is_live()) else {
                 return false;
             };
             let (at, incarnation) = (usize::from(held.tenure.node.0), held.tenure.incarnation);
-            at != leaver && self.stays(host, at, incarnation)
+            at != leaver && self.stays(at, incarnation)
         };
         let missing: Vec<usize> = (0..list.positions.len()).filter(|i| !counts(i)).collect();
         let data = missing.iter().filter(|i| list.is_data(Position(**i as u8))).count();
         (data, missing.len() - data)
     }
 
-    fn stays(&self, host: usize, at: usize, incarnation: Incarnation) -> bool {
+    fn stays(&self, at: usize, incarnation: Incarnation) -> bool {
         let Some(governed) = self.governed.as_ref() else {
             return false;
         };
@@ -153,7 +153,10 @@ impl World {
         let may_end = told.any(|(of, its, link)| (*of, *its) == (at, incarnation) && may_come(*link));
         let now = self.schedule.now;
         let runs = self.is_alive(NodeId(at as u16), incarnation)
-            || governed.truth.is_heard(now, at, host, incarnation, HEARD_WITHIN);
+            || governed
+                .truth
+                .ended_at(incarnation)
+                .is_some_and(|at| now - at <= RAN_WITHIN);
         runs && !may_end
     }
 }

@@ -153,6 +153,10 @@ impl World {
 
     /// A process is over. Where it is certified, its supervisor notices after a while.
     pub(crate) fn end_seat(&mut self, at: usize, incarnation: Incarnation, certified: bool, noticed: Span) {
+        let now = self.schedule.now;
+        if let Some(governed) = self.governed.as_mut() {
+            governed.truth.note_end(now, incarnation);
+        }
         let Some(seat) = self.seat(at) else { return };
         seat.agent = None;
         seat.incarnation = None;

@@ -41,6 +41,8 @@ pub(crate) struct Truth {
     beats: BTreeMap<(usize, usize), Streak>,
     /// Processes that a coordinator has told that they may end, and by which connection.
     pub(super) permitted: BTreeSet<(usize, Incarnation, LinkId)>,
+    /// When each process that has ended did so.
+    ends: BTreeMap<Incarnation, Time>,
     /// Second processes that count as their nodes.
     taken_in: BTreeSet<Incarnation>,
     /// A commit has failed, and may have taken effect: what it decided is seen later.
@@ -55,10 +57,13 @@ impl Truth {
         self.taken_in.insert(second);
     }
 
-    /// Whether a frame of this incarnation has come to a coordinator within this time.
-    pub(super) fn is_heard(&self, now: Time, at: usize, host: usize, incarnation: Incarnation, within: Span) -> bool {
-        let beats = self.beats.get(&(at, host));
-        beats.is_some_and(|s| s.of.0 == incarnation.0 && now - s.last <= within)
+    pub(super) fn note_end(&mut self, now: Time, incarnation: Incarnation) {
+        self.ends.insert(incarnation, now);
+    }
+
+    /// When a process ended.
+    pub(super) fn ended_at(&self, incarnation: Incarnation) -> Option<Time> {
+        self.ends.get(&incarnation).copied()
     }
 
     pub(super) fn has_taken_in(&self, second: Incarnation) -> bool {

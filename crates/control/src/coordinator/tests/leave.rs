@@ -96,6 +96,18 @@ fn a_holder_that_died_just_before_the_question_is_not_counted_on() {
 }
 
 #[test]
+fn a_heartbeat_that_the_network_held_up_does_not_prove_that_its_sender_runs() {
+    let mut world = World::started(plan(2, 1, 3, 0));
+    world.rebuild();
+    world.kill(1);
+    world.ask_to_leave(0).expect("nobody has proven that it runs");
+    world.pass(200);
+    world.beat(1);
+    let why = world.ask_to_leave(0).expect("n1 died before the question");
+    assert!(why.contains("at n1") && !why.contains("at n2"), "{why}");
+}
+
+#[test]
 fn a_node_that_may_end_counts_as_missing_for_the_next_one_until_it_has_ended_and_is_back() {
     let mut world = World::started(plan(2, 1, 3, 0));
     world.rebuild();
