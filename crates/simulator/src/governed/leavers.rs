@@ -7,7 +7,7 @@ use crate::marks::Seen;
 use crate::report::Excuse;
 use crate::world::World;
 use paritas_base::configuration::Configuration;
-use paritas_base::{Incarnation, NodeId, Position, Prng, Span};
+use paritas_base::{Incarnation, NodeId, Position, Prng, Span, Time};
 use paritas_control::message::{TO_AGENT_BYTES_MAX, ToAgent, decode};
 use paritas_control::{AgentEvent, is_decodable};
 use paritas_protocol::LinkId;
@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 
 /// The frame of a permission is no longer than this.
 const PERMISSION_BYTES_MAX: usize = 12;
-/// A coordinator may go by what was true within this time: that a holder ran.
+/// A coordinator may go by what was true within this time, if the process had been asked to end: that a holder ran.
 const RAN_WITHIN: Span = Span::from_ms(610);
 /// A shard that is to stop does so within this time.
 const STOPS_WITHIN: Span = Span::from_ms(300);
@@ -40,18 +40,47 @@ impl World {
             return;
         }
         let mut random = Prng::new(self.schedule.now.0 ^ 0x454e_4400);
-        let at = random.below(self.fleet.processes.len() as u64) as usize;
-        if self.fleet.processes[at].is_some()
-            && let Some(seat) = self.seat(at)
-        {
-            seat.leaves = true;
-            self.schedule.log(|| format!("n{at} is asked to end"));
-            self.agent_has(at, AgentEvent::Leave);
+        let count = self.fleet.processes.len() as u64;
+        let (at, other) = (random.below(count) as usize, random.below(count) as usize);
+        if at != other && random.chance(300_000) {
+            let lasts = Span::from_ms(random.between(300, 1_500));
+            self.schedule
+                .log(|| format!("what n{other} says to the coordinator comes {} ms later", lasts.as_ms()));
+            self.close_one_way(1 << other, 0, self.schedule.now + lasts);
+            let dies = Trouble::DieUnseen {
+                victim: other,
+                leaver: at,
+            };
+            self.push_control(Span(random.below(lasts.0)), Control::Trouble(dies));
+        } else {
+            self.ask(at);
         }
         self.push_control(
             Span(random.below(2 * every.0)),
             Control::Trouble(Trouble::Stop { every }),
         );
+    }
+
+    fn ask(&mut self, at: usize) {
+        let now = self.schedule.now;
+        if self.fleet.processes[at].is_some()
+            && let Some(seat) = self.seat(at)
+        {
+            seat.leaves_since = seat.leaves_since.or(Some(now));
+            self.schedule.log(|| format!("n{at} is asked to end"));
+            self.agent_has(at, AgentEvent::Leave);
+        }
+    }
+
+    /// A process ends whose heartbeats are still on their way, and another one is asked to end just after.
+    pub(super) fn die_unseen(&mut self, victim: usize, leaver: usize) {
+        if self.schedule.healing {
+            return;
+        }
+        if self.may_lose(victim) {
+            self.kill(victim);
+        }
+        self.ask(leaver);
     }
 
     pub(super) fn obey_leaver(&mut self, at: usize, incarnation: Incarnation, waits: bool, may: bool) {
@@ -86,7 +115,10 @@ impl World {
     /// Processes that were asked to end, and run: any of them may end at any moment.
     pub(crate) fn leavers(&self) -> BTreeSet<usize> {
         let seats = self.governed.iter().flat_map(|g| &g.seats).enumerate();
-        seats.filter(|(_, seat)| seat.leaves).map(|(at, _)| at).collect()
+        seats
+            .filter(|(_, seat)| seat.leaves_since.is_some())
+            .map(|(at, _)| at)
+            .collect()
     }
 
     /// D10: a process is told that it may end only while each list can be rebuilt without it, without others that were
@@ -130,19 +162,22 @@ impl World {
 
     /// Numbers of data and parity positions that a list cannot count on.
     fn missing_beside(&self, leaver: usize, list: &Configuration) -> (usize, usize) {
+        let now = self.schedule.now;
+        let asked = self.governed.as_ref().and_then(|g| g.seats.get(leaver)?.leaves_since);
+        let since = asked.unwrap_or(now).max(Time(now.0.saturating_sub(RAN_WITHIN.0)));
         let counts = |i: &usize| {
             let Some(held) = list.positions[*i].filter(|a| a.state.is_live()) else {
                 return false;
             };
             let (at, incarnation) = (usize::from(held.tenure.node.0), held.tenure.incarnation);
-            at != leaver && self.stays(at, incarnation)
+            at != leaver && self.stays(at, incarnation, since)
         };
         let missing: Vec<usize> = (0..list.positions.len()).filter(|i| !counts(i)).collect();
         let data = missing.iter().filter(|i| list.is_data(Position(**i as u8))).count();
         (data, missing.len() - data)
     }
 
-    fn stays(&self, at: usize, incarnation: Incarnation) -> bool {
+    fn stays(&self, at: usize, incarnation: Incarnation, since: Time) -> bool {
         let Some(governed) = self.governed.as_ref() else {
             return false;
         };
@@ -151,12 +186,8 @@ impl World {
         let may_come = |link: LinkId| seat.is_some_and(|seat| seat.may_leave || seat.link == Some(link));
         let mut told = governed.truth.permitted.iter();
         let may_end = told.any(|(of, its, link)| (*of, *its) == (at, incarnation) && may_come(*link));
-        let now = self.schedule.now;
         let runs = self.is_alive(NodeId(at as u16), incarnation)
-            || governed
-                .truth
-                .ended_at(incarnation)
-                .is_some_and(|at| now - at <= RAN_WITHIN);
+            || governed.truth.ended_at(incarnation).is_some_and(|at| at >= since);
         runs && !may_end
     }
 }

@@ -38,8 +38,8 @@ pub(super) struct Seat {
     ends: Vec<Incarnation>,
     /// What the state file of the node says: incarnations that its next process may certify.
     former: Vec<Incarnation>,
-    /// The process was asked to end.
-    pub(super) leaves: bool,
+    /// When the process was first asked to end.
+    pub(super) leaves_since: Option<Time>,
     /// It has been told that it may.
     pub(super) may_leave: bool,
     /// The ordinal of each node's latest incarnation that the process was told.
@@ -143,7 +143,7 @@ impl World {
         seat.agent = Some(agent);
         (seat.link, seat.timer_at, seat.progress_at) = (None, None, now);
         seat.told.clear();
-        (seat.leaves, seat.may_leave) = (false, false);
+        (seat.leaves_since, seat.may_leave) = (None, false);
         self.tell_as_supervisor(at, &supervise(at, incarnation));
         if self.seat(at).is_some_and(|seat| seat.supervisor.is_none()) {
             self.on_supervisor_time(at);
@@ -160,7 +160,7 @@ impl World {
         let Some(seat) = self.seat(at) else { return };
         seat.agent = None;
         seat.incarnation = None;
-        (seat.leaves, seat.may_leave) = (false, false);
+        (seat.leaves_since, seat.may_leave) = (None, false);
         if seat.former.len() < ENDS_MAX {
             seat.former.push(incarnation);
         }
