@@ -55,7 +55,8 @@ def alone(tmp_path):
         yield start
     finally:
         for process in reversed(running):
-            process.terminate()
+            # Nodes would wait for permission to end (P10.20).
+            process.kill()
             process.wait(timeout=TIMEOUT_S)
 
 

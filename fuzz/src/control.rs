@@ -526,6 +526,8 @@ pub(crate) fn coordinator_seeds() -> Vec<Vec<u8>> {
         ToCoordinator::Status { n: 5 },
         ToCoordinator::Supervise { node, incarnation },
         ToCoordinator::Exited { node, incarnation },
+        ToCoordinator::Leave { nonce: 1 },
+        ToCoordinator::Pong { nonce: 1, at_ns: 9 },
         ToCoordinator::Drained {
             list: ListId(0),
             position: Position(0),
@@ -569,6 +571,7 @@ pub(crate) fn coordinator_seeds() -> Vec<Vec<u8>> {
         status,
         supervise,
         exited,
+        _,
         drained,
         drain,
         shun,

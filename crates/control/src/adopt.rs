@@ -210,7 +210,7 @@ impl<S: Store> Adoption<S> {
                 }
                 false
             }
-            ToCoordinator::Exited { node, incarnation } => self.on_exited(link, node, incarnation),
+            ToCoordinator::Exited { node, incarnation } => self.on_exited(link, by, node, incarnation),
             _ => false,
         }
     }
@@ -262,10 +262,13 @@ impl<S: Store> Adoption<S> {
         Refusal::Adopting
     }
 
-    /// The certificate is not acknowledged, so the supervisor repeats it: the store is not written yet.
-    fn on_exited(&mut self, link: LinkId, node: NodeId, incarnation: Incarnation) -> bool {
+    /// The certificate is not acknowledged, so it is said again: the store is not written yet. It counts only for the
+    /// incarnation that a testimony or the store names as a holder.
+    fn on_exited(&mut self, link: LinkId, by: Speaker, node: NodeId, incarnation: Incarnation) -> bool {
         let link = self.links.get_mut(&link);
-        let is_vouched = link.is_some_and(|l| l.supervises.remove(&(node, incarnation)));
+        // `rights` has seen that it is the node's own process.
+        let is_vouched =
+            matches!(by, Speaker::Node(..)) || link.is_some_and(|l| l.supervises.remove(&(node, incarnation)));
         is_vouched && self.ended.len() < ENDS_MAX && self.ended.insert((node, incarnation))
     }
 

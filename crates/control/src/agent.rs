@@ -24,6 +24,8 @@ pub const HEARTBEAT: Span = Span::from_ms(250);
 const BACKOFF_MIN: Span = Span::from_ms(50);
 /// Limit of the wait between two dials, without jitter. Jitter adds at most half of it.
 const BACKOFF_MAX: Span = Span(REDIAL_MAX.0 / 3 * 2);
+/// Limit of ended incarnations of one node that are certified.
+pub const ENDS_MAX: usize = 64;
 /// Limit of client requests that wait for an answer.
 const QUESTIONS_MAX: usize = 256;
 /// Limit of the bytes of configurations in one frame of a testimony. The first frame also has the cluster's record.
@@ -36,6 +38,17 @@ enum Phase {
     Introduced { until: Time },
     Registered { nonce: u64, next_beat: Time, until: Time },
     Over,
+}
+
+/// The end of a process that is asked to end (P10.20).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Leaving {
+    /// It asks for permission, and serves.
+    Asks,
+    /// It has the permission. It does not register again, and ends.
+    May,
+    /// Its shard has stopped.
+    Stopped,
 }
 
 /// A process's agent.
@@ -61,6 +74,9 @@ pub struct Agent {
     silent: BTreeSet<(NodeId, Incarnation)>,
     /// Which peers the shard hears.
     opinions: Option<Opinions>,
+    /// Earlier incarnations of this node that have certainly ended, until a coordinator has noted it.
+    ends: Vec<Incarnation>,
+    leaving: Option<Leaving>,
     /// Why a coordinator refused this process, since its last registration.
     refused: Option<Refusal>,
     questions: BTreeMap<u64, Question>,
@@ -112,11 +128,21 @@ impl Agent {
             shards: BTreeMap::new(),
             silent: BTreeSet::new(),
             opinions: None,
+            ends: Vec::new(),
+            leaving: None,
             refused: None,
             questions: BTreeMap::new(),
             asked: 0,
             broken: Broken::default(),
         }
+    }
+
+    /// Names earlier incarnations of this node that have certainly ended (P10.4). It says so to each coordinator before
+    /// it registers, until one has noted it.
+    pub fn certify(&mut self, ends: impl IntoIterator<Item = Incarnation>) {
+        let own = self.registration.incarnation;
+        self.ends
+            .extend(ends.into_iter().filter(|end| *end != own).take(ENDS_MAX));
     }
 
     /// Disables a rule, to test that the simulator finds the fault.
@@ -138,6 +164,19 @@ impl Agent {
             AgentEvent::Proposal(proposal) => self.on_proposal(now, proposal, out),
             AgentEvent::Progress(progress) => {
                 self.shards.insert(progress.shard, progress);
+            }
+            AgentEvent::Leave if self.leaving.is_none() => {
+                self.leaving = Some(Leaving::Asks);
+                if let Phase::Registered { nonce, .. } = self.phase {
+                    send(out, &ToCoordinator::Leave { nonce });
+                }
+            }
+            AgentEvent::Leave => {}
+            AgentEvent::Stopped => {
+                self.leaving = Some(Leaving::Stopped);
+                if matches!(self.phase, Phase::Introduced { .. } | Phase::Registered { .. }) {
+                    self.say_gone(out);
+                }
             }
             AgentEvent::Timer => {}
         }
@@ -214,6 +253,17 @@ impl Agent {
 
     fn introduce(&mut self, now: Time, out: &mut impl AgentOut) {
         self.offer = None;
+        let node = self.registration.node;
+        for incarnation in self.ends.iter().copied() {
+            send(out, &ToCoordinator::Exited { node, incarnation });
+        }
+        if matches!(self.leaving, Some(Leaving::May | Leaving::Stopped)) {
+            self.phase = Phase::Introduced { until: now + DIAL_MAX };
+            if self.leaving == Some(Leaving::Stopped) {
+                self.say_gone(out);
+            }
+            return;
+        }
         let installed = self.installed.values();
         self.registration.installed = installed.map(|c| (c.list, c.epoch, c.id)).collect();
         let installed = &self.installed;
@@ -261,6 +311,26 @@ impl Agent {
         nodes.map(|n| (n.id, n.incarnation, n.ordinal)).collect()
     }
 
+    /// P10.20: after the shard's last write. Then no list waits for this process.
+    fn say_gone(&self, out: &mut impl AgentOut) {
+        let Registration { node, incarnation, .. } = self.registration;
+        send(out, &ToCoordinator::Exited { node, incarnation });
+    }
+
+    fn on_may_leave(&mut self, refused: Option<&str>, out: &mut impl AgentOut) {
+        if self.leaving != Some(Leaving::Asks) {
+            return;
+        }
+        if let Some(why) = refused {
+            return out.leave_waits(why);
+        }
+        self.leaving = Some(Leaving::May);
+        if self.broken.is(Mutant::GoneBeforeTheShardStopped) {
+            self.say_gone(out);
+        }
+        out.may_leave();
+    }
+
     fn beat(&mut self, nonce: u64, out: &mut impl AgentOut) {
         let shards = self.shards.values().cloned().collect();
         let silent = core::mem::take(&mut self.silent)
@@ -276,6 +346,10 @@ impl Agent {
             opinions,
         };
         send(out, &beat);
+        // After the heartbeat, so that the coordinator has heard this process.
+        if self.leaving == Some(Leaving::Asks) {
+            send(out, &ToCoordinator::Leave { nonce });
+        }
     }
 
     fn on_message(&mut self, now: Time, bytes: &[u8], out: &mut impl AgentOut) {
@@ -311,7 +385,13 @@ impl Agent {
             ToAgent::Refused(refusal) => self.on_refused(now, &refusal, out),
             // Answers to operators, not to agents.
             ToAgent::Said { .. } => {}
-            ToAgent::ExitNoted { .. } => {}
+            ToAgent::ExitNoted { node, incarnation } => self.on_exit_noted(node, incarnation, out),
+            ToAgent::Ping { at_ns } => {
+                if let Phase::Registered { nonce, .. } = self.phase {
+                    send(out, &ToCoordinator::Pong { nonce, at_ns });
+                }
+            }
+            ToAgent::MayLeave { refused } => self.on_may_leave(refused.as_deref(), out),
             ToAgent::Heard => {
                 if let Some(offer) = self.offer.take() {
                     self.begin(now, offer, out);
@@ -339,6 +419,18 @@ impl Agent {
             ToAgent::Drain { list, position, tenure } => out.drain(list, position, tenure),
             ToAgent::Witness { batch, heads } => self.on_witness(batch, &heads, out),
         }
+    }
+
+    fn on_exit_noted(&mut self, node: NodeId, incarnation: Incarnation, out: &mut impl AgentOut) {
+        if node != self.registration.node {
+            return;
+        }
+        self.ends.retain(|end| *end != incarnation);
+        if incarnation == self.registration.incarnation && self.leaving == Some(Leaving::Stopped) {
+            self.phase = Phase::Over;
+            out.hang_up();
+        }
+        out.exit_noted(incarnation);
     }
 
     /// P10.16: by these ids a coordinator detects that its store is older.

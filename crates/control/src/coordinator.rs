@@ -26,6 +26,7 @@ pub(crate) mod admit;
 mod decide;
 mod duty;
 mod leases;
+mod leave;
 mod listen;
 mod note;
 mod orders;

@@ -85,6 +85,12 @@ impl<'a> Fence<'a> {
         })
     }
 
+    /// Whether the holder has ended, or was told that it may end (P10.20).
+    pub(crate) fn may_end(&self, i: usize) -> bool {
+        let leaves = |t: Tenure| self.facts.leaves(t.node, t.incarnation);
+        self.is_ended(i) || self.tenure(i).is_some_and(leaves)
+    }
+
     pub(crate) fn is_silent(&self, i: usize) -> bool {
         self.tenure(i).is_some_and(|t| self.facts.is_silent(t.node))
     }
@@ -152,7 +158,7 @@ impl<'a> Fence<'a> {
 
     /// Notes their removal as wanted if the list could be rebuilt without them from the holders that may run.
     pub(crate) fn want_leaving(&mut self) {
-        if self.decodable_without(|o| self.leaving.contains(&o) || self.is_ended(o)) {
+        if self.decodable_without(|o| self.leaving.contains(&o) || self.may_end(o)) {
             let wants: Vec<Removal> = self.removals().collect();
             self.facts.wants.extend(wants);
         }
@@ -161,19 +167,19 @@ impl<'a> Fence<'a> {
     /// Asks for the right to give a position another holder. `None`: the present one stays.
     ///
     /// P10.3 holds for every holder that has not ended: the list can be rebuilt without it, without all others that
-    /// leave in the same commit, and without those that have ended. If it leaves because of silence or a broken link,
-    /// also without those that may have died before that was wanted.
+    /// leave in the same commit, and without those that have ended or were told that they may. If it leaves because of
+    /// silence or a broken link, also without those that may have died before that was wanted.
     pub(crate) fn remove(&self, i: usize, cause: Cause) -> Option<Permit> {
         let may = match cause {
             Cause::Vacant => self.new.positions[i].is_none(),
             Cause::Ended => self.is_ended(i),
             Cause::Suspect => {
-                let gone = |o: usize| self.leaving.contains(&o) || self.is_ended(o) || !self.is_proven(o);
+                let gone = |o: usize| self.leaving.contains(&o) || self.may_end(o) || !self.is_proven(o);
                 let borne = !self.is_live(i) || self.decodable_without(gone);
                 self.new.parity > 0 && self.leaving.contains(&i) && borne
             }
             Cause::Planned => {
-                let gone = |o: usize| o == i || self.is_ended(o) || self.is_silent(o);
+                let gone = |o: usize| o == i || self.may_end(o) || self.is_silent(o);
                 let borne = !self.is_live(i) || self.decodable_without(gone);
                 self.new.parity > 0 && self.facts.hold.is_none() && borne
             }

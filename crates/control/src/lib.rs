@@ -19,7 +19,7 @@ pub mod store;
 pub mod store_suite;
 
 pub use adopt::{Adoption, Progress};
-pub use agent::{Agent, AgentEvent, AgentOut, HEARTBEAT};
+pub use agent::{Agent, AgentEvent, AgentOut, ENDS_MAX, HEARTBEAT};
 pub use check::{check_transition, is_decodable};
 pub use coordinator::{Coordinator, CoordinatorEvent, CoordinatorOut, Ending, Note, SILENT_MAX};
 pub use layout::Layout;

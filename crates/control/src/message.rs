@@ -138,7 +138,8 @@ pub enum ToCoordinator {
         /// The incarnation that the supervisor chose for it.
         incarnation: Incarnation,
     },
-    /// A certificate: the supervisor has waited for the end of that process.
+    /// A certificate: that process has ended. Its supervisor has waited for it; or its node's next process holds the
+    /// lock that it held; or the process itself has stopped its shard, and does nothing more.
     Exited {
         /// The node.
         node: NodeId,
@@ -197,6 +198,18 @@ pub enum ToCoordinator {
         /// The batch of `ToAgent::Witness`.
         batch: u64,
     },
+    /// The process is to end, and asks whether it may (P10.20). Repeated until it may.
+    Leave {
+        /// The nonce of the newest `Registered`.
+        nonce: u64,
+    },
+    /// The answer to `Ping`: the process has run after that was sent.
+    Pong {
+        /// The nonce of the newest `Registered`.
+        nonce: u64,
+        /// The time of the `Ping`.
+        at_ns: u64,
+    },
 }
 
 /// What a process knows of its cluster.
@@ -232,7 +245,7 @@ pub enum ToAgent {
         /// The report.
         status: Box<Status>,
     },
-    /// A certificate was accepted; its supervisor need not repeat it.
+    /// A certificate is committed; it need not be repeated.
     ExitNoted {
         /// The node.
         node: NodeId,
@@ -273,6 +286,17 @@ pub enum ToAgent {
         batch: u64,
         /// List, epoch and id of each.
         heads: Vec<(ListId, Epoch, u64)>,
+    },
+    /// The answer to `Leave`.
+    MayLeave {
+        /// What the process has to wait for. `None`: it may end, and ends.
+        refused: Option<String>,
+    },
+    /// The process is to say that it runs now. A heartbeat does not prove that: the network may have held it up, and
+    /// its sender may have died since.
+    Ping {
+        /// The coordinator's time, which the answer repeats.
+        at_ns: u64,
     },
 }
 

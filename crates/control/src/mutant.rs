@@ -33,11 +33,17 @@ pub enum Mutant {
     ReloadOfAnyStore,
     /// P10.1: the number of an attempt that failed is used again.
     AttemptUsedAgain,
+    /// P10.20: a process that may end says that it has, while its shard still serves.
+    GoneBeforeTheShardStopped,
+    /// P10.20: a process that may end, and has not ended yet, counts as one that stays.
+    LeaverCounts,
+    /// P10.20: a heartbeat proves that its sender runs, however long it was on its way.
+    LateFrameProves,
 }
 
 impl Mutant {
     /// All of them, with the names by which a test asks for them.
-    pub const ALL: [(&'static str, Self); 14] = [
+    pub const ALL: [(&'static str, Self); 17] = [
         ("no-votes", Self::NoVotes),
         ("no-grace", Self::NoGrace),
         ("no-hold", Self::NoHold),
@@ -52,6 +58,9 @@ impl Mutant {
         ("head-not-compared", Self::HeadNotCompared),
         ("reload-of-any-store", Self::ReloadOfAnyStore),
         ("attempt-used-again", Self::AttemptUsedAgain),
+        ("gone-before-the-shard-stopped", Self::GoneBeforeTheShardStopped),
+        ("leaver-counts", Self::LeaverCounts),
+        ("late-frame-proves", Self::LateFrameProves),
     ];
 }
 

@@ -33,6 +33,8 @@ impl fmt::Display for Speaker {
 pub enum About {
     /// The sender itself, a node.
     Itself,
+    /// That the end of a process will be certified by the sender.
+    Watch,
     /// The end of a process of a node.
     End,
     /// An order that loses nothing. Nodes pass on those of clients who have given the password.
@@ -45,7 +47,14 @@ pub enum About {
 
 impl About {
     /// All, in the order of the table.
-    pub const ALL: [Self; 5] = [Self::Itself, Self::End, Self::Order, Self::Danger, Self::Question];
+    pub const ALL: [Self; 6] = [
+        Self::Itself,
+        Self::Watch,
+        Self::End,
+        Self::Order,
+        Self::Danger,
+        Self::Question,
+    ];
 
     /// The names of the messages about it.
     pub fn messages(self) -> &'static [&'static str] {
@@ -59,8 +68,11 @@ impl About {
                 "HandOff",
                 "Testimony",
                 "Witnessed",
+                "Leave",
+                "Pong",
             ],
-            Self::End => &["Supervise", "Exited"],
+            Self::Watch => &["Supervise"],
+            Self::End => &["Exited"],
             Self::Order => &["SetDuty", "MoveSlots"],
             Self::Danger => &["Order"],
             Self::Question => &["Status"],
@@ -71,7 +83,8 @@ impl About {
     pub fn speakers(self) -> &'static str {
         match self {
             Self::Itself => "a node, of itself",
-            Self::End => "a supervisor",
+            Self::Watch => "a supervisor",
+            Self::End => "a supervisor; a node, of its own processes",
             Self::Order => "a node; an operator",
             Self::Danger => "an operator",
             Self::Question => "all",
@@ -81,7 +94,9 @@ impl About {
     /// Whether it may be said. `process`: the one that the message is about, if it names it.
     fn may_say(self, speaker: Speaker, process: Option<(NodeId, Incarnation)>) -> bool {
         match (self, speaker) {
-            (Self::Question, _) | (Self::End, Speaker::Supervisor) => true,
+            (Self::Question, _) | (Self::Watch | Self::End, Speaker::Supervisor) => true,
+            // The next process says it of an earlier one, and a process that is about to end says it of itself.
+            (Self::End, Speaker::Node(node, _)) => process.is_some_and(|(of, _)| of == node),
             (Self::Itself, Speaker::Node(node, incarnation)) => process.is_none_or(|of| of == (node, incarnation)),
             (Self::Order, Speaker::Node(..) | Speaker::Operator) | (Self::Danger, Speaker::Operator) => true,
             _ => false,
@@ -89,7 +104,7 @@ impl About {
     }
 }
 
-/// A message's name, what it is about, and the process that it is about if it must be the speaker.
+/// A message's name, what it is about, and the process that it is about if it must be one of the speaker's.
 fn read(message: &ToCoordinator) -> (&'static str, About, Option<(NodeId, Incarnation)>) {
     use ToCoordinator as M;
     match message {
@@ -105,8 +120,10 @@ fn read(message: &ToCoordinator) -> (&'static str, About, Option<(NodeId, Incarn
         M::HandOff { .. } => ("HandOff", About::Itself, None),
         M::Testimony(_) => ("Testimony", About::Itself, None),
         M::Witnessed { .. } => ("Witnessed", About::Itself, None),
-        M::Supervise { .. } => ("Supervise", About::End, None),
-        M::Exited { .. } => ("Exited", About::End, None),
+        M::Leave { .. } => ("Leave", About::Itself, None),
+        M::Pong { .. } => ("Pong", About::Itself, None),
+        M::Supervise { .. } => ("Supervise", About::Watch, None),
+        M::Exited { node, incarnation } => ("Exited", About::End, Some((*node, *incarnation))),
         M::SetDuty { .. } => ("SetDuty", About::Order, None),
         M::MoveSlots { .. } => ("MoveSlots", About::Order, None),
         M::Order { .. } => ("Order", About::Danger, None),
@@ -149,17 +166,18 @@ mod tests {
     }
 
     #[test]
-    fn ends_are_said_by_a_supervisor_alone() {
+    fn ends_are_said_by_a_supervisor_and_by_processes_of_the_same_node() {
         let (node, incarnation) = (NodeId(3), Incarnation(30));
-        for message in [
-            ToCoordinator::Supervise { node, incarnation },
-            ToCoordinator::Exited { node, incarnation },
-        ] {
+        let next = Speaker::Node(node, Incarnation(31));
+        let others = [Speaker::Node(NodeId(4), incarnation), Speaker::Operator, Speaker::Guest];
+        let announced = ToCoordinator::Supervise { node, incarnation };
+        let ended = ToCoordinator::Exited { node, incarnation };
+        for (message, by_next) in [(announced, false), (ended, true)] {
             let may = |speaker| forbids(speaker, &message).is_none();
             assert!(may(Speaker::Supervisor));
-            assert!(!may(Speaker::Node(node, Incarnation(31))), "its next process");
-            assert!(!may(Speaker::Node(NodeId(4), incarnation)));
-            assert!(!may(Speaker::Operator) && !may(Speaker::Guest));
+            assert_eq!(may(next), by_next);
+            assert_eq!(may(Speaker::Node(node, incarnation)), by_next);
+            assert!(!others.into_iter().any(may));
         }
     }
 

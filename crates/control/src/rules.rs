@@ -25,6 +25,8 @@ pub(crate) struct NodeFacts {
     pub(crate) domain: String,
     /// The newest incarnation has registered with this coordinator, is heard, and has not ended.
     pub(crate) available: bool,
+    /// The newest incarnation was told that it may end, and has not ended yet as far as is known (P10.20).
+    pub(crate) leaves: bool,
     /// The coordinator does not hear the newest incarnation. It may or may not have ended.
     pub(crate) silent: bool,
     /// The latest time at which the newest incarnation is known to have run: by its own heartbeat, or by a peer's word.
@@ -159,6 +161,12 @@ impl Facts {
 
     pub(crate) fn is_silent(&self, node: NodeId) -> bool {
         self.node(node).is_none_or(|n| n.silent)
+    }
+
+    /// Whether the incarnation may end at any moment (P10.20).
+    pub(crate) fn leaves(&self, node: NodeId, incarnation: Incarnation) -> bool {
+        self.node(node)
+            .is_some_and(|n| n.incarnation == incarnation && n.leaves)
     }
 
     /// The latest time at which the node's newest incarnation is known to have run.
@@ -568,7 +576,11 @@ impl Change<'_> {
             .fence
             .tenure(i)
             .is_some_and(|t| (t.node, t.incarnation) == (node, facts.incarnation));
-        facts.available && !cut && !leaves && !self.fence.facts.has_halted(list, node, facts.incarnation)
+        facts.available
+            && !facts.leaves
+            && !cut
+            && !leaves
+            && !self.fence.facts.has_halted(list, node, facts.incarnation)
     }
 
     /// Number of other positions of the list in a failure domain.

@@ -13,6 +13,7 @@ pub mod clock;
 pub mod descriptors;
 pub mod door;
 pub mod entropy;
+pub mod file_system;
 pub mod metrics;
 pub mod signals;
 pub mod silence;

@@ -8,7 +8,7 @@ use crate::driver::{ANY, CLUSTER, Driver, Ended, MEMCACHED, Named, PEER, WAKER, 
 use crate::link::Links;
 use crate::listeners::Listeners;
 use crate::mailbox::{AgentPort, Gauges, Mail, Mailbox, Progress, Proposals, waker};
-use crate::{clock, signals, usage};
+use crate::{clock, usage};
 use mio::{Events, Interest, Poll};
 use paritas_base::{Clock, Span, Time};
 use paritas_frontend::Node;
@@ -161,7 +161,7 @@ impl Default for Limits {
 /// Why a shard's loop has ended.
 #[derive(Debug)]
 pub enum Stop {
-    /// Another thread posted [`Mail::Stop`], or the process was asked to end.
+    /// Another thread posted [`Mail::Stop`].
     Asked,
     /// Waiting for events failed.
     Failed(io::Error),
@@ -271,7 +271,7 @@ impl<M: Machine> Shard<M> {
         Ok(())
     }
 
-    /// Runs until told to stop.
+    /// Runs until told to stop. Then it has written its last byte.
     pub fn run(&mut self) -> Stop {
         let mut events = Events::with_capacity(EVENTS);
         loop {
@@ -282,7 +282,7 @@ impl<M: Machine> Shard<M> {
             }
             self.note(&events);
             self.turn();
-            if self.asked_to_stop || signals::stop_requested() {
+            if self.asked_to_stop {
                 return Stop::Asked;
             }
         }

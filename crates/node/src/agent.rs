@@ -29,6 +29,8 @@ use std::time::Duration;
 const DIAL_TIMEOUT: Duration = Duration::from_secs(1);
 /// Time in which a coordinator must prove who it is. The agent gives up earlier.
 const CALL_TIMEOUT: Duration = Duration::from_secs(3);
+/// Outcomes that wait for the process: an end of each incarnation in the state file, and some others.
+const OUTCOMES_MAX: usize = 2 * paritas_control::ENDS_MAX;
 /// Time after which messages that a busy shard did not accept are posted again.
 const REPOST: Duration = Duration::from_millis(5);
 
@@ -44,6 +46,12 @@ pub(crate) struct Agent {
 pub(crate) enum Outcome {
     /// A coordinator has accepted the registration. Reported once.
     Cluster(Box<ClusterRecord>),
+    /// A coordinator has committed the end of this incarnation of the node.
+    Noted(Incarnation),
+    /// What a process that is to end waits for.
+    LeaveWaits(String),
+    /// The process may end: stop the shard, then tell the agent so.
+    MayLeave,
     /// The process cannot join the cluster, or may no longer be part of it.
     Ended(Failure),
 }
@@ -56,22 +64,43 @@ enum Event {
     Proposal(Proposal),
     Message(Mail),
     Shard(Mailbox, Progress),
+    Leave,
+    Stopped,
+}
+
+/// Tells an agent of the end of its process.
+#[derive(Clone, Debug)]
+pub(crate) struct Farewell(Sender<Event>);
+
+impl Farewell {
+    /// The process is to end: the agent asks for permission.
+    pub(crate) fn leave(&self) {
+        let _ = self.0.send(Event::Leave);
+    }
+
+    /// The shard has written its last byte.
+    pub(crate) fn stopped(&self) {
+        let _ = self.0.send(Event::Stopped);
+    }
 }
 
 impl Agent {
-    /// Starts the thread.
+    /// Starts the thread. `ends`: earlier incarnations of the node that have certainly ended.
     pub(crate) fn start(
         registration: Registration,
         coordinators: Vec<String>,
         door: Door,
         seed: u64,
+        ends: Vec<Incarnation>,
     ) -> Result<Self, Failure> {
         let (events, inbox) = channel();
-        let (outcomes_in, outcomes) = sync_channel(4);
+        let (outcomes_in, outcomes) = sync_channel(OUTCOMES_MAX);
         let me = (registration.node, registration.incarnation);
         let is_log = registration.role == NodeRole::Log;
+        let mut machine = Machine::new(registration, coordinators.len(), seed);
+        machine.certify(ends);
         let runner = Runner {
-            machine: Machine::new(registration, coordinators.len(), seed),
+            machine,
             shell: Shell {
                 coordinators,
                 dial: None,
@@ -103,6 +132,11 @@ impl Agent {
     /// Waits for the next outcome, at most for `timeout`.
     pub(crate) fn outcome(&self, timeout: Duration) -> Option<Outcome> {
         self.outcomes.recv_timeout(timeout).ok()
+    }
+
+    /// By which other threads tell the agent of the end of the process.
+    pub(crate) fn farewell(&self) -> Farewell {
+        Farewell(self.events.clone())
     }
 
     /// Connects the agent with the shard. `file` is the settings file of the process.
@@ -232,6 +266,8 @@ impl Runner {
                 Ok(Event::Proposal(proposal)) => {
                     self.machine.on(now, AgentEvent::Proposal(proposal), &mut self.shell);
                 }
+                Ok(Event::Leave) => self.machine.on(now, AgentEvent::Leave, &mut self.shell),
+                Ok(Event::Stopped) => self.machine.on(now, AgentEvent::Stopped, &mut self.shell),
                 Ok(Event::Message(mail)) => self.shell.messages.push_back(mail),
                 Ok(Event::Shard(mailbox, progress)) => match Resolver::start(mailbox.clone()) {
                     Ok(resolver) => {
@@ -532,6 +568,18 @@ impl AgentOut for Shell {
     fn ended(&mut self, refusal: &Refusal) {
         self.end(Failure(refusal.to_string()));
     }
+
+    fn exit_noted(&mut self, incarnation: Incarnation) {
+        let _ = self.outcomes.try_send(Outcome::Noted(incarnation));
+    }
+
+    fn leave_waits(&mut self, why: &str) {
+        let _ = self.outcomes.try_send(Outcome::LeaveWaits(why.to_owned()));
+    }
+
+    fn may_leave(&mut self) {
+        let _ = self.outcomes.try_send(Outcome::MayLeave);
+    }
 }
 
 fn progress(progress: &Progress) -> ShardProgress {
@@ -613,7 +661,14 @@ mod tests {
             coordinators: 1,
             more: Default::default(),
         };
-        let agent = Agent::start(registration, vec![coordinator], door(Role::Node, MESSAGE_VERSION), 1).unwrap();
+        let agent = Agent::start(
+            registration,
+            vec![coordinator],
+            door(Role::Node, MESSAGE_VERSION),
+            1,
+            vec![],
+        )
+        .unwrap();
         let mut line = listener.accept().unwrap().0;
         let other = door(Role::Coordinator, MESSAGE_VERSION + 1);
         let heard = answer(&mut line, &other, true).unwrap_err();

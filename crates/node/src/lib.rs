@@ -6,6 +6,7 @@
 //!      │  └───────────────▲ Supervise, Exited
 //!      └──pipe──▶ paritas node                    one per node:
 //!                   main      waits for the shard, reports why it stopped
+//!                   verdict   ends the process: at a signal, or if it may not go on; keeps the state file
 //!                   shard     io::Shard over frontend::Node: clients, peers, memory
 //!                   agent     registration, heartbeats, configurations in, proposals out
 //!                   line-*    the two ends of the agent's connection
@@ -34,6 +35,7 @@ mod parity_disk;
 mod quantity;
 mod resolver;
 mod rewrite;
+mod state_file;
 
 pub use connection::{Connection, Login};
 pub use log_settings::{LogLayout, log_settings};

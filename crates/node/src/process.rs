@@ -1,9 +1,10 @@
 //! `paritas node`: one process of a cluster. It starts and connects the threads shown in `lib.rs`.
 
-use crate::agent::{Agent, Outcome};
+use crate::agent::{Agent, Farewell, Outcome};
 use crate::log_settings::check_alone;
 use crate::parity_disk::ParityDisk;
 use crate::settings::NodeSettings;
+use crate::state_file::StateFile;
 use crate::{ByteCount, Failure, lifeline, logging, password, secret};
 use clap::Args;
 use paritas_base::configuration::{ClusterRecord, NodeRole};
@@ -13,7 +14,7 @@ use paritas_control::LEASE_PARTS;
 use paritas_control::message::{MESSAGE_VERSION, Registration};
 use paritas_frontend::Node;
 use paritas_io::door::Door;
-use paritas_io::{Limits, Listeners, ReservedPort, Shard, Stop, clock, descriptors, entropy, signals};
+use paritas_io::{Limits, Listeners, Mail, Mailbox, ReservedPort, Shard, Stop, clock, descriptors, entropy, signals};
 use paritas_protocol::{
     ClassRules, ClientLimits, Hotness, Identity, PROTOCOL_VERSION, Parameters, check_class_rules, check_hotness,
 };
@@ -21,7 +22,8 @@ use paritas_wire::greeting::{Process, Role};
 use paritas_wire::resp;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::sync::mpsc::{Sender, channel};
+use std::time::{Duration, Instant};
 
 /// Arguments that a supervisor adds when it starts a process.
 #[derive(Args, Clone, Default, Debug)]
@@ -58,6 +60,14 @@ pub(crate) const DEFAULT_MEMORY_BYTES: u64 = 1 << 30;
 /// The longest that can be read whole. memcached has 1 MiB, with key and header.
 const DEFAULT_ITEM_BYTES: u64 = (1 << 20) - 1;
 const TICK: Duration = Duration::from_millis(100);
+/// How long a node that is asked to end serves, at most, until it is permitted.
+const DEFAULT_STOP_WAIT: Duration = Duration::from_secs(60);
+/// A node that waits for permission says for what after this time. Most get it within two heartbeats.
+const QUIET: Duration = Duration::from_secs(1);
+/// How long a shard may need to end its turn when it is to stop.
+const STOP_WITHIN: Duration = Duration::from_secs(5);
+/// How long the coordinator may need to note the end of a process.
+const GONE_WITHIN: Duration = Duration::from_secs(1);
 
 /// Runs a node with these settings, completed by those of a file, until it is asked to stop. A broken invariant is an
 /// error: the process must not continue.
@@ -92,8 +102,14 @@ pub fn run(settings: NodeSettings, file: Option<PathBuf>, supervision: Supervisi
     };
     let secrets = secret::watch(settings.secret_file.as_deref())?;
     let desk = Door::new(Role::Node, own, MESSAGE_VERSION.into(), secrets.clone());
-    let agent = Agent::start(registration.clone(), coordinators, desk, random()?)?;
-    let Some(cluster) = wait_for_cluster(&agent)? else {
+    let Registration {
+        node: id, incarnation, ..
+    } = registration;
+    let begin = |directory: &PathBuf| StateFile::begin(directory, id, incarnation);
+    let mut state = settings.state_dir.as_ref().map(begin).transpose()?.flatten();
+    let ends = state.as_ref().map(StateFile::ends).unwrap_or_default();
+    let agent = Agent::start(registration.clone(), coordinators, desk, random()?, ends)?;
+    let Some(cluster) = wait_for_cluster(&agent, &mut state)? else {
         return Ok(());
     };
     let mut listeners = listen(bound)?;
@@ -162,13 +178,36 @@ pub fn run(settings: NodeSettings, file: Option<PathBuf>, supervision: Supervisi
     if let Some(directory) = directory {
         shard.start_disk(directory, &mailbox).map_err(failed)?;
     }
-    agent.attach(mailbox, progress, proposals, file)?;
-    watch_agent(agent)?;
-    let Registration { node, incarnation, .. } = &registration;
+    agent.attach(mailbox.clone(), progress, proposals, file)?;
+    let farewell = agent.farewell();
+    let (gone_in, gone) = channel();
+    let verdict = Verdict {
+        farewell: farewell.clone(),
+        agent,
+        mailbox,
+        state,
+        incarnation,
+        supervised: supervision.supervised,
+        stop_wait: settings.stop_wait_ms.map_or(DEFAULT_STOP_WAIT, Duration::from_millis),
+        asked_at: None,
+        stops: false,
+        stopped_at: None,
+        reason: None,
+        said: None,
+        gone: gone_in,
+    };
+    verdict.start()?;
     let memory = ByteCount(maxmemory_bytes);
-    tracing::info!(%node, %incarnation, any = %bound[0], %memory, "node runs");
+    tracing::info!(node = %id, %incarnation, any = %bound[0], %memory, "node runs");
     match shard.run() {
-        Stop::Asked => Ok(()),
+        // Its supervisor certifies the end.
+        Stop::Asked if supervision.supervised => Ok(()),
+        Stop::Asked => {
+            // Not before: until its last write it may answer clients, and nobody else may own its keys (P10.20).
+            farewell.stopped();
+            let _ = gone.recv_timeout(GONE_WITHIN);
+            Ok(())
+        }
         Stop::Failed(error) => Err(Failure(format!("waiting for events failed: {error}"))),
     }
 }
@@ -308,29 +347,139 @@ fn random() -> Result<u64, Failure> {
 }
 
 /// Waits for a coordinator. `None` if asked to stop before.
-fn wait_for_cluster(agent: &Agent) -> Result<Option<ClusterRecord>, Failure> {
+fn wait_for_cluster(agent: &Agent, state: &mut Option<StateFile>) -> Result<Option<ClusterRecord>, Failure> {
     while !signals::stop_requested() {
         match agent.outcome(TICK) {
-            Some(Outcome::Cluster(cluster)) => return Ok(Some(*cluster)),
+            Some(Outcome::Cluster(cluster)) => {
+                if let Some(state) = state {
+                    state.set_cluster(cluster.id);
+                }
+                return Ok(Some(*cluster));
+            }
             Some(Outcome::Ended(failure)) => return Err(failure),
-            None => {}
+            Some(Outcome::Noted(ended)) => {
+                if let Some(state) = state {
+                    state.note(ended);
+                }
+            }
+            Some(Outcome::MayLeave | Outcome::LeaveWaits(_)) | None => {}
         }
     }
     Ok(None)
 }
 
-/// Ends the process at once if the coordinator will never accept it: another process of the node may run elsewhere.
-fn watch_agent(agent: Agent) -> Result<(), Failure> {
-    let watch = move || {
-        loop {
-            if let Some(Outcome::Ended(failure)) = agent.outcome(Duration::from_secs(3600)) {
+/// The thread that ends the process: when it is asked to and may, or when it may not go on. It keeps the state file.
+struct Verdict {
+    agent: Agent,
+    farewell: Farewell,
+    mailbox: Mailbox,
+    state: Option<StateFile>,
+    incarnation: Incarnation,
+    supervised: bool,
+    stop_wait: Duration,
+    /// When the process was asked to end.
+    asked_at: Option<Instant>,
+    /// The shard is to stop.
+    stops: bool,
+    /// When it was told so.
+    stopped_at: Option<Instant>,
+    /// What it waits for, and what of that the log has said.
+    reason: Option<String>,
+    said: Option<String>,
+    /// Told when the coordinator has noted the end of this process.
+    gone: Sender<()>,
+}
+
+impl Verdict {
+    fn start(mut self) -> Result<(), Failure> {
+        let watch = move || {
+            loop {
+                let outcome = self.agent.outcome(TICK);
+                self.on_outcome(outcome);
+                self.look();
+            }
+        };
+        match std::thread::Builder::new().name("verdict".into()).spawn(watch) {
+            Ok(_) => Ok(()),
+            Err(error) => Err(Failure(format!("no thread: {error}"))),
+        }
+    }
+
+    fn on_outcome(&mut self, outcome: Option<Outcome>) {
+        match outcome {
+            // Another process of the node may run elsewhere.
+            Some(Outcome::Ended(failure)) => {
                 eprintln!("paritas: {failure}");
                 std::process::exit(1);
             }
+            Some(Outcome::Noted(ended)) => {
+                if ended == self.incarnation {
+                    let _ = self.gone.send(());
+                } else if let Some(state) = &mut self.state {
+                    state.note(ended);
+                }
+            }
+            Some(Outcome::LeaveWaits(why)) => self.reason = Some(why),
+            Some(Outcome::MayLeave) => {
+                tracing::info!("the other nodes have all data: this one ends");
+                self.stop();
+            }
+            Some(Outcome::Cluster(_)) | None => {}
         }
-    };
-    match std::thread::Builder::new().name("verdict".into()).spawn(watch) {
-        Ok(_) => Ok(()),
-        Err(error) => Err(Failure(format!("no thread: {error}"))),
+    }
+
+    fn look(&mut self) {
+        if let Some(stopped_at) = self.stopped_at {
+            // A shard that is stuck ends with its process.
+            if stopped_at.elapsed() > STOP_WITHIN {
+                std::process::exit(0);
+            }
+            return;
+        }
+        if self.stops {
+            return self.stop();
+        }
+        let Some(asked_at) = self.asked_at else {
+            if signals::stop_requested() {
+                self.on_asked();
+            }
+            return;
+        };
+        if signals::stop_demanded() {
+            tracing::warn!("asked to end a second time: this node ends without permission");
+            self.stop();
+        } else if asked_at.elapsed() >= self.stop_wait {
+            let ms = self.stop_wait.as_millis();
+            tracing::warn!("stop_wait_ms = {ms} is over: this node ends without permission");
+            self.stop();
+        } else if asked_at.elapsed() >= QUIET {
+            let why = self.reason.clone();
+            let why = why.unwrap_or_else(|| "no coordinator answers".to_owned());
+            if self.said.as_ref() != Some(&why) {
+                tracing::info!("still serving: {why}");
+                self.said = Some(why);
+            }
+        }
+    }
+
+    fn on_asked(&mut self) {
+        self.asked_at = Some(Instant::now());
+        if self.supervised {
+            return self.stop();
+        }
+        let ms = self.stop_wait.as_millis();
+        tracing::info!(
+            "asked to end: serves until the coordinator says that the other nodes have all data, at most {ms} ms \
+             (stop_wait_ms); a second SIGTERM or SIGINT ends it at once"
+        );
+        self.farewell.leave();
+    }
+
+    fn stop(&mut self) {
+        self.stops = true;
+        // Tried again at the next look if the mailbox is full.
+        if self.stopped_at.is_none() && self.mailbox.post(Mail::Stop).is_ok() {
+            self.stopped_at = Some(Instant::now());
+        }
     }
 }

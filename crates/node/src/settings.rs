@@ -120,6 +120,12 @@ settings! {
         /// Use direct I/O, past the system's page cache [default: false]
         #[arg(num_args = 0..=1, default_missing_value = "true")]
         pub log_direct: bool,
+        /// Directory with a file by which the next process of this node on this machine proves that this one has ended.
+        /// It must be on a disk of the machine or in /run; it is made if it is missing [default: none]
+        pub state_dir: PathBuf,
+        /// Most milliseconds that a node which is asked to end (SIGTERM) serves until the others have all data
+        /// [default: 60000]
+        pub stop_wait_ms: u64,
         /// What to log: error, warn, info, debug or trace [default: info]
         pub log: Text<LogLevel>,
     }

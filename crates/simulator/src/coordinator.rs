@@ -11,6 +11,7 @@ use paritas_base::hash_slots::{HandOff, check_whole};
 use paritas_base::{Epoch, Incarnation, ListId, NodeId, Position, SLOT_COUNT, Span, StreamId};
 use paritas_protocol::Proposal;
 use paritas_wire::command;
+use std::collections::BTreeSet;
 
 impl World {
     /// Numbers of data and parity positions that are not Live: vacant, Filling, or held by an incarnation that has
@@ -84,8 +85,15 @@ impl World {
         self.fleet.processes[at].is_some() && (self.swarm.parity == 0 || self.may_lose_all(&[at]))
     }
 
-    /// Whether every list may lose all these processes together.
+    /// Whether every list may lose all these processes together, and those that may end at any moment too.
     pub(crate) fn may_lose_all(&self, dead: &[usize]) -> bool {
+        let mut all = self.leavers();
+        all.extend(dead);
+        self.bear_all(&all)
+    }
+
+    /// Whether every list may lose all these processes together.
+    pub(crate) fn bear_all(&self, dead: &BTreeSet<usize>) -> bool {
         self.committed.lists().all(|list| {
             let (mut data, mut parity) = self.lost_with_flips(list);
             for at in dead {

@@ -3,6 +3,7 @@
 //! `coordinator`, which knows who lives.
 
 mod latest;
+mod leavers;
 mod lines;
 mod seats;
 mod store;
@@ -94,6 +95,11 @@ pub(crate) enum Control {
         at: usize,
         link: LinkId,
         bytes: Vec<u8>,
+    },
+    /// The shard of a process that may end has stopped.
+    ShardStopped {
+        at: usize,
+        incarnation: Incarnation,
     },
     /// The supervisor has seen a process end.
     Exited {
@@ -271,6 +277,7 @@ impl World {
         self.oracle.counts.governed = 1;
         self.schedule.began = self.schedule.now;
         self.plan_trouble();
+        self.plan_stop();
         self.plan_decision();
     }
 
@@ -287,7 +294,8 @@ impl World {
             | Control::ToAgent { at, incarnation, .. }
             | Control::AgentDown { at, incarnation, .. }
             | Control::Proposal { at, incarnation, .. }
-            | Control::AgentMessage { at, incarnation, .. } => Some((*at, *incarnation)),
+            | Control::AgentMessage { at, incarnation, .. }
+            | Control::ShardStopped { at, incarnation } => Some((*at, *incarnation)),
             _ => None,
         };
         if let Some((at, _)) = agent.filter(|(at, _)| *at >= self.fleet.processes.len()) {
@@ -313,6 +321,7 @@ impl World {
                 incarnation,
                 message,
             } => self.on_message(at, incarnation, message),
+            Control::ShardStopped { at, .. } => self.on_shard_stopped(at),
             Control::Supervisor { at } => self.on_supervisor_time(at),
             Control::ToSupervisor { at, link, bytes } => self.on_supervisor_frame(at, link, &bytes),
             Control::Exited { at, incarnation } => self.on_exited(at, incarnation),
@@ -406,6 +415,7 @@ impl World {
         }
         self.see_all_committed(committed);
         for (link, bytes) in asked.frames {
+            self.see_permission(link, &bytes);
             self.send_to_agent(link, bytes);
         }
         for link in asked.closed {

@@ -59,9 +59,12 @@ pub(crate) enum Seen {
     WatchHeld,
     WatchStopped,
     ScriptDone,
+    MayLeave,
+    LeaveWaits,
+    EndByNext,
 }
 
-const SEEN: [(Seen, &str); 52] = [
+const SEEN: [(Seen, &str); 55] = [
     (Seen::TwoTakeovers, "two data positions without their chunks at once"),
     (Seen::RefillBesideTakeover, "a parity refilled beside a takeover"),
     (Seen::BornAgain, "a position without parity begins again empty"),
@@ -153,6 +156,9 @@ const SEEN: [(Seen, &str); 52] = [
         "1.9 a transaction stopped, because a watched key had changed",
     ),
     (Seen::ScriptDone, "1.9 a script done"),
+    (Seen::MayLeave, "10.20 a process that is to end may do so"),
+    (Seen::LeaveWaits, "10.20 a process that is to end has to wait"),
+    (Seen::EndByNext, "10.4 an end certified by the next process of its node"),
 ];
 
 /// Marks that need not be reached in a run of many seeds: they concern the simulator, not the rules.

@@ -3,7 +3,7 @@
 use crate::message::{MessageError, Refusal};
 use crate::status::{ShardProgress, Status};
 use paritas_base::configuration::{ClusterRecord, Configuration, NodeRecord, Tenure};
-use paritas_base::{ConnId, ListId, Position};
+use paritas_base::{ConnId, Incarnation, ListId, Position};
 use paritas_protocol::Proposal;
 
 /// What happens to an agent.
@@ -19,6 +19,10 @@ pub enum AgentEvent<'a> {
     Proposal(Proposal),
     /// A shard reports its progress, at least once per heartbeat.
     Progress(ShardProgress),
+    /// The process is asked to end: it serves until a coordinator permits it (P10.20).
+    Leave,
+    /// The shard has written its last byte, and does nothing more.
+    Stopped,
     /// `next_deadline` has passed, or the process starts.
     Timer,
 }
@@ -51,4 +55,10 @@ pub trait AgentOut {
     fn refused(&mut self, refusal: &Refusal);
     /// This incarnation may not continue: end the process.
     fn ended(&mut self, refusal: &Refusal);
+    /// A coordinator has committed the end of this incarnation of the node: it need not be said again.
+    fn exit_noted(&mut self, _: Incarnation) {}
+    /// What a process that is to end waits for.
+    fn leave_waits(&mut self, _: &str) {}
+    /// The process may end: stop the shard, then give `AgentEvent::Stopped`.
+    fn may_leave(&mut self) {}
 }

@@ -103,7 +103,9 @@ impl<S: Store> Coordinator<S> {
             self.tell(&changed, Vec::new(), out);
             self.withhold(&lists, holders, out);
         }
-        self.registry.clear_committed();
+        for (link, node, incarnation) in self.registry.clear_committed() {
+            send(out, link, &ToAgent::ExitNoted { node, incarnation });
+        }
         self.placement.forget_requests();
         if self.answer_slot_order(out) {
             // Start the next hand-off at once.
@@ -258,6 +260,7 @@ impl<S: Store> Coordinator<S> {
                 incarnation: node.record.incarnation,
                 domain: node.record.domain.clone(),
                 available: self.is_available(now, node),
+                leaves: self.leaves(node),
                 silent: self.is_silent(now, node),
                 proof: self.proof(&node.record, said.get(id)),
                 ended: node.has_ended(),

@@ -104,7 +104,18 @@ impl<S: Store> Coordinator<S> {
                 self.on_offer(link, offer)
             }
             ToCoordinator::MoveSlots { n, order } => self.on_slot_order(link, n, order, out),
-            ToCoordinator::Exited { node, incarnation } => self.on_exited(now, link, node, incarnation, out),
+            ToCoordinator::Exited { node, incarnation } => self.on_exited(now, link, by, node, incarnation, out),
+            ToCoordinator::Leave { nonce } => {
+                self.on_leave(now, link, nonce, out);
+                false
+            }
+            ToCoordinator::Pong { nonce, at_ns } => {
+                let of = self.registry.registered(link, nonce);
+                if let Some(presence) = of.and_then(|(node, _)| self.registry.presence_on(link, node)) {
+                    presence.prove(Time(at_ns).min(now));
+                }
+                false
+            }
             ToCoordinator::Drained { list, position, tenure } => {
                 let own = self.registry.is_holder(link, &tenure);
                 own && self.placement.note_drained((list, position, tenure))
@@ -368,29 +379,40 @@ impl<S: Store> Coordinator<S> {
         self.suspicion.end_wait(node);
     }
 
+    /// P10.4: a supervisor certifies the end of a process that it has announced. A process of a node certifies the ends
+    /// of earlier ones that were taken in, or may be: of others nothing has to be known.
     fn on_exited(
         &mut self,
         now: Time,
         link: LinkId,
+        by: Speaker,
         node: NodeId,
         incarnation: Incarnation,
         out: &mut impl CoordinatorOut,
     ) -> bool {
-        if !self.registry.take_supervised(link, node, incarnation) {
+        let is_of_node = matches!(by, Speaker::Node(..));
+        if !is_of_node && !self.registry.take_supervised(link, node, incarnation) {
             out.note(Note::Unvouched { node, incarnation });
             return false;
         }
-        send(out, link, &ToAgent::ExitNoted { node, incarnation });
-        out.note(Note::Ended { node, incarnation });
+        self.registry.answer_later(link, node, incarnation);
         let newest = self.registry.claims().get(&node).map(|c| c.incarnation);
         let stored = self.records.nodes.get(&node);
-        if newest.or_else(|| stored.map(|n| n.record.incarnation)) == Some(incarnation) {
+        let is_known = stored.is_some_and(|n| n.record.incarnation == incarnation || n.is_over(incarnation));
+        if is_of_node && !is_known && !self.registry.is_offered(node, incarnation) {
+            return true;
+        }
+        let is_present = newest.or_else(|| stored.map(|n| n.record.incarnation)) == Some(incarnation);
+        let had_ended = stored.is_some_and(|n| n.record.incarnation == incarnation && n.has_ended());
+        // A node that never registered has no record.
+        let is_news = (stored.is_none() && newest.is_none()) || self.registry.note_ended(node, incarnation);
+        if is_news {
+            out.note(Note::Ended { node, incarnation });
+        }
+        // Not again when it is said again: others wait meanwhile.
+        if is_news && is_present && !had_ended {
             self.suspicion
                 .wait_for_next(node, now + self.records.plan.restart_wait());
-        }
-        // A node that never registered has no record.
-        if stored.is_some() || newest.is_some() {
-            self.registry.note_ended(node, incarnation);
         }
         true
     }

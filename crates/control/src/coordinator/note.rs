@@ -27,7 +27,12 @@ pub enum Note {
         /// Its new state.
         state: NodeState,
     },
-    /// A supervisor certified that an incarnation has ended.
+    /// A process may end: what remains has all data (P10.20).
+    MayLeave {
+        /// The node.
+        node: NodeId,
+    },
+    /// It is certified that an incarnation has ended.
     Ended {
         /// The node.
         node: NodeId,
@@ -128,11 +133,9 @@ impl fmt::Display for Note {
                 NodeState::Up => write!(f, "{node} is up"),
                 NodeState::Down => write!(f, "{node} is down: it is silent, or its process has ended"),
             },
+            Self::MayLeave { node } => write!(f, "{node} was asked to end, and may: the others have all data"),
             Self::Ended { node, incarnation } => {
-                write!(
-                    f,
-                    "the process of {node} has ended, says its supervisor: incarnation {incarnation}"
-                )
+                write!(f, "the process of {node} has ended: incarnation {incarnation}")
             }
             Self::Halted { node, role } => write!(
                 f,
@@ -217,7 +220,7 @@ mod tests {
         let ended = Note::Ended { node, incarnation };
         assert_eq!(
             ended.to_string(),
-            "the process of n3 has ended, says its supervisor: incarnation 000000000000001f"
+            "the process of n3 has ended: incarnation 000000000000001f"
         );
         assert_eq!(format!("{incarnation:?}"), incarnation.to_string());
         let moved = Note::Moved {

@@ -18,6 +18,8 @@ pub(crate) struct Presence {
     pub(crate) link: LinkId,
     /// When the latest heartbeat arrived.
     heard: Time,
+    /// When the newest `Ping` that it has answered was sent: it ran after that.
+    proven: Time,
     /// It was silent at this time, when the coordinator then stood still (P10.7).
     silent_at: Option<Time>,
     /// Its newest report of which peers it hears. `None`: no report since it registered.
@@ -53,6 +55,7 @@ impl Presence {
             incarnation,
             link,
             heard: now,
+            proven: Time(0),
             silent_at: None,
             opinions: None,
             lacks: BTreeSet::new(),
@@ -64,6 +67,16 @@ impl Presence {
     /// The last time at which the process and all its shards made progress. A stuck shard counts as silence.
     pub(crate) fn well_at(&self) -> Time {
         self.shards.values().map(|s| s.moved).fold(self.heard, Time::min)
+    }
+
+    /// It has answered a `Ping` of this time.
+    pub(crate) fn prove(&mut self, at: Time) {
+        self.proven = self.proven.max(at);
+    }
+
+    /// A time after which it certainly ran. A heartbeat does not tell one: the network may have held it up.
+    pub(crate) fn proven_at(&self) -> Time {
+        self.proven
     }
 
     /// The process is silent at `now`, and the coordinator stands still from then on.

@@ -9,6 +9,8 @@ use paritas_base::{Incarnation, ListId, NodeId, Prng, Span, Time};
 use paritas_protocol::LinkId;
 use std::collections::{BTreeMap, BTreeSet};
 
+/// Limit of certificates that wait for their commit.
+const UNANSWERED_MAX: usize = 4 * NODES_MAX;
 /// Limit of coordinator addresses that an agent may know.
 const ADDRESSES_MAX: u8 = 8;
 
@@ -26,6 +28,16 @@ struct Link {
     supervises: BTreeSet<(NodeId, Incarnation)>,
 }
 
+/// A process that asks whether it may end (P10.20).
+#[derive(Clone, Copy, Debug)]
+struct Leaver {
+    incarnation: Incarnation,
+    /// Since when it could go if all others ran: they have to be heard after that.
+    since: Time,
+    /// It was permitted, and may have ended. That is not taken back: the permission may be on its way.
+    may: bool,
+}
+
 /// The registered processes and their links.
 #[derive(Debug)]
 pub(super) struct Registry {
@@ -36,6 +48,10 @@ pub(super) struct Registry {
     claims: BTreeMap<NodeId, Registration>,
     /// Certificates that are not committed yet.
     ended: BTreeSet<(NodeId, Incarnation)>,
+    /// Certificates that are answered once they are committed.
+    unanswered: BTreeSet<(LinkId, NodeId, Incarnation)>,
+    /// Processes that ask whether they may end.
+    leavers: BTreeMap<NodeId, Leaver>,
     /// When each node last asked to register, in any incarnation. It can reach the coordinator.
     contacts: BTreeMap<NodeId, Time>,
     /// The incarnation of each node that last asked to register while it was the present one, and when: it may run,
@@ -57,6 +73,8 @@ impl Registry {
             presences: BTreeMap::new(),
             claims: BTreeMap::new(),
             ended: BTreeSet::new(),
+            unanswered: BTreeSet::new(),
+            leavers: BTreeMap::new(),
             contacts: BTreeMap::new(),
             asked: BTreeMap::new(),
             seconds: BTreeMap::new(),
@@ -74,6 +92,7 @@ impl Registry {
 
     pub(super) fn disconnect(&mut self, link: LinkId) {
         self.links.remove(&link);
+        self.unanswered.retain(|(of, ..)| *of != link);
     }
 
     pub(super) fn is_connected(&self, link: LinkId) -> bool {
@@ -196,10 +215,11 @@ impl Registry {
         self.addresses
     }
 
-    /// After a commit of all claims and certificates.
-    pub(super) fn clear_committed(&mut self) {
+    /// After a commit of all claims and certificates. Returns the certificates to answer, with their links.
+    pub(super) fn clear_committed(&mut self) -> BTreeSet<(LinkId, NodeId, Incarnation)> {
         self.claims.clear();
         self.ended.clear();
+        core::mem::take(&mut self.unanswered)
     }
 
     // --- presences -----------------------------------------------------------------------------------------------
@@ -268,13 +288,67 @@ impl Registry {
         link.is_some_and(|l| l.supervises.remove(&(node, incarnation)))
     }
 
-    pub(super) fn note_ended(&mut self, node: NodeId, incarnation: Incarnation) {
-        self.ended.insert((node, incarnation));
+    /// True if it was not known yet.
+    pub(super) fn note_ended(&mut self, node: NodeId, incarnation: Incarnation) -> bool {
+        self.ended.insert((node, incarnation))
+    }
+
+    /// A certificate is answered by this link once it is committed. Beyond the limit it is not: it is said again.
+    pub(super) fn answer_later(&mut self, link: LinkId, node: NodeId, incarnation: Incarnation) {
+        if self.unanswered.len() < UNANSWERED_MAX {
+            self.unanswered.insert((link, node, incarnation));
+        }
+    }
+
+    /// Whether this process may still be taken in: a heartbeat of it may be on its way.
+    pub(super) fn is_offered(&self, node: NodeId, incarnation: Incarnation) -> bool {
+        let is = |of: &Registration| (of.node, of.incarnation) == (node, incarnation);
+        let mut pending = self.links.values().filter_map(|l| l.pending.as_ref());
+        self.claims.values().any(is) || pending.any(|(_, registration)| is(registration))
     }
 
     /// Certificates that are not committed yet.
     pub(super) fn ended(&self) -> &BTreeSet<(NodeId, Incarnation)> {
         &self.ended
+    }
+
+    // --- processes that are to end -------------------------------------------------------------------------------
+
+    /// A process asks whether it may end. `could`: whether it may if all others run. Returns since when that is so, at
+    /// most for `within`.
+    pub(super) fn ask_to_leave(
+        &mut self,
+        now: Time,
+        (node, incarnation): (NodeId, Incarnation),
+        could: bool,
+        within: Span,
+    ) -> Time {
+        let fresh = Leaver {
+            incarnation,
+            since: now,
+            may: false,
+        };
+        let leaver = self.leavers.entry(node).or_insert(fresh);
+        if leaver.incarnation != incarnation {
+            *leaver = fresh;
+        }
+        if !could || now - leaver.since > within {
+            leaver.since = now;
+        }
+        leaver.since
+    }
+
+    /// The process that asks may end.
+    pub(super) fn let_leave(&mut self, node: NodeId) {
+        if let Some(leaver) = self.leavers.get_mut(&node) {
+            leaver.may = true;
+        }
+    }
+
+    /// Whether the process was told that it may end.
+    pub(super) fn may_leave(&self, node: NodeId, incarnation: Incarnation) -> bool {
+        let leaver = self.leavers.get(&node).filter(|l| l.incarnation == incarnation);
+        leaver.is_some_and(|l| l.may)
     }
 
     // --- released configurations ---------------------------------------------------------------------------------

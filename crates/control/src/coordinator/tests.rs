@@ -1,6 +1,7 @@
 //! A test for each rule, over real messages, and a random walk.
 
 mod history;
+mod leave;
 mod log_nodes;
 mod lost;
 mod moves;

@@ -76,7 +76,7 @@ impl Change<'_> {
     /// Whether every position is Live and its holder answers.
     pub(super) fn is_quiet(&self) -> bool {
         (0..self.next().positions.len())
-            .all(|i| self.fence.is_live(i) && !self.fence.is_ended(i) && !self.fence.is_silent(i))
+            .all(|i| self.fence.is_live(i) && !self.fence.may_end(i) && !self.fence.is_silent(i))
     }
 
     pub(super) fn writes_go_on_without(&self, i: usize) -> bool {
@@ -193,7 +193,7 @@ impl Change<'_> {
                 .is_some_and(|t| self.fence.facts.to_drain.contains(&(list, position, t)))
         };
         // A position may still name an ended incarnation while the next one is awaited.
-        let goes = |o: usize| o == i || to_drain(o) || self.fence.is_ended(o) || self.fence.is_silent(o);
+        let goes = |o: usize| o == i || to_drain(o) || self.fence.may_end(o) || self.fence.is_silent(o);
         if self.fence.is_live(i) && !self.fence.decodable_without(goes) {
             Some(Obstacle::NotWhole)
         } else if self.fence.is_live(i) && !self.writes_go_on_without(i) {

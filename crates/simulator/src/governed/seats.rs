@@ -3,14 +3,15 @@
 
 use super::lines::Lines;
 use super::{Control, ControlMessage};
+use crate::marks::Seen;
 use crate::world::World;
 use paritas_base::configuration::{ClusterRecord, Configuration, NodeRecord, NodeRole, Tenure};
-use paritas_base::{ConnId, Epoch, Incarnation, ListId, NodeId, Position, Span, Time};
+use paritas_base::{ConnId, Epoch, Incarnation, ListId, NodeId, Position, Prng, Span, Time};
 use paritas_control::message::{
     Refusal, Registration, TO_AGENT_BYTES_MAX, TO_COORDINATOR_BYTES_MAX, ToAgent, ToCoordinator, decode, encode,
 };
 use paritas_control::status::{ShardProgress, Status};
-use paritas_control::{Agent, AgentEvent, AgentOut, ClusterPlan, HEARTBEAT};
+use paritas_control::{Agent, AgentEvent, AgentOut, ClusterPlan, ENDS_MAX, HEARTBEAT};
 use paritas_protocol::{Event, LinkId, Proposal};
 use std::collections::BTreeMap;
 
@@ -22,8 +23,8 @@ const LETTER_MAX: Span = Span::from_us(500);
 /// What belongs to one node.
 #[derive(Default)]
 pub(super) struct Seat {
-    agent: Option<Agent>,
-    link: Option<LinkId>,
+    pub(super) agent: Option<Agent>,
+    pub(super) link: Option<LinkId>,
     timer_at: Option<Time>,
     progress_at: Time,
     turns: u64,
@@ -35,6 +36,12 @@ pub(super) struct Seat {
     incarnation: Option<Incarnation>,
     /// Lives that have certainly ended, until the coordinator has noted it.
     ends: Vec<Incarnation>,
+    /// What the state file of the node says: incarnations that its next process may certify.
+    former: Vec<Incarnation>,
+    /// When the process was first asked to end.
+    pub(super) leaves_since: Option<Time>,
+    /// It has been told that it may.
+    pub(super) may_leave: bool,
     /// The ordinal of each node's latest incarnation that the process was told.
     told: BTreeMap<NodeId, u32>,
 }
@@ -49,6 +56,9 @@ pub(super) struct Asked {
     pub(super) messages: Vec<ControlMessage>,
     refused: Option<Refusal>,
     pub(super) ended: Option<Refusal>,
+    noted: Vec<Incarnation>,
+    leave_waits: bool,
+    may_leave: bool,
 }
 
 impl AgentOut for Asked {
@@ -83,10 +93,19 @@ impl AgentOut for Asked {
     fn ended(&mut self, refusal: &Refusal) {
         self.ended = Some(refusal.clone());
     }
+    fn exit_noted(&mut self, incarnation: Incarnation) {
+        self.noted.push(incarnation);
+    }
+    fn leave_waits(&mut self, _: &str) {
+        self.leave_waits = true;
+    }
+    fn may_leave(&mut self) {
+        self.may_leave = true;
+    }
 }
 
 impl World {
-    fn seat(&mut self, at: usize) -> Option<&mut Seat> {
+    pub(super) fn seat(&mut self, at: usize) -> Option<&mut Seat> {
         self.governed.as_mut()?.seats.get_mut(at)
     }
 
@@ -107,19 +126,24 @@ impl World {
         let coordinators = governed.hosts.len();
         let registration = register(&governed.plan, at, incarnation, coordinators);
         let seed = self.schedule.random.next_u64();
-        let agent = Agent::new(registration, coordinators, seed);
+        let mut agent = Agent::new(registration, coordinators, seed);
+        // At times the file is lost.
+        let is_kept = Prng::new(seed ^ 0x0046_494c_4500).chance(600_000);
+        if let Some(seat) = self.seat(at) {
+            if !is_kept {
+                seat.former.clear();
+            }
+            agent.certify(seat.former.iter().copied());
+        }
         #[cfg(feature = "mutants")]
-        let agent = {
-            let mut agent = agent;
-            agent.break_rule(self.swarm.control_mutant);
-            agent
-        };
+        agent.break_rule(self.swarm.control_mutant);
         let now = self.schedule.now;
         let Some(seat) = self.seat(at) else { return };
         seat.incarnation = Some(incarnation);
         seat.agent = Some(agent);
         (seat.link, seat.timer_at, seat.progress_at) = (None, None, now);
         seat.told.clear();
+        (seat.leaves_since, seat.may_leave) = (None, false);
         self.tell_as_supervisor(at, &supervise(at, incarnation));
         if self.seat(at).is_some_and(|seat| seat.supervisor.is_none()) {
             self.on_supervisor_time(at);
@@ -129,9 +153,17 @@ impl World {
 
     /// A process is over. Where it is certified, its supervisor notices after a while.
     pub(crate) fn end_seat(&mut self, at: usize, incarnation: Incarnation, certified: bool, noticed: Span) {
+        let now = self.schedule.now;
+        if let Some(governed) = self.governed.as_mut() {
+            governed.truth.note_end(now, incarnation);
+        }
         let Some(seat) = self.seat(at) else { return };
         seat.agent = None;
         seat.incarnation = None;
+        (seat.leaves_since, seat.may_leave) = (None, false);
+        if seat.former.len() < ENDS_MAX {
+            seat.former.push(incarnation);
+        }
         if let Some(link) = seat.link.take() {
             self.end_line(link);
         }
@@ -265,7 +297,7 @@ impl World {
     }
 
     /// One event for the agent of the process that runs, as the thread of `node` gives it.
-    fn agent_has(&mut self, at: usize, event: AgentEvent<'_>) {
+    pub(super) fn agent_has(&mut self, at: usize, event: AgentEvent<'_>) {
         let now = self.schedule.now;
         let Some(process) = self.fleet.processes[at].as_deref() else {
             return;
@@ -328,6 +360,14 @@ impl World {
             let link = self.dial_coordinator(at, incarnation, host);
             if let Some(seat) = self.seat(at) {
                 seat.link = link;
+            }
+        }
+        self.obey_leaver(at, incarnation, asked.leave_waits, asked.may_leave);
+        if let Some(seat) = self.seat(at) {
+            let before = seat.former.len();
+            seat.former.retain(|end| !asked.noted.contains(end));
+            if seat.former.len() < before {
+                self.oracle.marks.see(Seen::EndByNext);
             }
         }
         if let Some(refusal) = asked.ended {

@@ -43,6 +43,10 @@ pub(crate) enum Trouble {
     Decide,
     /// The store of before that decision takes the place of the newest one.
     LoseDecision { victim: usize },
+    /// A process is asked to end (P10.20).
+    Stop { every: Span },
+    /// A process ends whose heartbeats are still on their way, and another one is asked to end.
+    DieUnseen { victim: usize, leaver: usize },
     /// Commits that seemed to fail take effect.
     LandLate,
     /// The same, on a copy of the store from before, which takes the place of the newest one at this moment.
@@ -154,6 +158,8 @@ impl World {
             Trouble::ReadStatus => self.read_status(),
             Trouble::Decide => self.cause_decision(),
             Trouble::LoseDecision { victim } => self.lose_decision(victim),
+            Trouble::Stop { every } => self.ask_to_end(every),
+            Trouble::DieUnseen { victim, leaver } => self.die_unseen(victim, leaver),
             Trouble::LandLate => self.land_late(),
             Trouble::LandLateOnCopy => self.land_late_on_copy(),
             Trouble::Copy => {

@@ -39,6 +39,10 @@ pub(crate) struct Truth {
     heard: BTreeMap<(usize, usize), Streak>,
     /// When frames of agents came to each coordinator: by node and host.
     beats: BTreeMap<(usize, usize), Streak>,
+    /// Processes that a coordinator has told that they may end, and by which connection.
+    pub(super) permitted: BTreeSet<(usize, Incarnation, LinkId)>,
+    /// When each process that has ended did so.
+    ends: BTreeMap<Incarnation, Time>,
     /// Second processes that count as their nodes.
     taken_in: BTreeSet<Incarnation>,
     /// A commit has failed, and may have taken effect: what it decided is seen later.
@@ -51,6 +55,15 @@ impl Truth {
     /// A second process counts as its node.
     pub(super) fn take_in(&mut self, second: Incarnation) {
         self.taken_in.insert(second);
+    }
+
+    pub(super) fn note_end(&mut self, now: Time, incarnation: Incarnation) {
+        self.ends.insert(incarnation, now);
+    }
+
+    /// When a process ended.
+    pub(super) fn ended_at(&self, incarnation: Incarnation) -> Option<Time> {
+        self.ends.get(&incarnation).copied()
     }
 
     pub(super) fn has_taken_in(&self, second: Incarnation) -> bool {
@@ -132,6 +145,10 @@ impl World {
                 if let Some(governed) = self.governed.as_mut() {
                     governed.truth.is_late = true;
                 }
+            }
+            // D11: also by a process that was told that it may end. Until its shard has stopped it may answer clients.
+            Note::Ended { node, incarnation } if self.is_alive(*node, *incarnation) => {
+                self.violate(format!("D11: {node} is certified as ended, and its shard runs"));
             }
             Note::Deposed => self.oracle.marks.see(Seen::Deposed),
             Note::StoreWentBack => {
@@ -379,7 +396,7 @@ impl World {
         }
     }
 
-    fn is_alive(&self, node: NodeId, incarnation: Incarnation) -> bool {
+    pub(super) fn is_alive(&self, node: NodeId, incarnation: Incarnation) -> bool {
         let process = self.fleet.processes[usize::from(node.0)].as_ref();
         process.is_some_and(|p| p.incarnation == incarnation)
     }

@@ -64,7 +64,7 @@ fn a_stranger_gives_no_order_and_ends_no_process() {
     );
     assert!(!world.coordinator.records.nodes[&NodeId(3)].has_ended());
 
-    // What ended three nodes that lived: each of these by somebody else than a supervisor.
+    // What ended three nodes that lived: each of these by somebody else than a supervisor, or a process of the node.
     let incarnation = world.coordinator.records.nodes[&node].record.incarnation;
     for by in [
         Speaker::Guest,
@@ -72,10 +72,12 @@ fn a_stranger_gives_no_order_and_ends_no_process() {
         Speaker::Node(NodeId(2), Incarnation(9)),
         Speaker::Node(node, Incarnation(9)),
     ] {
-        for message in [
-            ToCoordinator::Supervise { node, incarnation },
-            ToCoordinator::Exited { node, incarnation },
-        ] {
+        let is_of_node = matches!(by, Speaker::Node(of, _) if of == node);
+        let ended = (!is_of_node).then_some(ToCoordinator::Exited { node, incarnation });
+        for message in ended
+            .into_iter()
+            .chain([ToCoordinator::Supervise { node, incarnation }])
+        {
             let link = world.connect();
             world.say_by(link, by, &message);
             assert_eq!(world.received(link), [], "{by}: {message:?}");

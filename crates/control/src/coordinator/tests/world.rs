@@ -167,6 +167,7 @@ impl World {
         self.notes.extend(sent.notes);
         self.closed.extend(sent.closed);
         let mut witnessed = vec![];
+        let mut proofs = vec![];
         for (link, mut messages) in sent.frames {
             let of_link = |(_, n): &(&u16, &mut TestNode)| n.link == link;
             let mut node = self.nodes.iter_mut().find(of_link);
@@ -183,7 +184,15 @@ impl World {
                     witnessed.push((link, *batch));
                 }
             }
-            messages.retain(|m| !matches!(m, ToAgent::Witness { .. }));
+            for message in &messages {
+                if let ToAgent::Ping { at_ns } = message
+                    && let Some((_, node)) = node.as_ref().filter(|(_, n)| n.alive)
+                {
+                    let (nonce, at_ns) = (node.nonce, *at_ns);
+                    proofs.push((link, ToCoordinator::Pong { nonce, at_ns }));
+                }
+            }
+            messages.retain(|m| !matches!(m, ToAgent::Witness { .. } | ToAgent::Ping { .. }));
             for message in &messages {
                 if let ToAgent::Configurations(received) = message
                     && let Some(node) = self.nodes.values_mut().find(|n| n.alive && n.link == link)
@@ -205,6 +214,9 @@ impl World {
         self.assert_rebuildable();
         for (link, batch) in witnessed {
             self.say(link, &ToCoordinator::Witnessed { batch });
+        }
+        for (link, pong) in proofs {
+            self.say(link, &pong);
         }
         let cluster = self.coordinator.cluster();
         let held = self.coordinator.configurations().flat_map(|c| {
