@@ -190,8 +190,8 @@ pub fn run(settings: NodeSettings, file: Option<PathBuf>, supervision: Supervisi
         supervised: supervision.supervised,
         stop_wait: settings.stop_wait_ms.map_or(DEFAULT_STOP_WAIT, Duration::from_millis),
         asked_at: None,
-        stops: false,
         stopped_at: None,
+        is_told: false,
         reason: None,
         said: None,
         gone: gone_in,
@@ -379,10 +379,10 @@ struct Verdict {
     stop_wait: Duration,
     /// When the process was asked to end.
     asked_at: Option<Instant>,
-    /// The shard is to stop.
-    stops: bool,
-    /// When it was told so.
+    /// Since when the shard is to stop.
     stopped_at: Option<Instant>,
+    /// The shard was told so.
+    is_told: bool,
     /// What it waits for, and what of that the log has said.
     reason: Option<String>,
     said: Option<String>,
@@ -434,10 +434,11 @@ impl Verdict {
             if stopped_at.elapsed() > STOP_WITHIN {
                 std::process::exit(0);
             }
+            // The mailbox was full.
+            if !self.is_told {
+                self.stop();
+            }
             return;
-        }
-        if self.stops {
-            return self.stop();
         }
         let Some(asked_at) = self.asked_at else {
             if signals::stop_requested() {
@@ -476,10 +477,7 @@ impl Verdict {
     }
 
     fn stop(&mut self) {
-        self.stops = true;
-        // Tried again at the next look if the mailbox is full.
-        if self.stopped_at.is_none() && self.mailbox.post(Mail::Stop).is_ok() {
-            self.stopped_at = Some(Instant::now());
-        }
+        self.stopped_at.get_or_insert_with(Instant::now);
+        self.is_told = self.is_told || self.mailbox.post(Mail::Stop).is_ok();
     }
 }

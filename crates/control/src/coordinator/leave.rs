@@ -16,13 +16,18 @@ const PROVEN_WITHIN: Span = Span::from_ms(600);
 impl<S: Store> Coordinator<S> {
     /// Each time it is worked out anew: what was true at an earlier question may be over.
     pub(super) fn on_leave(&mut self, now: Time, link: LinkId, nonce: u64, out: &mut impl CoordinatorOut) {
-        let Some((node, incarnation)) = self.registry.registered(link, nonce) else {
+        let of = self.registry.registered(link, nonce);
+        // A process that was replaced may still have its link.
+        let present = of.filter(|(node, _)| self.registry.presence_on(link, *node).is_some());
+        let Some((node, incarnation)) = present else {
             send(out, link, &ToAgent::Refused(Refusal::RegisterAgain));
             return;
         };
         let waits = self.leave_waits_for(now, Time(0), node, incarnation);
         let process = (node, incarnation);
-        let since = self.registry.ask_to_leave(now, process, waits.is_none(), PROVEN_WITHIN);
+        let since = self
+            .registry
+            .ask_to_leave(now, link, process, waits.is_none(), PROVEN_WITHIN);
         let refused = waits
             .clone()
             .or_else(|| self.leave_waits_for(now, since, node, incarnation));

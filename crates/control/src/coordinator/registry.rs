@@ -32,6 +32,8 @@ struct Link {
 #[derive(Clone, Copy, Debug)]
 struct Leaver {
     incarnation: Incarnation,
+    /// On which it asks.
+    link: LinkId,
     /// Since when it could go if all others ran: they have to be heard after that.
     since: Time,
     /// It was permitted, and may have ended. That is not taken back: the permission may be on its way.
@@ -315,21 +317,24 @@ impl Registry {
     // --- processes that are to end -------------------------------------------------------------------------------
 
     /// A process asks whether it may end. `could`: whether it may if all others run. Returns since when that is so, at
-    /// most for `within`.
+    /// most for `within`. A process that was permitted registers no more. So if it asks on another link, the permission
+    /// was lost with the one before, and has no effect.
     pub(super) fn ask_to_leave(
         &mut self,
         now: Time,
+        link: LinkId,
         (node, incarnation): (NodeId, Incarnation),
         could: bool,
         within: Span,
     ) -> Time {
         let fresh = Leaver {
             incarnation,
+            link,
             since: now,
             may: false,
         };
         let leaver = self.leavers.entry(node).or_insert(fresh);
-        if leaver.incarnation != incarnation {
+        if (leaver.incarnation, leaver.link) != (incarnation, link) {
             *leaver = fresh;
         }
         if !could || now - leaver.since > within {
