@@ -58,6 +58,17 @@ def test_a_script_runs_from_any_node_on_any_key(cluster, node):
         client.eval("redis.call('set', 'a', 1) return redis.call('set', 'b', 1)", 0)
 
 
+def test_a_loaded_script_is_known_at_all_nodes(cluster):
+    clients = [cluster.client(node) for node in range(6)]
+    sha = clients[1].script_load("return {KEYS[1], ARGV[1]}")
+    for n, client in enumerate(clients):
+        assert client.evalsha(sha, 1, f"loaded:{n}", n) == [f"loaded:{n}", str(n)]
+    assert clients[4].script_flush()
+    for client in clients:
+        with pytest.raises(redis.exceptions.NoScriptError):
+            client.evalsha(sha, 1, "loaded", 0)
+
+
 def test_a_cluster_client_runs_scripts(cluster):
     nodes = [ClusterNode("127.0.0.1", cluster.port + 1_000)]
     client = RedisCluster(startup_nodes=nodes, decode_responses=True)

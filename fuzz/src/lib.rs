@@ -15,6 +15,7 @@ mod memory;
 mod peers;
 mod resp;
 mod script;
+mod scripts;
 mod settings;
 mod snapshots;
 
@@ -123,6 +124,14 @@ pub const TARGETS: &[Target] = &[
         limit_bytes: |_| lines::NODE_BYTES as usize,
         run: lines::lines,
         seeds: lines::seeds,
+    },
+    Target {
+        name: "scripts",
+        about: "scripts of clients: any text, and text made of the words of Lua and its libraries",
+        input_bytes_max: 2 << 10,
+        limit_bytes: |_| scripts::SCRIPT_BYTES,
+        run: scripts::scripts,
+        seeds: scripts::seeds,
     },
     Target {
         name: "settings",

@@ -14,6 +14,7 @@ pub(crate) mod intake;
 mod long;
 mod one_by_one;
 pub(crate) mod prefetch;
+pub(crate) mod questions;
 mod remote;
 mod replies;
 mod resend;
@@ -103,6 +104,7 @@ pub(crate) struct Dispatcher {
     pub(crate) client_count: usize,
     pub(crate) counters: Counters,
     counts: counts::Counts,
+    questions: questions::Questions,
     /// Scripts that this node knows, and where they run.
     pub(crate) scripts: Scripts,
     /// How often the end of a turn has stopped at a round limit.
@@ -171,7 +173,7 @@ impl Router {
         self.dispatcher.held.retain(|c| *c != Caller::Local(conn));
         self.dispatcher.forget_stalled(Caller::Local(conn));
         self.dispatcher.throttled.retain(|c| *c != conn);
-        self.dispatcher.counts.forget(conn);
+        self.dispatcher.questions.forget(conn);
     }
 
     /// Tries stalled commands again, before the deltas of the turn are sent.
@@ -244,7 +246,7 @@ impl Router {
         let now = cx.mono();
         self.dispatcher.counters.start(now);
         self.run_loopback(cx, lists);
-        self.answer_infos(cx, lists);
+        self.answer_askers(cx, lists);
         // Releases do not delay the next check: on a busy node it would never run.
         let due = now >= self.dispatcher.check_at;
         if due {
@@ -374,7 +376,7 @@ impl Router {
             dispatcher.resend_due || dispatcher.wake || dispatcher.releasable || !dispatcher.loopback.is_empty();
         let again = again || !dispatcher.yielded.is_empty();
         let again = again.then_some(Time(0));
-        [retry, check, again, dispatcher.counts.next_end()]
+        [retry, check, again, dispatcher.questions.next_end()]
             .into_iter()
             .flatten()
             .min()
@@ -428,6 +430,7 @@ impl Dispatcher {
             + self.ahead.capacity() * size_of::<Ahead>()
             + self.stuck.held_bytes()
             + self.counts.held_bytes()
+            + self.questions.held_bytes()
             + self.scripts.held_bytes()
     }
 

@@ -11,6 +11,7 @@ mod long_commands;
 mod long_mget;
 mod long_values;
 mod memcached;
+mod scripts;
 mod stuck;
 #[path = "../../protocol/tests/support/mod.rs"]
 mod support;

@@ -122,8 +122,9 @@ except one that uses at most 48 MiB; 0 for no limit |
 but AUTH, HELLO, QUIT and RESET gets `-NOAUTH`, an argument has at most 16 KiB, and a command 10 arguments |
 | MULTI, EXEC, WATCH | the commands of each hash slot are one transaction; some commands cannot be in one; \
 WATCH may stop a transaction that Redis would not stop: [transactions.md](transactions.md) |
-| EVAL, EVALSHA, SCRIPT | keys of one hash slot, declared or not; limits of work and memory; SCRIPT LOAD is of the \
-node asked: [scripts.md](scripts.md) |
+| EVAL, EVALSHA, SCRIPT | keys of one hash slot, declared or not; limits of work and memory; SCRIPT LOAD and FLUSH \
+reach all nodes, but on the cluster port that node alone: [scripts.md](scripts.md) |
+| FCALL, FUNCTION | there are no functions: an error names EVALSHA, [scripts.md](scripts.md#what-is-not-there) |
 | SELECT, COPY DB | there is one database, 0 |
 | READONLY, READWRITE, ASKING | OK on either port, and change nothing |
 ";

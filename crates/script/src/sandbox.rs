@@ -21,6 +21,12 @@ const COMPILED_BYTE_NS: u64 = 50;
 /// Compiled scripts that are kept, and bytes of their sources.
 const COMPILED_MAX: usize = 512;
 const COMPILED_BYTES_MAX: usize = 2 << 20;
+/// Nanoseconds of an error that is caught, about: of one that Lua has raised, and of one of our own functions, which
+/// brings the text of all calls that it went through.
+const CAUGHT_NS: u64 = 2000;
+const CAUGHT_OF_RUST_NS: u64 = 20_000;
+/// Memory of a string beside its bytes, and of its place in a table.
+const WORD_BYTES: usize = 48;
 /// Work after which the clock is looked at.
 const LOOK_NS: u64 = 5000;
 /// The longest reply in bytes, while it is made.
@@ -32,8 +38,9 @@ const NAME_BYTES_MAX: usize = 60;
 const SLOTS: usize = 7800;
 /// Garbage of earlier scripts, in bytes, with which a script may begin.
 const GARBAGE_BYTES_MAX: usize = 12 << 20;
-/// Garbage that is collected after a script, and the most of one step. A kilobyte takes about 10 us.
-const GARBAGE_STEP_BYTES: usize = 64 << 10;
+/// Garbage from which on some is collected after a script, and the most of one step. A kilobyte takes about 10 us. All
+/// that is no garbage is walked through for it, so there should be more garbage than that.
+const GARBAGE_STEP_BYTES: usize = 512 << 10;
 const GARBAGE_STEP_KILOBYTES_MAX: usize = 256;
 /// The name of the prelude's source.
 const PRELUDE: &str = "=prelude";
@@ -182,6 +189,16 @@ impl Work {
         }
     }
 
+    /// Checks the words that a script is given.
+    fn check_words(&self, words: &[&[u8]]) -> core::result::Result<(), Ended> {
+        let bytes = words.iter().map(|word| word.len() + WORD_BYTES).sum::<usize>();
+        if bytes > self.memory_max.get() {
+            self.ended.set(Some(Ended::Memory));
+            return Err(Ended::Memory);
+        }
+        Ok(())
+    }
+
     /// Checks the length of a reply while it is made.
     pub(crate) fn check_reply(&self, bytes: usize) -> core::result::Result<(), Ended> {
         if bytes > REPLY_BYTES_MAX {
@@ -287,6 +304,10 @@ fn caught(lua: &Lua, work: &Work, value: Value) -> Result<Value> {
     if work.ended.get().is_some() {
         return Err(work.end_error());
     }
+    work.spend(match value {
+        Value::Error(_) => CAUGHT_OF_RUST_NS,
+        _ => CAUGHT_NS,
+    })?;
     let error = match value {
         Value::Error(error) => error,
         // The text of Lua itself, when no memory is left.
@@ -509,7 +530,7 @@ impl Sandbox {
     fn note_garbage(&mut self, used_before: usize) {
         self.garbage_bytes += self.lua.used_memory().saturating_sub(used_before);
         if self.garbage_bytes >= GARBAGE_STEP_BYTES {
-            self.collect((self.garbage_bytes >> 9).min(GARBAGE_STEP_KILOBYTES_MAX));
+            self.collect((self.garbage_bytes >> 12).min(GARBAGE_STEP_KILOBYTES_MAX));
         }
     }
 
@@ -578,8 +599,6 @@ impl Sandbox {
         self.random.begin(run.seed);
         self.is_resp3.set(false);
         let ended = self.run_limited(run, &function, used, host, out).err();
-        let is_limited = self.lua.set_memory_limit(0);
-        debug_assert!(is_limited.is_ok());
         self.note_garbage(used_before);
         if ended.is_some() {
             out.truncate(start);
@@ -614,14 +633,18 @@ impl Sandbox {
             self.lua.set_global_hook(triggers, hook).map_err(ended)?;
             self.hooked = Some(weight);
         }
-        let in_use = self.lua.set_memory_limit(used_bytes + weight.memory_bytes());
-        debug_assert!(in_use.is_ok());
+        // What the sandbox itself makes comes before the limit of memory: under it each step of it is a protected call,
+        // which costs more than the step. So it is measured first.
+        let memory_bytes = weight.memory_bytes();
+        for words in [run.keys, run.args] {
+            self.work.check_words(words)?;
+        }
         for (name, words) in [("KEYS", run.keys), ("ARGV", run.args)] {
             let table = self.lua.create_table_with_capacity(words.len(), 0).map_err(ended)?;
-            for (at, word) in words.iter().enumerate() {
+            for word in words {
                 self.work.take(300 + word.len() as u64 / 4)?;
                 let word = self.lua.create_string(word).map_err(ended)?;
-                table.raw_set(at + 1, word).map_err(ended)?;
+                table.raw_push(word).map_err(ended)?;
             }
             self.globals.raw_set(name, table).map_err(ended)?;
         }
@@ -634,7 +657,10 @@ impl Sandbox {
                 call(lua, &work, host, args, proto, command, reply)
             })?;
             natives.raw_set("call", call)?;
-            runner.call::<(bool, Value)>(function)
+            self.lua.set_memory_limit(used_bytes + memory_bytes)?;
+            let result = runner.call::<(bool, Value)>(function);
+            self.lua.set_memory_limit(0)?;
+            result
         });
         if let Some(ended) = self.work.ended.get() {
             return Err(ended);

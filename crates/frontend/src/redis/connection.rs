@@ -3,6 +3,7 @@
 use crate::dialect::Dialect;
 use crate::redis::authentication::auth;
 use crate::redis::commands::Job;
+use crate::redis::refusals::is_error;
 use crate::router::client::{About, Caller, Client, Wait};
 use crate::router::counts;
 use crate::router::gather::runs_on_streams;
@@ -110,14 +111,26 @@ impl Dispatcher {
             },
             Command::ConfigGet => super::config::config_get(cx, client, out, args),
             Command::ConfigSet => super::config::config_set(cx, lists, &mut self.changed, client, out, args),
-            Command::ScriptLoad => {
-                self.scripts.load(args.arg(2), out);
+            Command::ScriptLoad | Command::ScriptFlush => {
+                match spec.id {
+                    Command::ScriptLoad => self.scripts.load(args.arg(2), out),
+                    _ => self.scripts.flush(args, out),
+                }
                 cx.shared
                     .turn_budget
                     .spend(args.arg(2).len() as u64 * COMPILED_BYTE_STEPS);
+                // As with INFO, the any-key port is the cluster, and the other one is the node.
+                if let (Caller::Local(conn), Port::Any) = (client.caller, client.port)
+                    && !out.get(start..).is_some_and(is_error)
+                {
+                    let reply = out.split_off(start);
+                    match self.tell_nodes(cx, (conn, client.next_n), args, reply) {
+                        Some(reply) => out.extend_from_slice(&reply),
+                        None => wait = Wait::Answer { since: cx.mono() },
+                    }
+                }
             }
             Command::ScriptExists => self.scripts.exist(args, out),
-            Command::ScriptFlush => self.scripts.flush(args, out),
             Command::ScriptKill => encode::error(out, errors::NOT_BUSY),
             Command::ConfigResetstat => {
                 self.counters.reset();

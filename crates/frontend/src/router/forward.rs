@@ -7,8 +7,8 @@
 
 use super::ahead::Ahead;
 use super::client::{Caller, Client, Forwarded, LongValue, Segment, Wait};
-use super::counts::NO_CLIENT_COUNTS;
 use super::one_by_one::OneByOne;
+use super::questions::{NO_CLIENT_COUNTS, NO_CLIENT_SCRIPTS};
 use super::replies::earliest;
 use super::stuck::{NO_CLIENT, is_lost};
 use super::{Dispatcher, Ran, Router, Turn, lists_tenure};
@@ -364,9 +364,13 @@ impl Router {
         bytes: &[u8],
     ) {
         if conn == NO_CLIENT_COUNTS {
-            self.dispatcher.on_counts(lists, from, n, bytes);
+            self.dispatcher.on_counts(lists, from, bytes);
         }
-        if conn == NO_CLIENT || conn == NO_CLIENT_COUNTS {
+        let is_answer = conn == NO_CLIENT_COUNTS || conn == NO_CLIENT_SCRIPTS;
+        if is_answer {
+            self.dispatcher.questions.on_answer(from, n);
+        }
+        if is_answer || conn == NO_CLIENT {
             return self.dispatcher.on_pong(cx, lists, from);
         }
         let Some(client) = self.clients.get_mut(&conn) else {

@@ -415,3 +415,61 @@ fn tables_of_the_sandbox_can_be_looked_at() {
         assert_eq!(reply_of(source), reply, "{source}");
     }
 }
+
+/// The reply to the number of arguments and the length of the first.
+fn lengths(sandbox: &mut Sandbox, args: &[&[u8]], weight: Weight) -> (Option<Ended>, String) {
+    let source = b"return #ARGV[1] + #ARGV";
+    let run = Run {
+        sha: &sha_of(source),
+        source,
+        keys: &[],
+        args,
+        proto: Proto::Resp2,
+        limits: Limits { weight, ..LIMITS },
+        seed: 7,
+    };
+    let mut out = Vec::new();
+    let ran = sandbox.run(&run, &mut Strings::default(), &mut out);
+    (ran.ended, String::from_utf8(out).unwrap())
+}
+
+#[test]
+fn what_a_script_is_given_counts_for_its_memory() {
+    let sandbox = &mut Sandbox::new(|| 0).unwrap();
+    let long = vec![b'x'; 600_000];
+    let (one, two, all) = ([&long[..]], [&long[..]; 2], [&long[..]; 30]);
+    let many = [&b"x"[..]; 30_000];
+    assert_eq!(lengths(sandbox, &one, Weight::Light), (None, ":600001\r\n".to_owned()));
+    for args in [&two[..], &many] {
+        assert_eq!(
+            lengths(sandbox, args, Weight::Light),
+            (Some(Ended::Memory), String::new())
+        );
+        let expected = format!(":{}\r\n", args[0].len() + args.len());
+        assert_eq!(lengths(sandbox, args, Weight::Heavy), (None, expected));
+    }
+    assert_eq!(
+        lengths(sandbox, &all, Weight::Heavy),
+        (Some(Ended::Memory), String::new())
+    );
+}
+
+#[test]
+fn errors_that_are_caught_are_work() {
+    let mut sandbox = Sandbox::new(|| 0).unwrap();
+    for (call, few, many) in [
+        ("pcall(cjson.decode, 'x')", 500, 1100),
+        ("redis.pcall('unknown')", 500, 1100),
+        ("pcall(error, 'x')", 4000, 11_000),
+    ] {
+        for (count, expected) in [(few, None), (many, Some(Ended::Work))] {
+            let source = format!("for i = 1, {count} do {call} end return 1");
+            let limits = Limits {
+                weight: Weight::Heavy,
+                ..LIMITS
+            };
+            let (ended, _) = run_with(&mut sandbox, &source, limits, &mut Strings::default());
+            assert_eq!(ended, expected, "{source}");
+        }
+    }
+}

@@ -291,11 +291,11 @@ commands! {
   }
   const SCRIPTS {
     ScriptLoad = row("script|load", 3, NOSCRIPT | STALE, "scripting", "2.6.0")
-        .categories("scripting"), "Keeps a script at this node, for EVALSHA";
+        .categories("scripting"), "Keeps a script at all nodes, for EVALSHA";
     ScriptExists = row("script|exists", -3, NOSCRIPT, "scripting", "2.6.0")
         .categories("scripting"), "Tells which scripts this node knows";
     ScriptFlush = row("script|flush", -2, NOSCRIPT, "scripting", "2.6.0")
-        .categories("scripting"), "Forgets all scripts of this node";
+        .categories("scripting"), "Forgets all scripts, at all nodes";
     ScriptKill = row("script|kill", 2, NOSCRIPT | ALLOW_BUSY, "scripting", "2.6.0")
         .categories("scripting"), "Ends a script that runs; none runs as long as that here";
   }

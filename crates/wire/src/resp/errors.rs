@@ -222,6 +222,10 @@ pub fn exec_arity(out: &mut Vec<u8>) {
     error(out, &format!("EXECABORT {what}"));
 }
 
+/// What a client of Redis' functions can do.
+const INSTEAD_OF_FUNCTIONS: &str =
+    "there are no functions. Load the script with SCRIPT LOAD and call it with EVALSHA, or give it with EVAL";
+
 /// The command is not in the table.
 pub fn unknown_command(out: &mut Vec<u8>, args: ArgList<'_>) {
     let mut shown = String::new();
@@ -233,10 +237,12 @@ pub fn unknown_command(out: &mut Vec<u8>, args: ArgList<'_>) {
         shown.push_str(&format!("'{arg}' "));
     }
     let name = quoted(args.arg(0), QUOTED_BYTES_MAX);
-    error(
-        out,
-        &format!("ERR unknown command '{name}', with args beginning with: {shown}"),
-    );
+    let is_of_functions = |name: &str| args.arg(0).eq_ignore_ascii_case(name.as_bytes());
+    let text = match ["function", "fcall", "fcall_ro"].into_iter().any(is_of_functions) {
+        true => format!("ERR unknown command '{name}': {INSTEAD_OF_FUNCTIONS}"),
+        false => format!("ERR unknown command '{name}', with args beginning with: {shown}"),
+    };
+    error(out, &text);
 }
 
 /// The subcommand is not in the table.
