@@ -572,6 +572,7 @@ pub(crate) fn coordinator_seeds() -> Vec<Vec<u8>> {
         supervise,
         exited,
         _,
+        _,
         drained,
         drain,
         shun,
