@@ -301,7 +301,7 @@ pub(crate) fn scripts(bytes: &[u8]) {
     let control: [&[u8]; 3] = [
         b"EVAL",
         b"local n = 0 for _ in pairs(_G) do n = n + 1 end \
-          return {n, #KEYS, redis.sha1hex(''), string.rep('x', 3), tostring(getmetatable('').__index == string), _VERSION}",
+          return {n, #KEYS, redis.sha1hex(''), string.rep('x', 3), tostring(getmetatable('')), _VERSION}",
         b"0",
     ];
     let expected = ask(cluster, &control);

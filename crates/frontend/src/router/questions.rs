@@ -14,8 +14,8 @@ use paritas_protocol::{Channel, Context, Lists, Out};
 use paritas_wire::peer::{Message, dialect};
 use paritas_wire::resp::ArgList;
 
-/// The connection ids of these questions. No client of this node has them, and the node's PINGs have another: a question
-/// may wait for its turn, and a PING behind it would not show that the other node is alive.
+/// The connection ids of these questions. No client of this node has them, and the node's PINGs have another: a
+/// question may wait for its turn, and a PING behind it would not show that the other node is alive.
 pub(crate) const NO_CLIENT_COUNTS: ConnId = ConnId(u64::MAX - 1);
 pub(crate) const NO_CLIENT_SCRIPTS: ConnId = ConnId(u64::MAX - 2);
 
