@@ -182,7 +182,8 @@ fn read(private: &Private) -> io::Result<Option<Record>> {
             count => length += count,
         }
     }
-    // A slot that a full disk has cut short proves nothing, even if its text is whole: its process runs without the file.
+    // A slot that a full disk has cut short proves nothing, even if its text is whole: its process runs without the
+    // file.
     let slots = bytes[..length].chunks_exact(SLOT_BYTES).filter_map(parse);
     Ok(slots.max_by_key(|record| record.write))
 }
