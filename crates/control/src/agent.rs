@@ -353,10 +353,14 @@ impl Agent {
     }
 
     fn on_message(&mut self, now: Time, bytes: &[u8], out: &mut impl AgentOut) {
-        let Ok(message) = decode::<ToAgent>(bytes, TO_AGENT_BYTES_MAX) else {
-            out.hang_up();
-            self.retreat(now);
-            return;
+        let message = match decode::<ToAgent>(bytes, TO_AGENT_BYTES_MAX) {
+            Ok(message) => message,
+            Err(error) => {
+                out.unread(error);
+                out.hang_up();
+                self.retreat(now);
+                return;
+            }
         };
         if let Phase::Registered { until, .. } = &mut self.phase {
             *until = now + LINK_TIMEOUT;

@@ -115,6 +115,7 @@ impl Agent {
                 unknown: None,
                 heard: false,
                 said_silent: false,
+                said_unread: false,
                 me,
                 is_log,
                 held: BTreeMap::new(),
@@ -445,6 +446,8 @@ struct Shell {
     heard: bool,
     /// Whether the log says that a coordinator is silent.
     said_silent: bool,
+    /// Whether the log says that a message of a coordinator cannot be read.
+    said_unread: bool,
     me: (NodeId, Incarnation),
     /// Whether the parity of this node is on a disk.
     is_log: bool,
@@ -521,6 +524,7 @@ impl AgentOut for Shell {
 
     fn nodes(&mut self, nodes: &[NodeRecord]) {
         self.refused = None;
+        self.said_unread = false;
         self.nodes = Some(nodes.to_vec());
     }
 
@@ -555,6 +559,19 @@ impl AgentOut for Shell {
 
     fn unsent(&mut self, error: MessageError) {
         tracing::error!(%error, "a message to the coordinator is too long and was not sent");
+    }
+
+    fn unread(&mut self, error: MessageError) {
+        // Logged once until a coordinator has registered this process.
+        if !core::mem::replace(&mut self.said_unread, true) {
+            let coordinator = self.coordinators.get(self.dialed);
+            tracing::error!(
+                ?coordinator,
+                %error,
+                "a message of the coordinator cannot be read: the node hangs up and dials again. Check that both run \
+                 the same version"
+            );
+        }
     }
 
     fn refused(&mut self, refusal: &Refusal) {

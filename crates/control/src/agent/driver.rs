@@ -37,6 +37,8 @@ pub trait AgentOut {
     fn send(&mut self, bytes: &[u8]);
     /// A message is too long, and was not sent.
     fn unsent(&mut self, _: MessageError) {}
+    /// A frame cannot be read. The agent hangs up and dials again.
+    fn unread(&mut self, _: MessageError) {}
     /// The cluster is known: create the node. Called once, before anything else is delivered.
     fn cluster(&mut self, cluster: &ClusterRecord);
     /// The cluster's record has changed. Only times may change.
