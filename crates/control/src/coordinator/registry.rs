@@ -36,7 +36,7 @@ struct Leaver {
     link: LinkId,
     /// Since when it could go if all others ran: they have to be heard after that.
     since: Time,
-    /// It was permitted, and may have ended. That is not taken back: the permission may be on its way.
+    /// It was permitted on this link, and may have ended. That is not taken back: the answer may be on its way.
     may: bool,
 }
 
