@@ -322,7 +322,11 @@ class Client:
         try:
             reply = run(self.link)
             return [reply], time.monotonic_ns()
-        except redis.WatchError:
+        except redis.WatchError as error:
+            if "occurred while watching" in str(error):
+                # redis-py says so too when the connection ended, or timed out, behind EXEC: it may have run.
+                self.hang_up()
+                return None, None
             return redis.ResponseError("WATCHED"), time.monotonic_ns()
         except redis.ResponseError as error:
             done = self.outcome(error, is_read)
