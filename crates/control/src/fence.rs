@@ -101,14 +101,14 @@ impl<'a> Fence<'a> {
     }
 
     /// Whether the holder is known to have run after the removal of the leaving positions was wanted. A holder that
-    /// died just before that is not silent yet, but gives no redundancy. If it runs, its next heartbeat proves it.
+    /// died just before that is not silent yet, but gives no redundancy. If it runs, it answers the coordinator's `Ping`.
     fn is_proven(&self, i: usize) -> bool {
         let Some(proof) = self.tenure(i).and_then(|t| self.facts.proof(t.node)) else {
             return false;
         };
         let since = |removal: Removal| self.facts.wanted.get(&removal).copied();
         self.removals()
-            .all(|removal| since(removal).is_some_and(|since| proof > since))
+            .all(|removal| since(removal).is_some_and(|since| proof >= since))
     }
 
     /// The removals of those that leave. Some positions may have their successors already.

@@ -37,7 +37,7 @@ pub enum Mutant {
     GoneBeforeTheShardStopped,
     /// P10.20: a process that may end, and has not ended yet, counts as one that stays.
     LeaverCounts,
-    /// P10.20: a heartbeat proves that its sender runs, however long it was on its way.
+    /// P10.10, P10.20: a heartbeat proves that its sender runs, however long it was on its way.
     LateFrameProves,
 }
 

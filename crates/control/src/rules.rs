@@ -29,7 +29,7 @@ pub(crate) struct NodeFacts {
     pub(crate) leaves: bool,
     /// The coordinator does not hear the newest incarnation. It may or may not have ended.
     pub(crate) silent: bool,
-    /// The latest time at which the newest incarnation is known to have run: by its own heartbeat, or by a peer's word.
+    /// The latest time at which the newest incarnation is known to have run: by its answer to a `Ping`, or by a peer's word.
     pub(crate) proof: Option<Time>,
     /// The newest incarnation has ended: its supervisor certified it, or an operator attested it.
     pub(crate) ended: bool,
@@ -342,8 +342,8 @@ impl Change<'_> {
         let mut is_whole = true;
         for i in 0..self.next().positions.len() {
             let held = self.fence.tenure(i).map(|t| t.node);
-            let stays =
-                |node: &NodeId| !self.fence.is_ended(i) && self.fence.facts.node(*node).is_some_and(|n| n.available);
+            let is_there = |node: NodeId| self.fence.facts.node(node).is_some_and(|n| n.available && !n.leaves);
+            let stays = |node: &NodeId| !self.fence.is_ended(i) && is_there(*node);
             let last = self.fence.facts.vacated.get(&(list, Position(i as u8))).copied();
             let free = || self.candidate(i, last).or_else(|| self.substitute(i));
             let node = held.filter(stays).or_else(free);
@@ -413,7 +413,8 @@ impl Change<'_> {
     ///
     /// All that leave count as missing together. If the list could not be rebuilt without them, no Live one is removed:
     /// fencing some of them would restore nothing, and all of them may run behind a network partition. Holders that
-    /// have not been heard since the removal was first wanted count as missing too: they may have died just before.
+    /// have not proven since the removal was first wanted that they run count as missing too: they may have died just
+    /// before.
     ///
     /// A removal must also improve the list. A data position goes only to a successor, since its owner may still serve.
     /// A parity position goes to a successor, or becomes vacant if enough parities remain for writes. If no data is

@@ -45,6 +45,11 @@ impl<S: Store> Coordinator<S> {
         let mut lists = self.next_lists(&mut facts, &mut cut);
         self.suspicion
             .note_wants(now, &facts.wants, self.records.plan.suspicion());
+        if let Some(since) = self.suspicion.latest_want() {
+            // Again and again: a peer's word proves only what was so before it was asked (P10.10).
+            let again = Time(now.0.saturating_sub(self.records.plan.suspicion().0 / 4));
+            self.ask_for_proofs(now, since.max(again), |_| true, out);
+        }
         let slots = self.next_slots(&mut lists);
         for list in &mut lists {
             list.seal(self.records.lists.get(&list.list));
@@ -288,7 +293,7 @@ impl<S: Store> Coordinator<S> {
         if self.records.lists.is_empty() {
             let plan = &self.records.plan;
             let mut planned = plan.nodes.iter().chain(&plan.log_nodes);
-            if !planned.all(|n| facts.nodes.get(&n.id).is_some_and(|f| f.available)) {
+            if !planned.all(|n| facts.nodes.get(&n.id).is_some_and(|f| f.available && !f.leaves)) {
                 return Vec::new();
             }
             let lists = self.placement.homes().iter().enumerate();

@@ -16,6 +16,9 @@ use paritas_base::configuration::{Configuration, NodeState, PositionState};
 use paritas_base::{Epoch, Incarnation, ListId, NodeId, Span, Time};
 use paritas_protocol::LinkId;
 
+/// Time for which proofs that processes run are collected before a decision.
+const PROOFS_TOGETHER: Span = Span::from_ms(10);
+
 impl<S: Store> Coordinator<S> {
     /// True if a decision is needed.
     pub(super) fn on_message(
@@ -112,7 +115,11 @@ impl<S: Store> Coordinator<S> {
             ToCoordinator::Pong { nonce, at_ns } => {
                 let of = self.registry.registered(link, nonce);
                 if let Some(presence) = of.and_then(|(node, _)| self.registry.presence_on(link, node)) {
-                    presence.prove(Time(at_ns).min(now));
+                    let is_new = presence.prove(Time(at_ns));
+                    if is_new && self.suspicion.is_any_wanted(now, self.records.plan.suspicion()) {
+                        // A removal may wait for it (P10.10), and for those of others, which come now too.
+                        self.next_tick = self.next_tick.min(now + PROOFS_TOGETHER);
+                    }
                 }
                 false
             }

@@ -18,8 +18,11 @@ pub(crate) struct Presence {
     pub(crate) link: LinkId,
     /// When the latest heartbeat arrived.
     heard: Time,
-    /// When the newest `Ping` that it has answered was sent: it ran after that.
+    /// When the newest `Ping` was sent to it, and the newest that it has answered: it ran after that.
+    pinged: Time,
     proven: Time,
+    /// What `proven` was when its latest heartbeat arrived: that heartbeat was sent after this time.
+    reported_after: Time,
     /// It was silent at this time, when the coordinator then stood still (P10.7).
     silent_at: Option<Time>,
     /// Its newest report of which peers it hears. `None`: no report since it registered.
@@ -55,7 +58,9 @@ impl Presence {
             incarnation,
             link,
             heard: now,
+            pinged: Time(0),
             proven: Time(0),
+            reported_after: Time(0),
             silent_at: None,
             opinions: None,
             lacks: BTreeSet::new(),
@@ -69,14 +74,38 @@ impl Presence {
         self.shards.values().map(|s| s.moved).fold(self.heard, Time::min)
     }
 
-    /// It has answered a `Ping` of this time.
-    pub(crate) fn prove(&mut self, at: Time) {
-        self.proven = self.proven.max(at);
+    /// It has answered a `Ping` of this time. True if that proves more than before.
+    pub(crate) fn prove(&mut self, at: Time) -> bool {
+        let before = self.proven;
+        self.proven = self.proven.max(at.min(self.pinged));
+        self.proven > before
     }
 
-    /// A time after which it certainly ran. A heartbeat does not tell one: the network may have held it up.
-    pub(crate) fn proven_at(&self) -> Time {
-        self.proven
+    /// A time after which its process certainly ran. A heartbeat alone does not tell one: the network may have held it up.
+    /// One that shows that its shards do not move says the opposite. `any_frame`: as if it did ([`Mutant::LateFrameProves`](crate::mutant::Mutant::LateFrameProves)).
+    pub(crate) fn proven_at(&self, any_frame: bool) -> Time {
+        match any_frame {
+            true => self.well_at(),
+            false => self.well_at().min(self.proven),
+        }
+    }
+
+    /// A time after which it certainly sent its latest report. The report is of a look that its shard took up to a quarter
+    /// of a suspicion time before; if the shard does not move, longer before. `any_frame`: as above.
+    pub(crate) fn reported_after(&self, any_frame: bool) -> Time {
+        match any_frame {
+            true => self.heard,
+            false => self.well_at().min(self.reported_after),
+        }
+    }
+
+    /// Whether it has to be asked for a proof that it ran after `since`.
+    pub(crate) fn needs_ping(&self, since: Time) -> bool {
+        self.pinged < since
+    }
+
+    pub(crate) fn note_ping(&mut self, now: Time) {
+        self.pinged = now;
     }
 
     /// The process is silent at `now`, and the coordinator stands still from then on.
@@ -99,6 +128,7 @@ impl Presence {
 
     pub(crate) fn hear(&mut self, now: Time, shards: Vec<ShardProgress>) {
         self.heard = now;
+        self.reported_after = self.proven;
         for mut progress in shards.into_iter().take(SHARDS_MAX) {
             progress.by_kind.truncate(KINDS_MAX);
             progress.halted.truncate(HALTED_MAX);

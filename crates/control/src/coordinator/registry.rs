@@ -34,7 +34,7 @@ struct Leaver {
     incarnation: Incarnation,
     /// On which it asks.
     link: LinkId,
-    /// Since when it could go if all others ran: they have to be heard after that.
+    /// Since when it could go if all others ran: their proofs have to be newer.
     since: Time,
     /// It was permitted on this link, and may have ended. That is not taken back: the answer may be on its way.
     may: bool,
@@ -252,8 +252,8 @@ impl Registry {
     }
 
     /// All registered processes, to be changed.
-    pub(super) fn presences_mut(&mut self) -> impl Iterator<Item = &mut Presence> {
-        self.presences.values_mut()
+    pub(super) fn presences_mut(&mut self) -> impl Iterator<Item = (&NodeId, &mut Presence)> {
+        self.presences.iter_mut()
     }
 
     /// A process reports which peers it hears. True if the report has changed.
@@ -316,15 +316,14 @@ impl Registry {
 
     // --- processes that are to end -------------------------------------------------------------------------------
 
-    /// A process asks whether it may end. `could`: whether it may if all others run. Returns since when that is so, at
-    /// most for `within`. A process that was permitted registers no more. So if it asks on another link, the permission
-    /// was lost with the one before, and has no effect.
+    /// A process asks whether it may end. Returns since when nothing but proofs is in its way, at most for `within`. A
+    /// process that was permitted registers no more. So if it asks on another link, the permission was lost with the one
+    /// before, and has no effect.
     pub(super) fn ask_to_leave(
         &mut self,
         now: Time,
         link: LinkId,
         (node, incarnation): (NodeId, Incarnation),
-        could: bool,
         within: Span,
     ) -> Time {
         let fresh = Leaver {
@@ -337,10 +336,17 @@ impl Registry {
         if (leaver.incarnation, leaver.link) != (incarnation, link) {
             *leaver = fresh;
         }
-        if !could || now - leaver.since > within {
+        if now - leaver.since > within {
             leaver.since = now;
         }
         leaver.since
+    }
+
+    /// Something else is in the way of a process that asks.
+    pub(super) fn ask_anew(&mut self, now: Time, node: NodeId) {
+        if let Some(leaver) = self.leavers.get_mut(&node) {
+            leaver.since = now;
+        }
     }
 
     /// The process that asks may end.

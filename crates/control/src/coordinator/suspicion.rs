@@ -179,6 +179,11 @@ impl Suspicion {
         fresh.map(|(removal, wanted)| (*removal, wanted.since)).collect()
     }
 
+    /// The time that all proofs must be newer than.
+    pub(super) fn latest_want(&self) -> Option<Time> {
+        self.wanted.values().map(|wanted| wanted.since).max()
+    }
+
     /// Whether a removal has been wanted for less than `within`.
     pub(super) fn is_any_wanted(&self, now: Time, within: Span) -> bool {
         self.wanted.values().any(|wanted| now - wanted.first < within)
@@ -279,7 +284,8 @@ impl<S: Store> Coordinator<S> {
         let (last, before) = (self.suspicion.last_event(), &self.suspicion);
         if before.has_begun() && before.stood_still(now, suspicion) {
             let was_silent = |p: &&mut Presence| last >= before.silent_at(Some(p), suspicion);
-            let silent = self.registry.presences_mut().filter(was_silent);
+            let presences = self.registry.presences_mut().map(|(_, presence)| presence);
+            let silent = presences.filter(was_silent);
             silent.for_each(|presence| presence.note_silent(last));
         }
         let grace = (!self.broken.is(Mutant::NoGrace)).then(|| self.grace());
@@ -390,14 +396,15 @@ impl<S: Store> Coordinator<S> {
         may_come && !self.is_available(now, node)
     }
 
-    /// The latest time at which the incarnation is known to have run. A peer that hears a silent node has had a frame
-    /// of it within a suspicion time before its own heartbeat.
+    /// A time after which the incarnation certainly ran. A peer that hears a silent node has had a frame of it within a
+    /// suspicion time before its look, and looks each quarter of one. One more quarter is for a look that was late.
     pub(super) fn proof(&self, record: &NodeRecord, said: Option<&Vec<(NodeId, Opinion)>>) -> Option<Time> {
-        let own = self.registry.recorded(record).map(Presence::well_at);
+        let any_frame = self.broken.is(Mutant::LateFrameProves);
+        let own = self.registry.recorded(record).map(|p| p.proven_at(any_frame));
         let hears = said.into_iter().flatten().filter(|(_, said)| *said == Opinion::Hears);
-        let reported = hears.filter_map(|(peer, _)| self.registry.presence(*peer).map(Presence::heard_at));
+        let reported = hears.filter_map(|(peer, _)| Some(self.registry.presence(*peer)?.reported_after(any_frame)));
         let by_peers = reported
-            .map(|at| Time(at.0.saturating_sub(self.records.plan.suspicion().0)))
+            .map(|at| Time(at.0.saturating_sub(self.records.plan.suspicion().0 * 3 / 2)))
             .max();
         own.max(by_peers)
     }

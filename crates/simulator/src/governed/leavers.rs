@@ -121,8 +121,8 @@ impl World {
             .collect()
     }
 
-    /// D10: a process is told that it may end only while each list can be rebuilt without it, without others that were
-    /// told so and have not ended, and without those that did not run just before. Each time that it is told.
+    /// D10: a process is told that it may end only while no other position of its lists is missing. Each time that it is
+    /// told.
     pub(super) fn see_permission(&mut self, link: LinkId, bytes: &[u8]) {
         let is_one = bytes.len() <= PERMISSION_BYTES_MAX
             && matches!(
@@ -137,14 +137,20 @@ impl World {
         };
         let lists = self.committed.configurations.iter();
         let harmed = lists.filter(|c| c.held_by(NodeId(at as u16), incarnation).next().is_some());
-        let harmed = harmed.map(|c| (c.list, self.missing_beside(at, c)));
-        let bears = |(data, parity): (usize, usize)| {
-            is_decodable(data, parity, self.swarm.parity.into(), self.swarm.ack_quorum.into())
-        };
-        let harmed: Vec<_> = harmed.filter(|(_, missing)| !bears(*missing)).collect();
+        let harmed = harmed.map(|c| {
+            (
+                c.list,
+                self.missing_beside((at, incarnation), c),
+                self.bears_end_of(at, c),
+            )
+        });
+        let harmed: Vec<_> = harmed
+            .filter(|(_, missing, bears)| !missing.is_empty() || !bears)
+            .collect();
         if !harmed.is_empty() {
             self.violate(format!(
-                "D10: n{at} is told that it may end, and these lists need it: {harmed:?}"
+                "D10: n{at} is told that it may end; lists, what is missing there beside it, and whether it can be \
+                 rebuilt without it: {harmed:?}"
             ));
         }
         if let Some(governed) = self.governed.as_mut() {
@@ -160,21 +166,29 @@ impl World {
         is_its.then_some((at, process.incarnation))
     }
 
-    /// Numbers of data and parity positions that a list cannot count on.
-    fn missing_beside(&self, leaver: usize, list: &Configuration) -> (usize, usize) {
+    /// Positions of others that a list cannot count on.
+    fn missing_beside(&self, leaver: (usize, Incarnation), list: &Configuration) -> Vec<usize> {
         let now = self.schedule.now;
-        let asked = self.governed.as_ref().and_then(|g| g.seats.get(leaver)?.leaves_since);
+        let asked = self.governed.as_ref().and_then(|g| g.seats.get(leaver.0)?.leaves_since);
         let since = asked.unwrap_or(now).max(Time(now.0.saturating_sub(RAN_WITHIN.0)));
-        let counts = |i: &usize| {
-            let Some(held) = list.positions[*i].filter(|a| a.state.is_live()) else {
-                return false;
-            };
-            let (at, incarnation) = (usize::from(held.tenure.node.0), held.tenure.incarnation);
-            at != leaver && self.stays(at, incarnation, since)
+        let is_there = |i: &usize| {
+            list.positions[*i].is_some_and(|held| {
+                let (at, incarnation) = (usize::from(held.tenure.node.0), held.tenure.incarnation);
+                (at, incarnation) == leaver || (held.state.is_live() && self.stays(at, incarnation, since))
+            })
         };
-        let missing: Vec<usize> = (0..list.positions.len()).filter(|i| !counts(i)).collect();
-        let data = missing.iter().filter(|i| list.is_data(Position(**i as u8))).count();
-        (data, missing.len() - data)
+        (0..list.positions.len()).filter(|i| !is_there(i)).collect()
+    }
+
+    /// Whether the list can be rebuilt without the positions of the process alone.
+    fn bears_end_of(&self, leaver: usize, list: &Configuration) -> bool {
+        let own: Vec<Position> = list
+            .of_node(NodeId(leaver as u16))
+            .map(|(position, _)| position)
+            .collect();
+        let data = own.iter().filter(|position| list.is_data(**position)).count();
+        let (parity, quorum) = (self.swarm.parity.into(), self.swarm.ack_quorum.into());
+        is_decodable(data, own.len() - data, parity, quorum)
     }
 
     fn stays(&self, at: usize, incarnation: Incarnation, since: Time) -> bool {

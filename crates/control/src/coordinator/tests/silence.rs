@@ -141,6 +141,22 @@ fn a_holder_that_died_just_before_does_not_protect_a_removal() {
 }
 
 #[test]
+fn nor_does_one_whose_heartbeat_was_held_up() {
+    let mut world = World::started(plan(4, 1, 8, 1));
+    world.start(8);
+    let list = list_where(&world, 2, 0);
+    let (parity, before) = (world.holder(list, 4).unwrap(), world.list(list));
+    world.kill(2);
+    world.pass(800);
+    world.kill(parity);
+    world.pass(600);
+    // It sent this one before it died.
+    world.beat(parity);
+    world.pass(200);
+    assert_eq!(world.list(list), before, "who protects the list is not known yet");
+}
+
+#[test]
 fn a_holder_that_only_its_peers_hear_protects_a_removal() {
     let mut world = World::started(plan(4, 1, 8, 1));
     world.start(8);
@@ -155,7 +171,7 @@ fn a_holder_that_only_its_peers_hear_protects_a_removal() {
         Some(2),
         "its peers may have heard the other before this one died"
     );
-    world.pass(600);
+    world.pass(1500);
     assert_eq!(world.holder(list, 0), Some(8));
     assert_eq!(world.holder(list, 4), Some(parity));
 }
