@@ -101,7 +101,7 @@ impl<'a> Fence<'a> {
     }
 
     /// Whether the holder is known to have run after the removal of the leaving positions was wanted. A holder that
-    /// died just before that is not silent yet, but gives no redundancy. If it runs, it answers the coordinator's `Ping`.
+    /// died just before that is not silent yet, but gives no redundancy. If it runs, it answers a `Ping`.
     fn is_proven(&self, i: usize) -> bool {
         let Some(proof) = self.tenure(i).and_then(|t| self.facts.proof(t.node)) else {
             return false;

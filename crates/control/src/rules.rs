@@ -29,7 +29,7 @@ pub(crate) struct NodeFacts {
     pub(crate) leaves: bool,
     /// The coordinator does not hear the newest incarnation. It may or may not have ended.
     pub(crate) silent: bool,
-    /// The latest time at which the newest incarnation is known to have run: by its answer to a `Ping`, or by a peer's word.
+    /// A time after which the newest incarnation certainly ran: by its answer to a `Ping`, or by a peer's word.
     pub(crate) proof: Option<Time>,
     /// The newest incarnation has ended: its supervisor certified it, or an operator attested it.
     pub(crate) ended: bool,

@@ -98,8 +98,8 @@ impl<S: Store> Coordinator<S> {
         unproven
     }
 
-    /// The lists in which the process holds a position. A list without parity cannot do without the process in any case,
-    /// so that waiting is of no use.
+    /// The lists in which the process holds a position. A list without parity cannot do without the process in any
+    /// case, so that waiting is of no use.
     fn lists_of(&self, (node, incarnation): (NodeId, Incarnation)) -> impl Iterator<Item = &Configuration> {
         let lists = self.records.lists.values().filter(|list| list.parity > 0);
         lists.filter(move |list| list.held_by(node, incarnation).next().is_some())

@@ -81,8 +81,9 @@ impl Presence {
         self.proven > before
     }
 
-    /// A time after which its process certainly ran. A heartbeat alone does not tell one: the network may have held it up.
-    /// One that shows that its shards do not move says the opposite. `any_frame`: as if it did ([`Mutant::LateFrameProves`](crate::mutant::Mutant::LateFrameProves)).
+    /// A time after which its process certainly ran. A heartbeat alone does not tell one: the network may have held it
+    /// up. One that shows that its shards do not move says the opposite. `any_frame`: as if each heartbeat told one
+    /// ([`Mutant::LateFrameProves`](crate::mutant::Mutant::LateFrameProves)).
     pub(crate) fn proven_at(&self, any_frame: bool) -> Time {
         match any_frame {
             true => self.well_at(),
@@ -90,8 +91,8 @@ impl Presence {
         }
     }
 
-    /// A time after which it certainly sent its latest report. The report is of a look that its shard took up to a quarter
-    /// of a suspicion time before; if the shard does not move, longer before. `any_frame`: as above.
+    /// A time after which it certainly sent its latest report. The report is of a look that its shard took up to a
+    /// quarter of a suspicion time before; if the shard does not move, longer before. `any_frame`: as above.
     pub(crate) fn reported_after(&self, any_frame: bool) -> Time {
         match any_frame {
             true => self.heard,

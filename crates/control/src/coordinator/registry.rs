@@ -317,8 +317,8 @@ impl Registry {
     // --- processes that are to end -------------------------------------------------------------------------------
 
     /// A process asks whether it may end. Returns since when nothing but proofs is in its way, at most for `within`. A
-    /// process that was permitted registers no more. So if it asks on another link, the permission was lost with the one
-    /// before, and has no effect.
+    /// process that was permitted registers no more. So if it asks on another link, the permission was lost with the
+    /// one before, and has no effect.
     pub(super) fn ask_to_leave(
         &mut self,
         now: Time,

@@ -121,8 +121,8 @@ impl World {
             .collect()
     }
 
-    /// D10: a process is told that it may end only while no other position of its lists is missing. Each time that it is
-    /// told.
+    /// D10: a process is told that it may end only while no other position of its lists is missing. Each time that it
+    /// is told.
     pub(super) fn see_permission(&mut self, link: LinkId, bytes: &[u8]) {
         let is_one = bytes.len() <= PERMISSION_BYTES_MAX
             && matches!(
