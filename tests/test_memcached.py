@@ -214,7 +214,7 @@ def test_the_password_is_given_as_a_set(start_cluster, tmp_path):
         assert connection.recv(10) == b""
 
 
-def test_errors_behind_noreply_are_counted(cluster):
+def test_errors_behind_noreply_are_counted_and_logged(cluster):
     client = client_of(cluster, 1)
     before = int(client.stats()[b"noreply_errors"])
     client.set("text", b"x")
@@ -223,3 +223,5 @@ def test_errors_behind_noreply_are_counted(cluster):
         got = exchange(connection, b"incr text 1 noreply\r\nincr text x noreply\r\nset text 0 0 1 noreply\r\ny\r\nversion\r\n", b"\r\n")
         assert got == b"VERSION 1.6.18\r\n"
     assert int(client.stats()[b"noreply_errors"]) == before + 2
+    log = cluster.directory / "data" / "node-1.log"
+    until(lambda: "commands of memcached clients failed" in log.read_text(encoding="utf-8"), "the log tells them")

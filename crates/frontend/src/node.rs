@@ -59,6 +59,11 @@ impl Node {
         self.replica.figures(self.router.buffer_bytes())
     }
 
+    /// Errors that clients of memcached have not seen because of `noreply`.
+    pub fn silenced_errors(&self) -> u64 {
+        self.router.dispatcher.silenced
+    }
+
     /// Handles one event.
     pub fn on(&mut self, now: Clock, event: Event<'_>, out: &mut impl Out) {
         self.replica.begin_event(now.mono);

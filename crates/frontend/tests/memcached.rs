@@ -1,8 +1,8 @@
 //! The port of memcached. Replies are compared with those recorded from memcached 1.6.18 (`memcached-replies.txt`).
 
 use crate::commands::unescape;
-use crate::support::{Client, Cluster};
 use paritas_protocol::Port;
+use paritas_testbed::{Client, Cluster};
 
 fn ask(cluster: &mut Cluster, client: Client, bytes: &[u8]) -> Vec<u8> {
     cluster.feed(client, bytes);
@@ -101,4 +101,21 @@ fn figures_are_told_under_the_names_of_memcached() {
     assert!(text.ends_with("\r\nEND\r\n"));
     let text = String::from_utf8(ask(&mut cluster, client, b"stats settings\r\n")).unwrap();
     assert!(text.contains("STAT item_size_max 1048575\r\n"), "{text}");
+}
+
+#[test]
+fn a_client_of_the_binary_protocol_is_told_in_that_protocol_to_use_another() {
+    let mut cluster = Cluster::new(1);
+    let client = cluster.connect(0, Port::Memcached);
+    let mut version = [0; 24];
+    version[..2].copy_from_slice(&[0x80, 0x0b]);
+    version[12..16].copy_from_slice(b"mine");
+    assert_eq!(ask(&mut cluster, client, &version[..10]), b"");
+    let reply = ask(&mut cluster, client, &version[10..]);
+    let (header, text) = reply.split_at(24);
+    assert_eq!(&header[..8], [0x81, 0x0b, 0, 0, 0, 0, 0, 0x83], "not supported");
+    assert_eq!(&header[12..16], b"mine");
+    assert_eq!(header[8..12], (text.len() as u32).to_be_bytes());
+    assert!(text.ends_with(b"set the client to its text or meta protocol"));
+    assert!(cluster.is_closed(client));
 }

@@ -108,6 +108,8 @@ pub struct Gauges {
     pub halted: Vec<Halted>,
     /// Delay of each peer's acks, in microseconds.
     pub ack_us: Vec<(NodeId, u64)>,
+    /// Errors that clients of memcached have not seen because of `noreply`.
+    pub silenced_errors: u64,
     /// How full the memory is.
     pub fill: Fill,
     /// Of a log node: number of parity chunks on its disk, and the most that fit.

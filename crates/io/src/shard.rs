@@ -102,6 +102,7 @@ impl Machine for Node {
                 .into_iter()
                 .map(|(node, delay)| (node, delay.as_us()))
                 .collect(),
+            silenced_errors: self.silenced_errors(),
             fill: figures.fill,
             log_chunks: self
                 .replica()

@@ -13,7 +13,7 @@ use paritas_control::message::{MessageError, Refusal, Registration, TO_AGENT_BYT
 use paritas_control::status::{FillStatus, HALTED_MAX, HaltedRole, LogStatus, ScrubStatus, ShardProgress, Status};
 use paritas_control::{Agent as Machine, AgentEvent, AgentOut, HEARTBEAT};
 use paritas_io::door::Door;
-use paritas_io::{Mail, Mailbox, MailboxFull, Progress, Proposals, clock};
+use paritas_io::{Gauges, Mail, Mailbox, MailboxFull, Progress, Proposals, clock};
 use paritas_protocol::{Answer, LinkId, Proposal};
 use paritas_wire::greeting::Reason;
 use std::collections::{BTreeMap, VecDeque};
@@ -201,12 +201,15 @@ impl Runner {
         let mut progress_at = clock::mono();
         let mut bad_chunks = 0;
         let mut memory = MemoryLog::default();
+        let mut silenced = SilencedLog::default();
         loop {
             let now = clock::mono();
             if now >= progress_at {
                 progress_at = now + Span(HEARTBEAT.0 / 2);
                 if let Some(shard) = &self.shard {
-                    let progress = progress(&shard.progress);
+                    let gauges = shard.progress.gauges();
+                    silenced.note(now, gauges.silenced_errors);
+                    let progress = progress(shard.progress.turns(), gauges);
                     if progress.scrub.bad_chunks > bad_chunks {
                         bad_chunks = progress.scrub.bad_chunks;
                         let repaired = progress.scrub.repaired_chunks;
@@ -407,6 +410,28 @@ impl MemoryLog {
     }
 }
 
+/// What the log has said of errors behind `noreply`: at once, then at most once in this time.
+const SILENCED_LOG_EVERY: Span = Span::from_secs(60);
+
+#[derive(Default)]
+struct SilencedLog {
+    said: u64,
+    next_at: Time,
+}
+
+impl SilencedLog {
+    fn note(&mut self, now: Time, errors: u64) {
+        let new = errors - self.said.min(errors);
+        if new > 0 && now >= self.next_at {
+            (self.said, self.next_at) = (errors, now + SILENCED_LOG_EVERY);
+            tracing::warn!(
+                "{new} commands of memcached clients failed, and the clients do not know: they sent `noreply`. \
+                 Without it they are told why"
+            );
+        }
+    }
+}
+
 /// Connects to the first address that accepts. A name such as `localhost` may also stand for `::1`, where no
 /// process listens.
 pub(crate) fn first_that_answers(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
@@ -599,12 +624,11 @@ impl AgentOut for Shell {
     }
 }
 
-fn progress(progress: &Progress) -> ShardProgress {
-    let gauges = progress.gauges();
+fn progress(turns: u64, gauges: Gauges) -> ShardProgress {
     let [checked_chunks, bad_chunks, repaired_chunks] = gauges.scrub;
     ShardProgress {
         shard: 0,
-        turns: progress.turns(),
+        turns,
         objects: gauges.objects,
         user_bytes: gauges.user_bytes,
         memory_bytes: gauges.memory.iter().map(|(_, bytes)| bytes).sum(),

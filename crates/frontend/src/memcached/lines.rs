@@ -19,6 +19,9 @@ use paritas_wire::resp::{Args, USER, encode};
 /// The data by which a client proves that it knows the password: user, space, password.
 const PROOF_BYTES_MAX: usize = 1024;
 
+/// The first byte of each request of memcached's binary protocol, and of no line.
+const BINARY_REQUEST: u8 = 0x80;
+
 /// What the input begins with.
 enum Next {
     /// A part of a line, or of data.
@@ -149,6 +152,12 @@ impl Dispatcher {
                 .min(client.dialog.skipped_bytes.try_into().unwrap_or(usize::MAX));
             client.dialog.skipped_bytes -= used as u64;
             return (used > 0).then_some((used, Ran::Done));
+        }
+        if input.first() == Some(&BINARY_REQUEST) {
+            let request = input.first_chunk()?;
+            self.counters.count_error(true);
+            self.reply_now(cx, lists, client, turn, |out| texts::no_binary(out, request));
+            return Some((input.len(), Ran::Close));
         }
         if !client.authenticated {
             return self.take_proof(cx, lists, client, turn, input);

@@ -14,6 +14,20 @@ pub(crate) const NO_NUMBER: &str = "CLIENT_ERROR cannot increment or decrement n
 pub(crate) const NO_DELAY: &str = "CLIENT_ERROR flush_all takes no delay here: send it when the items shall go";
 pub(crate) const BAD_DATA: &str = "CLIENT_ERROR bad data chunk";
 
+const NO_BINARY: &str = "memcached's binary protocol is not there: set the client to its text or meta protocol";
+
+/// Refuses a request in the form of memcached's binary protocol, so that its client shows the text. `request`: the
+/// header, with the operation in byte 1 and what the response repeats in bytes 12 to 15.
+pub(crate) fn no_binary(out: &mut Vec<u8>, request: &[u8; 24]) {
+    // A response, status 0x83 (not supported), with nothing but a text.
+    let mut header = [0; 24];
+    header[..8].copy_from_slice(&[0x81, request[1], 0, 0, 0, 0, 0, 0x83]);
+    header[8..12].copy_from_slice(&(NO_BINARY.len() as u32).to_be_bytes());
+    header[12..16].copy_from_slice(&request[12..16]);
+    out.extend_from_slice(&header);
+    out.extend_from_slice(NO_BINARY.as_bytes());
+}
+
 /// Appends a line.
 pub(crate) fn line(out: &mut Vec<u8>, text: &str) {
     out.extend_from_slice(text.as_bytes());
