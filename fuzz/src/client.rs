@@ -1,8 +1,8 @@
 //! Commands of clients: any commands with any arguments, through both ports, into machines.
 
 use crate::script::{Script, random};
-use crate::support::{Client, Cluster};
 use paritas_protocol::{Parameters, Port};
+use paritas_testbed::{Client, Cluster};
 use paritas_wire::command::COMMANDS;
 use paritas_wire::resp::ReplyDecoder;
 

@@ -4,7 +4,6 @@
 //! CRCs are always right.
 
 use crate::script::{Script, push_piece};
-use crate::support::Cluster;
 use paritas_base::configuration::{ClusterRecord, Configuration, Duty, NodeRecord, NodeRole, NodeState, Tenure};
 use paritas_base::hash_slots::{SlotOrder, SlotTarget};
 use paritas_base::{Clock, ClusterId, ConnId, Epoch, Incarnation, ListId, NodeId, Position, StreamId, Time};
@@ -20,6 +19,7 @@ use paritas_control::{
 };
 use paritas_frontend::Node;
 use paritas_protocol::{Event, Identity, LinkId, Parameters, Proposal};
+use paritas_testbed::Cluster;
 use std::collections::BTreeMap;
 
 const STEPS_MAX: usize = 200;
@@ -377,7 +377,7 @@ impl Store for &mut Watched<'_> {
 #[derive(Default)]
 struct Process {
     node: Option<Node>,
-    out: crate::support::Outbox,
+    out: paritas_testbed::Outbox,
     now_ns: u64,
     sent: usize,
     ended: bool,
@@ -429,7 +429,7 @@ pub(crate) fn to_agent(bytes: &[u8]) {
     let mut script = Script::new(bytes);
     let mut agent = Agent::new(registration(0, 1), 1, 1);
     let mut process = Process {
-        out: crate::support::Outbox::default(),
+        out: paritas_testbed::Outbox::default(),
         ..Process::default()
     };
     process.out.halts = Some(Vec::new());
@@ -484,7 +484,7 @@ fn progress() -> ShardProgress {
 }
 
 pub(crate) fn coordinator_seeds() -> Vec<Vec<u8>> {
-    let tenure = crate::support::tenure(0, 1);
+    let tenure = paritas_testbed::tenure(0, 1);
     let (node, incarnation) = (NodeId(1), Incarnation(2));
     let stream = StreamId {
         list: ListId(2),
@@ -551,7 +551,7 @@ pub(crate) fn coordinator_seeds() -> Vec<Vec<u8>> {
             version: 1,
             last: Some(63),
             from: tenure,
-            to: crate::support::tenure(2, 1),
+            to: paritas_testbed::tenure(2, 1),
         },
     ];
     let say = |kind: u8, message: &ToCoordinator| {
@@ -677,7 +677,7 @@ pub(crate) fn agent_seeds() -> Vec<Vec<u8>> {
         ToAgent::Drain {
             list: ListId(0),
             position: Position(0),
-            tenure: crate::support::tenure(0, 1),
+            tenure: paritas_testbed::tenure(0, 1),
         },
         ToAgent::Ordered {
             n: 1,

@@ -19,11 +19,6 @@ mod scripts;
 mod settings;
 mod snapshots;
 
-// The driver of the machines' own tests, so that a turn means the same in both.
-#[allow(unreachable_pub)]
-#[path = "../../crates/protocol/tests/support/mod.rs"]
-mod support;
-
 pub use corpus::{Corpus, CorpusError};
 pub use memory::Use;
 

@@ -1,7 +1,7 @@
 //! Lines of clients of memcached, into a cluster of machines.
 
-use crate::support::Cluster;
 use paritas_protocol::{Parameters, Port};
+use paritas_testbed::Cluster;
 
 /// Memory of a node.
 pub(crate) const NODE_BYTES: u64 = 8 << 20;

@@ -6,13 +6,13 @@
 
 use crate::frames::{covered, sealed};
 use crate::script::{Script, random};
-use crate::support::{Client, Cluster, tenure};
 use paritas_base::configuration::{Assignment, Configuration, PositionState, Tenure};
 use paritas_base::hash_slots::{HandOff, SlotRange};
 use paritas_base::{
     ClusterId, ConnId, Epoch, Incarnation, ListId, NodeId, Position, StreamId, Stripe, Time, Version, varint,
 };
 use paritas_protocol::{Channel, LinkId, PROTOCOL_VERSION, Parameters, Port, Proposal};
+use paritas_testbed::{Client, Cluster, tenure};
 use paritas_wire::peer::{
     self, ChunkStatus, Deltas, Header, Hello, ImportStatus, LeaseEntry, LeaseRecord, Leases, Message, ObjectRecord,
     Objects, Parity, Versions,

@@ -1,8 +1,8 @@
 //! Scripts of clients: text as it is, or text made of the words of Lua and Redis' libraries, by EVAL into a machine.
 
 use crate::script::{Script, random};
-use crate::support::Cluster;
 use paritas_protocol::{Parameters, Port};
+use paritas_testbed::Cluster;
 use paritas_wire::resp::{ReplyDecoder, encode};
 
 /// Memory of the node.

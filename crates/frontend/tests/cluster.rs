@@ -13,7 +13,5 @@ mod long_values;
 mod memcached;
 mod scripts;
 mod stuck;
-#[path = "../../protocol/tests/support/mod.rs"]
-mod support;
 mod transactions;
 mod turn_limits;

@@ -1,8 +1,8 @@
 //! Commands on one node. Their replies are compared with those recorded from redis-server 7.0.15 (`redis-replies.txt`).
 //! Commands that Redis does not have are tested too.
 
-use crate::support::{Client, Cluster};
 use paritas_protocol::{Parameters, Port};
+use paritas_testbed::{Client, Cluster};
 
 /// Text with `\r`, `\n` and `\xHH`, as the recording writes bytes.
 pub(crate) fn unescape(text: &str) -> Vec<u8> {

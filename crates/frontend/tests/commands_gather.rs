@@ -1,11 +1,11 @@
 //! Clusters of two or more nodes: forwarding, gathering of replies, the cluster port, the order of replies, the loss of
 //! an owner.
 
-use crate::support::{Client, Cluster, configuration, following};
 use paritas_base::configuration::Configuration;
 use paritas_base::hash_slots::{HandOff, SlotRange};
 use paritas_base::{ListId, Position, StreamId};
 use paritas_protocol::{Event, Port, Proposal};
+use paritas_testbed::{Client, Cluster, configuration, following};
 use paritas_wire::peer::Message;
 use std::cell::Cell;
 use std::rc::Rc;

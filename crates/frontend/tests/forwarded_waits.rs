@@ -1,8 +1,8 @@
 //! Forwarded commands: each may wait as long as a command of a client, even if earlier ones of its connection have
 //! waited. A command without an answer ends.
 
-use crate::support::Cluster;
 use paritas_protocol::{Channel, Event, Parameters, Port};
+use paritas_testbed::Cluster;
 use paritas_wire::command;
 use paritas_wire::peer::Message;
 

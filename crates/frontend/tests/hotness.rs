@@ -1,7 +1,7 @@
 //! Redundancy by hotness (P14.15): what is read often gets another class, within bounds, and gets it back.
 
-use crate::support::{Client, Cluster};
 use paritas_protocol::{Parameters, Port};
+use paritas_testbed::{Client, Cluster};
 use paritas_wire::command;
 
 const BYTES: usize = 1_000_000;

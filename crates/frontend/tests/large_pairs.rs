@@ -1,7 +1,7 @@
 //! MSET and MSETNX with values in parts (P14.14): all pairs of a stream at once, or none.
 
-use crate::support::{Client, Cluster};
 use paritas_protocol::{Parameters, Port};
+use paritas_testbed::{Client, Cluster};
 use paritas_wire::command;
 
 /// `2+1` and a spare. Node 3 owns nothing.

@@ -1,7 +1,7 @@
 //! Long commands for another node: how many bytes of them wait for a link, and at their owner.
 
-use crate::support::{Client, Cluster};
 use paritas_protocol::{Parameters, Port};
+use paritas_testbed::{Client, Cluster};
 use paritas_wire::command;
 use paritas_wire::peer::kind;
 

@@ -1,8 +1,8 @@
 //! An MGET whose values together are too long for one reply: they are read one by one (P14.16).
 
 use crate::long_values::{ask, request, value_of};
-use crate::support::Cluster;
 use paritas_protocol::{Parameters, Port};
+use paritas_testbed::Cluster;
 use paritas_wire::command;
 use paritas_wire::peer::kind;
 

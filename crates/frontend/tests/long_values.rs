@@ -1,7 +1,7 @@
 //! Long values: sent ahead of their command as they come, and read in pieces (P14.7, P14.13).
 
-use crate::support::{Client, Cluster};
 use paritas_protocol::{Parameters, Port};
+use paritas_testbed::{Client, Cluster};
 use paritas_wire::command;
 use paritas_wire::peer::{Message, kind};
 

@@ -1,7 +1,7 @@
 //! Scripts at the client's node, and at other nodes. Replies as recorded from Redis are in `redis-replies.txt`.
 
-use crate::support::{Client, Cluster};
 use paritas_protocol::{Parameters, Port};
+use paritas_testbed::{Client, Cluster};
 
 /// `2+1` and a spare. Node 3 owns nothing.
 fn start() -> Cluster {

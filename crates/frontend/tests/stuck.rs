@@ -1,8 +1,8 @@
 //! Commands for a stream that does not serve (P5.13). All commands of a connection wait together, once. After that
 //! wait, later ones are refused at once until the stream serves.
 
-use crate::support::{Client, Cluster};
 use paritas_protocol::{Event, Parameters, Port};
+use paritas_testbed::{Client, Cluster};
 use paritas_wire::command;
 use paritas_wire::peer::Message;
 

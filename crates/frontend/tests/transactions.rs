@@ -1,7 +1,7 @@
 //! Transactions: MULTI, EXEC, DISCARD, WATCH. Replies as recorded from Redis are in `redis-replies.txt`.
 
-use crate::support::{Client, Cluster};
 use paritas_protocol::{Parameters, Port, Transactions};
+use paritas_testbed::{Client, Cluster};
 use paritas_wire::command;
 
 /// `2+1` and a spare. Node 3 owns nothing.

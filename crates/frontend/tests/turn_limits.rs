@@ -1,8 +1,8 @@
 //! Limits on one client: commands and reply bytes in one turn, and commands under way at other nodes. With them no
 //! client delays the others, and no client makes a node hold many more reply bytes than the client reads.
 
-use crate::support::Cluster;
 use paritas_protocol::{Parameters, Port};
+use paritas_testbed::Cluster;
 
 /// The limits of the router (`frontend::router`).
 const TURN_COMMANDS_MAX: usize = 1024;
@@ -10,7 +10,7 @@ const REPLY_BYTES_SOFT_MAX: usize = 1 << 20;
 
 const VALUE_BYTES: usize = 60_000;
 
-fn set(cluster: &mut Cluster, client: crate::support::Client, key: &str) {
+fn set(cluster: &mut Cluster, client: paritas_testbed::Client, key: &str) {
     let value = "v".repeat(VALUE_BYTES);
     let command = format!(
         "*3\r\n$3\r\nSET\r\n${}\r\n{key}\r\n${VALUE_BYTES}\r\n{value}\r\n",
@@ -94,7 +94,7 @@ fn reads_of_one_client_at_other_nodes_are_limited() {
 fn replies_to_one_peer_are_made_a_few_megabytes_at_a_time() {
     const PEER_BYTES_SOFT_MAX: usize = 4 << 20;
     let mut cluster = Cluster::new(2);
-    let clients: Vec<crate::support::Client> = (0..20).map(|_| cluster.connect(0, Port::Any)).collect();
+    let clients: Vec<paritas_testbed::Client> = (0..20).map(|_| cluster.connect(0, Port::Any)).collect();
     let key = key_of_the_other();
     set(&mut cluster, clients[0], &key);
     let count = 120;

@@ -1,8 +1,8 @@
 //! A chunk comes back in one round trip where nothing stands in the way, and in two where something does (P5.7).
 
-use crate::support::{Client, Cluster};
 use paritas_base::{ListId, Position, Span, Version};
 use paritas_protocol::{Parameters, Port};
+use paritas_testbed::{Client, Cluster};
 use paritas_wire::peer::{self, ChunkStatus, Header, Message};
 use std::cell::RefCell;
 use std::collections::BTreeSet;

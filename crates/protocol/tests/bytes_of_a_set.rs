@@ -2,10 +2,10 @@
 //! 32 B) at `8+2`, in turns of one SET, of 16 and of 1,000. `cargo test -p paritas-protocol --test cluster
 //! bytes_of_a_set -- --nocapture` prints the figures.
 
-use crate::support::Cluster;
 use paritas_base::Version;
 use paritas_protocol::{Parameters, Port};
 use paritas_store::delta::extents;
+use paritas_testbed::Cluster;
 use paritas_wire::peer::{self, Message};
 use std::cell::Cell;
 use std::rc::Rc;

@@ -1,9 +1,9 @@
 //! An incarnation whose end is certified uses no lease: its successor waits for none, and nor does the successor's
 //! successor.
 
-use crate::support::{Cluster, tenure};
 use paritas_base::configuration::{Assignment, Configuration, PositionState};
 use paritas_protocol::{Parameters, Port};
+use paritas_testbed::{Cluster, tenure};
 use paritas_wire::command;
 
 /// Position 0 passes to a node; the end of the incarnation that had it is certified, and no older one is named any

@@ -22,4 +22,3 @@ mod several_failures;
 mod several_keys;
 mod stand_in;
 mod stash;
-mod support;

@@ -1,9 +1,9 @@
 //! Which configurations a node takes.
 
-use crate::support::{Cluster, following};
 use paritas_base::ListId;
 use paritas_base::configuration::Assignment;
 use paritas_protocol::{Parameters, Port};
+use paritas_testbed::{Cluster, following};
 use paritas_wire::peer::Message;
 use std::cell::Cell;
 use std::rc::Rc;

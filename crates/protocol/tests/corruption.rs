@@ -1,10 +1,10 @@
 //! Wrong bytes in some node's memory: what is decoded from them never reaches a client, and other sources are tried
 //! (P5.9, P9.3).
 
-use crate::support::{Client, Cluster, Tamper};
 use paritas_base::configuration::PositionState;
 use paritas_base::{ListId, Span};
 use paritas_protocol::{Parameters, Port, Proposal};
+use paritas_testbed::{Client, Cluster, Tamper};
 use paritas_wire::peer::{self, ChunkStatus, Header, Message, Parity};
 
 const KEYS: usize = 40;

@@ -1,9 +1,9 @@
 //! A write that finds no stripe credit waits for it, and is refused only when it has waited long (P8.2).
 
-use crate::support::{Client, Cluster};
 use paritas_base::configuration::PositionState;
 use paritas_base::{Stripe, Version};
 use paritas_protocol::{Parameters, Port, Proposal};
+use paritas_testbed::{Client, Cluster};
 use paritas_wire::peer::{self, Message};
 use std::cell::Cell;
 use std::collections::BTreeSet;

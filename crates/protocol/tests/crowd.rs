@@ -1,9 +1,9 @@
 //! Keys in the order of their hashes, as a client gets them from SCAN. The index grows for them, however small the
 //! window is and however slow the acks are, and nothing is refused or evicted for it (docs/formats/index.md, "Growth").
 
-use crate::support::{Client, Cluster};
 use paritas_base::ListId;
 use paritas_protocol::{Parameters, Policy, Port};
+use paritas_testbed::{Client, Cluster};
 use paritas_wire::peer::Message;
 
 const MEMORY_BYTES: u64 = 64 << 20;

@@ -1,10 +1,10 @@
 //! Memory that is full, under each `maxmemory-policy` (P8.1): writes go on, and nothing wrong is ever read.
 
-use crate::support::{Client, Cluster};
 use paritas_base::{Map, Prng, map};
 use paritas_code::{Code, Scheme, mul_add};
-use paritas_frontend::Node;
 use paritas_protocol::{List, Parameters, Policy, Port};
+use paritas_testbed::Node;
+use paritas_testbed::{Client, Cluster};
 
 const MEMORY_BYTES: u64 = 4 << 20;
 

@@ -2,13 +2,11 @@
 
 #![allow(unsafe_code)] // An allocator that counts.
 
-mod support;
-
 use paritas_protocol::{Parameters, Port};
+use paritas_testbed::{Client, Cluster};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use support::{Client, Cluster};
 
 struct Counting;
 

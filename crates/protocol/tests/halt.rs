@@ -1,8 +1,8 @@
 //! A broken invariant ends one role of a node, loudly, and nothing else (P3.5).
 
-use crate::support::{Client, Cluster};
 use paritas_base::{ListId, Position};
 use paritas_protocol::{Parameters, Port, Role};
+use paritas_testbed::{Client, Cluster};
 use paritas_wire::peer::{self, Header, Message};
 
 /// Two lists of `2+2` on four nodes, and a fifth. List 0 has its parities on nodes 2 and 3, list 1 on nodes 3 and 0.

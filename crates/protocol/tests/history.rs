@@ -1,9 +1,9 @@
 //! Configurations are one history, and roles begin empty only where the coordinator says so (P10.14, P10.15).
 
-use crate::support::{Cluster, following, tenure};
 use paritas_base::configuration::{Assignment, Configuration, PositionState};
 use paritas_base::{Epoch, ListId, Position};
 use paritas_protocol::{Parameters, Port, Proposal};
+use paritas_testbed::{Cluster, following, tenure};
 
 const LIST: ListId = ListId(0);
 

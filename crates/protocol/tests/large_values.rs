@@ -1,9 +1,9 @@
 //! Values that lie in parts at the positions of their list (P14).
 
-use crate::support::{Client, Cluster, following};
 use paritas_base::ListId;
 use paritas_base::configuration::PositionState;
 use paritas_protocol::{Channel, Parameters, Port, Proposal};
+use paritas_testbed::{Client, Cluster, following};
 use paritas_wire::peer::{self, Message, kind};
 use std::cell::RefCell;
 use std::rc::Rc;

@@ -1,11 +1,11 @@
 //! Chunks are brought back in the background with parities of log nodes too (LogECMem §5.3, P5.7). Mostly with
 //! scheme `3+2/1` on nodes 0 to 4, of which node 4 has the disk, and a spare that takes the place of node 0.
 
-use crate::support::{Client, Cluster, tenure};
 use paritas_base::configuration::PositionState;
 use paritas_base::{ListId, NodeId, Position, StreamId, Version};
 use paritas_protocol::paritylog::{Layout, Space, Work};
 use paritas_protocol::{Channel, LogAssist, Parameters, Port};
+use paritas_testbed::{Client, Cluster, tenure};
 use paritas_wire::peer::{self, Header, Message, Parity, Versions};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;

@@ -1,11 +1,11 @@
 //! A log node: a parity member whose chunks are on a disk (P11). Scheme `2+2/1` on nodes 0 to 3, of which
 //! node 3 has the disk, and a spare.
 
-use crate::support::{Client, Cluster, tenure};
 use paritas_base::configuration::{Assignment, PositionState};
 use paritas_base::{ListId, NodeId, Position};
 use paritas_protocol::paritylog::Layout;
 use paritas_protocol::{Parameters, Port};
+use paritas_testbed::{Client, Cluster, tenure};
 use paritas_wire::peer::Message;
 use std::cell::Cell;
 use std::rc::Rc;

@@ -1,11 +1,11 @@
 //! Space on a log node's disk, which many lists share (P8.2, P11.1). Scheme `2+2/1` on nodes 0 to 3. Node 3 has the
 //! disk. It has fewer chunks than all lists together ask for ahead of use.
 
-use crate::support::{Client, Cluster, tenure};
 use paritas_base::ListId;
 use paritas_base::configuration::{Assignment, PositionState};
 use paritas_protocol::paritylog::Layout;
 use paritas_protocol::{Parameters, Port, Proposal};
+use paritas_testbed::{Client, Cluster, tenure};
 use std::collections::BTreeSet;
 
 const LISTS: u16 = 40;

@@ -1,8 +1,8 @@
 //! What a node says of peers that it does not hear (P10.9).
 
-use crate::support::Cluster;
 use paritas_base::{NodeId, Time};
 use paritas_protocol::{Opinions, Parameters, Proposal};
+use paritas_testbed::Cluster;
 
 /// Scheme 2+1 on three nodes: node 2 holds the parity, and the owners exchange frames with it only.
 fn cluster() -> Cluster {

@@ -1,9 +1,9 @@
 //! An owner that is asked to leave (P5.12): it completes its writes and reports that. No waiting client gets an error.
 
-use crate::support::{Client, Cluster};
 use paritas_base::configuration::PositionState;
 use paritas_base::{ListId, Position};
 use paritas_protocol::{Event, Parameters, Port, Proposal};
+use paritas_testbed::{Client, Cluster};
 use paritas_wire::peer::Message;
 
 /// One list of `1+1` on nodes 0 and 1, node 2 free; clients of nodes 0 and 1.

@@ -1,9 +1,9 @@
 //! Rebuilding keeps to the rate that was set, and what clients wait for does not (P6.8); without a rate it never
 //! pauses, and what cannot be rebuilt does not keep the rest from it.
 
-use crate::support::{Client, Cluster};
 use paritas_base::{ListId, Stripe};
 use paritas_protocol::{Parameters, Port};
+use paritas_testbed::{Client, Cluster};
 use paritas_wire::peer::Message;
 use std::cell::RefCell;
 use std::collections::BTreeSet;

@@ -1,8 +1,8 @@
 //! Bits that flip in live memory are found by one pass of the scrub and put right, while clients go on (P9).
 
-use crate::support::{Client, Cluster};
 use paritas_base::{ListId, Position, Prng, Stripe, Version};
 use paritas_protocol::{Figures, Parameters, Port, Role};
+use paritas_testbed::{Client, Cluster};
 
 const LIST: ListId = ListId(0);
 const KEYS: usize = 300;

@@ -1,9 +1,9 @@
 //! Several positions of a list fail, at once or while one is being taken over, in each phase of that (P5, P6).
 
-use crate::support::{Client, Cluster};
 use paritas_base::configuration::PositionState;
 use paritas_base::{ListId, Position};
 use paritas_protocol::{Parameters, Port};
+use paritas_testbed::{Client, Cluster};
 use paritas_wire::peer::kind;
 
 const KEYS: usize = 60;

@@ -1,9 +1,9 @@
 //! A command that changes several keys of a stream is one delta: after its owner's death all of it is there, or nothing
 //! (P1.3), even if the index grows in it.
 
-use crate::support::{Client, Cluster};
 use paritas_base::ListId;
 use paritas_protocol::{Parameters, Port};
+use paritas_testbed::{Client, Cluster};
 use paritas_wire::peer::Message;
 
 fn seq(cluster: &Cluster) -> u64 {

@@ -1,10 +1,10 @@
 //! A node that holds two positions of a list (P10.5): its roles talk to each other as they would over a link.
 
-use crate::support::{Client, Cluster};
 use paritas_base::configuration::PositionState;
 use paritas_base::{ListId, Position};
 use paritas_protocol::{Parameters, Port, Role};
 use paritas_store::Purpose;
+use paritas_testbed::{Client, Cluster};
 use paritas_wire::peer::{self, Message};
 
 /// One list of `2+2` on four nodes, and no other node; a client of node 3.
@@ -282,7 +282,7 @@ fn two_parities_or_three_positions_on_one_node_are_refused() {
     cluster.configurations[0] = before;
     cluster.reconfigure(0, |c| {
         for i in 0..2 {
-            c.positions[i].as_mut().unwrap().tenure = crate::support::tenure(2, 2);
+            c.positions[i].as_mut().unwrap().tenure = paritas_testbed::tenure(2, 2);
         }
     });
     assert_eq!(positions(&cluster, 2), [2], "three positions");

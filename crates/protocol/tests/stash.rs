@@ -1,10 +1,10 @@
 //! What a node keeps of a position that it lost (P2.4, P5.7f, P5.11, P5.12, P6.7). In most tests no chunk can be
 //! decoded, so that whatever comes back came out of a stash.
 
-use crate::support::{Client, Cluster};
 use paritas_base::configuration::{Assignment, Configuration, PositionState};
 use paritas_base::{ListId, Position, Span};
 use paritas_protocol::{Parameters, Port};
+use paritas_testbed::{Client, Cluster};
 use paritas_wire::peer::{self, ChunkStatus, Message};
 use std::cell::Cell;
 use std::rc::Rc;
@@ -247,7 +247,7 @@ fn a_stash_gives_way_when_its_memory_is_needed() {
     // It gets the parity, which takes as much.
     cluster.reconfigure(0, |c| {
         let state = PositionState::Filling;
-        let tenure = crate::support::tenure(0, c.epoch.0);
+        let tenure = paritas_testbed::tenure(0, c.epoch.0);
         c.positions[2] = Some(Assignment { tenure, state });
     });
     for _ in 0..500 {

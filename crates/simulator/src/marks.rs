@@ -169,6 +169,23 @@ const OPTIONAL: [Seen; 4] = [
     Seen::AdoptedAgain,
 ];
 
+// Counts are found by the number of a mark.
+const _: () = {
+    let mut at = 0;
+    while at < Mark::ALL.len() {
+        assert!(
+            Mark::ALL[at].0 as usize == at,
+            "Mark::ALL is in the order of the enumeration"
+        );
+        at += 1;
+    }
+    at = 0;
+    while at < SEEN.len() {
+        assert!(SEEN[at].0 as usize == at, "SEEN is in the order of the enumeration");
+        at += 1;
+    }
+};
+
 /// How often each mark was reached.
 #[derive(Clone, Debug)]
 pub(crate) struct Marks {
@@ -222,25 +239,5 @@ impl Marks {
             .filter(|(count, _)| *count == 0)
             .map(|(_, name)| name)
             .collect()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn tables_are_in_the_order_of_their_enumerations() {
-        assert!(Mark::ALL.iter().enumerate().all(|(at, (mark, _))| *mark as usize == at));
-        assert!(SEEN.iter().enumerate().all(|(at, (seen, _))| *seen as usize == at));
-    }
-
-    #[test]
-    fn a_mark_that_was_never_met_is_missing() {
-        let mut marks = Marks::default();
-        let all = marks.missing().len();
-        marks.reach(Mark::VoidTailUndone);
-        marks.see(Seen::HistoryUnchecked);
-        assert_eq!(marks.missing().len(), all - 1);
     }
 }

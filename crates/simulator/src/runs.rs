@@ -329,29 +329,3 @@ pub(crate) fn simulate_one(
     };
     Ok((world, seen))
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use clap::Parser;
-
-    #[test]
-    fn threads_change_no_result() {
-        let totals = |threads| {
-            let arguments = Arguments::parse_from(["simulator", "--digest", "--threads", threads]);
-            let run = |seed| Run {
-                seed,
-                shape: Shape::default(),
-                fork: None,
-                governed: seed % 2 == 1,
-            };
-            let progress = Progress::new();
-            let mut totals = search(&arguments, &progress, 12, (1..13).map(run)).expect("runs");
-            assert_eq!((progress.begun(), progress.violations()), (12, 0));
-            (totals.digest(), totals.counts, totals.marks.missing())
-        };
-        let one = totals("1");
-        assert!(one.1.replies > 0);
-        assert_eq!(totals("5"), one);
-    }
-}

@@ -2,16 +2,17 @@
 
 use paritas_protocol::paritylog::{Bad, Io, IoId, Layout, Outcome, Settings, Space, Work};
 
+/// A disk.
 #[derive(Default)]
-pub(crate) struct Disk {
+pub struct Disk {
     slots: Vec<u8>,
     log: Vec<u8>,
     /// Requests that are not executed yet.
-    pub(crate) waiting: Vec<Io>,
+    pub waiting: Vec<Io>,
     /// Executes no request.
-    pub(crate) held: bool,
+    pub held: bool,
     /// Fails each request.
-    pub(crate) broken: bool,
+    pub broken: bool,
 }
 
 /// Settings of a log with space for about `slots_max` chunks and a small buffer of waiting bytes.
@@ -31,13 +32,13 @@ pub(crate) fn settings(layout: Layout, data: u8, slots_max: u32) -> Settings {
 
 impl Disk {
     /// All that was ever written is lost.
-    pub(crate) fn wipe(&mut self) {
+    pub fn wipe(&mut self) {
         self.slots.fill(0);
         self.log.fill(0);
     }
 
     /// Executes the next request and returns its outcome.
-    pub(crate) fn next_done(&mut self) -> Option<(IoId, Outcome)> {
+    pub fn next_done(&mut self) -> Option<(IoId, Outcome)> {
         if self.held || self.waiting.is_empty() {
             return None;
         }

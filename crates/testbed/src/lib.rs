@@ -1,31 +1,33 @@
 //! A cluster of nodes in one thread. The test passes frames and client bytes between them and moves the clock.
-
-#![allow(dead_code)] // Each test binary uses its part.
+//!
+//! A crate of its own, so that `protocol` and `frontend` are compiled with it once, and not again in each test program.
 
 mod disk;
 
-use disk::Disk;
+pub use disk::Disk;
 use paritas_base::configuration::{
     Assignment, ClusterRecord, Configuration, NodeRecord, NodeRole, NodeState, PositionState, Tenure,
 };
 use paritas_base::{Clock, ClusterId, ConnId, Epoch, Incarnation, ListId, Map, NodeId, Position, StreamId, Time, map};
-use paritas_frontend::Node;
+pub use paritas_frontend::Node;
 use paritas_protocol::paritylog::{Io, Layout, ParityLog};
 use paritas_protocol::{
     Channel, Ends, Event, FrameBuf, HaltReason, Identity, LinkId, Out, Parameters, Port, Proposal, ReplyBuf,
 };
 use paritas_wire::peer::{self, Header, Message};
 
+/// What a node wants to send.
 #[derive(Default)]
-pub(crate) struct Outbox {
+pub struct Outbox {
     links: Map<LinkId, FrameBuf>,
     bound: Map<(NodeId, Channel), LinkId>,
     clients: Map<ConnId, ReplyBuf>,
     dials: Vec<(NodeId, Channel)>,
-    pub(crate) proposals: Vec<Proposal>,
+    /// What its owners have proposed to the coordinator.
+    pub proposals: Vec<Proposal>,
     ios: Vec<Io>,
     /// Broken invariants, where a test expects them.
-    pub(crate) halts: Option<Vec<String>>,
+    pub halts: Option<Vec<String>>,
 }
 
 impl Out for Outbox {
@@ -63,37 +65,47 @@ impl Out for Outbox {
     }
 }
 
-pub(crate) struct Process {
-    pub(crate) node: Node,
-    pub(crate) out: Outbox,
+/// A node, and what a driver has of it.
+pub struct Process {
+    /// The machines.
+    pub node: Node,
+    /// What they want to send.
+    pub out: Outbox,
     inputs: Map<ConnId, Vec<u8>>,
     outputs: Map<ConnId, Vec<u8>>,
-    pub(crate) closed: Vec<ConnId>,
+    /// Clients whose connections the node has closed.
+    pub closed: Vec<ConnId>,
     /// Of a log node.
     disk: Option<Disk>,
     up: bool,
 }
 
 /// Looks at a frame on its way from one node to another, and may put another in its place, or nothing: no bytes.
-pub(crate) type Tamper = Box<dyn FnMut(usize, usize, &Header, &Message<'_>) -> Option<Vec<u8>>>;
+pub type Tamper = Box<dyn FnMut(usize, usize, &Header, &Message<'_>) -> Option<Vec<u8>>>;
 
 /// Nodes, by default with scheme `1+0`: node i owns list i, and with it the i-th part of the slots.
-pub(crate) struct Cluster {
-    pub(crate) processes: Vec<Process>,
-    pub(crate) now: Clock,
-    pub(crate) configurations: Vec<Configuration>,
+pub struct Cluster {
+    /// The nodes, by their numbers.
+    pub processes: Vec<Process>,
+    /// The clock of all nodes.
+    pub now: Clock,
+    /// The newest configuration of each list.
+    pub configurations: Vec<Configuration>,
     /// Frames between nodes stay where they are.
-    pub(crate) cut: bool,
-    pub(crate) tamper: Option<Tamper>,
+    pub cut: bool,
+    /// Sees each frame.
+    pub tamper: Option<Tamper>,
     record: ClusterRecord,
     ends: Map<LinkId, (usize, usize)>,
     next_link: u64,
     next_conn: u64,
 }
 
-pub(crate) const START_MS: u64 = 1_700_000_000_000;
+/// The wall clock at the start, in milliseconds.
+pub const START_MS: u64 = 1_700_000_000_000;
 
-pub(crate) fn tenure(node: usize, since: u32) -> Tenure {
+/// The tenure of the first process of a node since an epoch.
+pub fn tenure(node: usize, since: u32) -> Tenure {
     Tenure {
         node: NodeId(node as u16),
         incarnation: Incarnation(node as u64 + 1),
@@ -101,7 +113,8 @@ pub(crate) fn tenure(node: usize, since: u32) -> Tenure {
     }
 }
 
-pub(crate) fn configuration(list: u16, owner: usize, epoch: u32, since: u32) -> Configuration {
+/// The configuration of a list with scheme `1+0`.
+pub fn configuration(list: u16, owner: usize, epoch: u32, since: u32) -> Configuration {
     let mut configuration = Configuration {
         list: ListId(list),
         epoch: Epoch(epoch),
@@ -125,7 +138,7 @@ pub(crate) fn configuration(list: u16, owner: usize, epoch: u32, since: u32) -> 
 }
 
 /// The configuration that follows `before`, changed so.
-pub(crate) fn following(before: &Configuration, change: impl FnOnce(&mut Configuration)) -> Configuration {
+pub fn following(before: &Configuration, change: impl FnOnce(&mut Configuration)) -> Configuration {
     let mut next = before.clone();
     next.epoch.0 += 1;
     change(&mut next);
@@ -134,11 +147,13 @@ pub(crate) fn following(before: &Configuration, change: impl FnOnce(&mut Configu
 }
 
 impl Cluster {
-    pub(crate) fn new(count: usize) -> Self {
+    /// So many nodes with 16 MiB each and the default parameters.
+    pub fn new(count: usize) -> Self {
         Self::with(count, 16 << 20, Parameters::default())
     }
 
-    pub(crate) fn with(count: usize, memory_bytes: u64, parameters: Parameters) -> Self {
+    /// So many nodes.
+    pub fn with(count: usize, memory_bytes: u64, parameters: Parameters) -> Self {
         let stream = |i: usize| StreamId {
             list: ListId(i as u16),
             x: Position(0),
@@ -152,12 +167,12 @@ impl Cluster {
 
     /// `lists` lists with this scheme on its `k + m` nodes, each turned by one against the one before, and `spares`
     /// nodes beyond. Streams have equal parts of the slots, in order.
-    pub(crate) fn coded(data: u8, parity: u8, lists: u16, spares: usize, parameters: Parameters) -> Self {
+    pub fn coded(data: u8, parity: u8, lists: u16, spares: usize, parameters: Parameters) -> Self {
         Self::coded_in(16 << 20, data, parity, lists, spares, parameters)
     }
 
     /// The same, with so much memory a node.
-    pub(crate) fn coded_in(
+    pub fn coded_in(
         memory_bytes: u64,
         data: u8,
         parity: u8,
@@ -169,19 +184,12 @@ impl Cluster {
     }
 
     /// One list whose last `logged` positions are on log nodes, and `spares` nodes that are none.
-    pub(crate) fn logged(
-        data: u8,
-        parity: u8,
-        logged: u8,
-        spares: usize,
-        layout: Layout,
-        parameters: Parameters,
-    ) -> Self {
+    pub fn logged(data: u8, parity: u8, logged: u8, spares: usize, layout: Layout, parameters: Parameters) -> Self {
         Self::logged_lists(1, (data, parity, logged), spares, layout, parameters)
     }
 
     /// The same, of several lists.
-    pub(crate) fn logged_lists(
+    pub fn logged_lists(
         lists: u16,
         (data, parity, logged): (u8, u8, u8),
         spares: usize,
@@ -192,7 +200,7 @@ impl Cluster {
     }
 
     /// The same, with space for `slots` chunks on each disk.
-    pub(crate) fn logged_in(
+    pub fn logged_in(
         slots: u32,
         lists: u16,
         (data, parity, logged): (u8, u8, u8),
@@ -349,7 +357,8 @@ impl Cluster {
         cluster
     }
 
-    pub(crate) fn event(&mut self, at: usize, event: Event<'_>) {
+    /// An event happens at a node, if it is up.
+    pub fn event(&mut self, at: usize, event: Event<'_>) {
         let process = &mut self.processes[at];
         if process.up {
             process.node.on(self.now, event, &mut process.out);
@@ -357,12 +366,13 @@ impl Cluster {
     }
 
     /// A new configuration reaches a node.
-    pub(crate) fn configure(&mut self, at: usize, configuration: &Configuration) {
+    pub fn configure(&mut self, at: usize, configuration: &Configuration) {
         self.event(at, Event::Configuration(configuration));
         self.pump();
     }
 
-    pub(crate) fn connect(&mut self, at: usize, port: Port) -> Client {
+    /// A client connects to a port of a node.
+    pub fn connect(&mut self, at: usize, port: Port) -> Client {
         self.next_conn += 1;
         let conn = ConnId(self.next_conn);
         let process = &mut self.processes[at];
@@ -380,7 +390,7 @@ impl Cluster {
     }
 
     /// Moves the clock, in steps, so that timers fire on the way.
-    pub(crate) fn advance(&mut self, ms: u64) {
+    pub fn advance(&mut self, ms: u64) {
         for _ in 0..ms.div_ceil(10) {
             let step = 10.min(ms);
             self.now.mono.0 += step * 1_000_000;
@@ -390,7 +400,7 @@ impl Cluster {
     }
 
     /// A node dies, and its links with it.
-    pub(crate) fn kill(&mut self, at: usize) {
+    pub fn kill(&mut self, at: usize) {
         self.processes[at].up = false;
         let gone: Vec<LinkId> = self
             .ends
@@ -411,7 +421,7 @@ impl Cluster {
     }
 
     /// A killed node runs again, as a new process that has no configuration.
-    pub(crate) fn begin_anew(&mut self, at: usize) {
+    pub fn begin_anew(&mut self, at: usize) {
         let identity = Identity {
             node: NodeId(at as u16),
             incarnation: Incarnation(1_000 + at as u64),
@@ -425,7 +435,7 @@ impl Cluster {
     }
 
     /// Every node gets a list's next configuration, in which a position is another node's, Filling.
-    pub(crate) fn hand_over(&mut self, list: usize, position: u8, node: usize) {
+    pub fn hand_over(&mut self, list: usize, position: u8, node: usize) {
         let epoch = self.configurations[list].epoch.0 + 1;
         self.reconfigure(list, |c| {
             c.positions[usize::from(position)] = Some(Assignment {
@@ -436,7 +446,7 @@ impl Cluster {
     }
 
     /// Every node gets a list's next configuration, changed so.
-    pub(crate) fn reconfigure(&mut self, list: usize, change: impl FnOnce(&mut Configuration)) {
+    pub fn reconfigure(&mut self, list: usize, change: impl FnOnce(&mut Configuration)) {
         let next = following(&self.configurations[list], change);
         self.configurations[list] = next.clone();
         for at in 0..self.processes.len() {
@@ -446,7 +456,7 @@ impl Cluster {
     }
 
     /// Runs turns until nothing moves.
-    pub(crate) fn pump(&mut self) {
+    pub fn pump(&mut self) {
         for _ in 0..10_000 {
             let mut moved = false;
             for at in 0..self.processes.len() {
@@ -462,7 +472,7 @@ impl Cluster {
     }
 
     /// One turn of one node. Whether anything happened.
-    pub(crate) fn turn(&mut self, at: usize) -> bool {
+    pub fn turn(&mut self, at: usize) -> bool {
         let mut moved = false;
         let due = self.processes[at]
             .node
@@ -580,17 +590,17 @@ impl Cluster {
     }
 
     /// A log node's disk.
-    pub(crate) fn disk(&mut self, at: usize) -> &mut Disk {
+    pub fn disk(&mut self, at: usize) -> &mut Disk {
         self.processes[at].disk.as_mut().unwrap()
     }
 
     /// How many processes live.
-    pub(crate) fn up_count(&self) -> usize {
+    pub fn up_count(&self) -> usize {
         self.processes.iter().filter(|process| process.up).count()
     }
 
     /// A link from an unknown peer. Frames that the node sends on it are lost.
-    pub(crate) fn stranger(&mut self, at: usize, from: (NodeId, Incarnation)) -> LinkId {
+    pub fn stranger(&mut self, at: usize, from: (NodeId, Incarnation)) -> LinkId {
         self.next_link += 1;
         let link = LinkId(self.next_link);
         self.processes[at].out.links.insert(link, FrameBuf::default());
@@ -606,20 +616,20 @@ impl Cluster {
     }
 
     /// The link by which one node hears another, if there is one.
-    pub(crate) fn link_between(&self, from: usize, to: usize, channel: Channel) -> Option<LinkId> {
+    pub fn link_between(&self, from: usize, to: usize, channel: Channel) -> Option<LinkId> {
         let bound = &self.processes[to].out.bound;
         bound.get(&(NodeId(from as u16), channel)).copied()
     }
 
     /// A node hears a frame by a link that has not ended.
-    pub(crate) fn hear(&mut self, at: usize, link: LinkId, frame: &[u8]) {
+    pub fn hear(&mut self, at: usize, link: LinkId, frame: &[u8]) {
         if self.processes[at].out.links.contains_key(&link) {
             self.event(at, Event::Frame { link, bytes: frame });
         }
     }
 
     /// Gives bytes to a node as from a client, without running any turn.
-    pub(crate) fn feed(&mut self, client: Client, bytes: &[u8]) {
+    pub fn feed(&mut self, client: Client, bytes: &[u8]) {
         self.processes[client.at]
             .inputs
             .get_mut(&client.conn)
@@ -628,24 +638,24 @@ impl Cluster {
     }
 
     /// Bytes held for a client beside its buffers.
-    pub(crate) fn elsewhere_bytes(&self, client: Client) -> usize {
+    pub fn elsewhere_bytes(&self, client: Client) -> usize {
         self.processes[client.at].out.clients[&client.conn].elsewhere_bytes
     }
 
     /// What a client has received since the last call.
-    pub(crate) fn take(&mut self, client: Client) -> Vec<u8> {
+    pub fn take(&mut self, client: Client) -> Vec<u8> {
         core::mem::take(self.processes[client.at].outputs.get_mut(&client.conn).unwrap())
     }
 
     /// Sends a line, and gives what comes back.
-    pub(crate) fn ask(&mut self, client: Client, line: &str) -> String {
+    pub fn ask(&mut self, client: Client, line: &str) -> String {
         self.feed(client, format!("{line}\r\n").as_bytes());
         self.pump();
         String::from_utf8_lossy(&self.take(client)).into_owned()
     }
 
     /// The same, of a command as a RESP array: an argument may be long.
-    pub(crate) fn ask_words(&mut self, client: Client, words: &[&str]) -> String {
+    pub fn ask_words(&mut self, client: Client, words: &[&str]) -> String {
         let mut request = Vec::new();
         paritas_wire::resp::encode::request(&mut request, words);
         self.feed(client, &request);
@@ -654,7 +664,7 @@ impl Cluster {
     }
 
     /// Bytes of the heap that are this driver's, and not the machines'.
-    pub(crate) fn driver_bytes(&self) -> usize {
+    pub fn driver_bytes(&self) -> usize {
         let held = |process: &Process| -> usize {
             let out = &process.out;
             let strings = process.inputs.values().chain(process.outputs.values());
@@ -668,19 +678,22 @@ impl Cluster {
     }
 
     /// Bytes of frames that a node has made and not sent.
-    pub(crate) fn frame_bytes(&self, at: usize) -> usize {
+    pub fn frame_bytes(&self, at: usize) -> usize {
         let links = self.processes[at].out.links.values();
         links.map(|link| link.bytes.len()).sum()
     }
 
-    pub(crate) fn is_closed(&self, client: Client) -> bool {
+    /// Whether the node has closed the connection of a client.
+    pub fn is_closed(&self, client: Client) -> bool {
         self.processes[client.at].closed.contains(&client.conn)
     }
 }
 
 /// A client's connection.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Client {
-    pub(crate) at: usize,
-    pub(crate) conn: ConnId,
+pub struct Client {
+    /// The node.
+    pub at: usize,
+    /// Its number at the node.
+    pub conn: ConnId,
 }

@@ -15,6 +15,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("large", &["base", "code"]),
     ("protocol", &["base", "code", "wire", "store", "paritylog", "large"]),
     ("frontend", &["base", "wire", "script", "store", "protocol"]),
+    ("testbed", &["base", "wire", "protocol", "frontend"]),
     ("control", &["base", "code", "protocol"]),
     ("files", &["base", "code", "protocol"]),
     (
@@ -54,13 +55,15 @@ const CRATES: &[(&str, &[&str])] = &[
     ("paritas", &["base", "wire", "node", "steward", "lab"]),
     (
         "fuzz",
-        &["base", "wire", "store", "protocol", "frontend", "control", "node"],
+        &[
+            "base", "wire", "store", "protocol", "frontend", "testbed", "control", "node",
+        ],
     ),
     ("xtask", &[]),
 ];
 
 /// Exceptions: the tests of the first crate may use the second one, which is above it and drives the tested machine.
-const TESTS_FROM_ABOVE: &[(&str, &str)] = &[("protocol", "frontend")];
+const TESTS_FROM_ABOVE: &[(&str, &str)] = &[("protocol", "testbed"), ("frontend", "testbed")];
 
 /// Crates without clock, entropy, threads and sockets, so that the simulator can replay them.
 pub(super) const PURE: &[&str] = &[

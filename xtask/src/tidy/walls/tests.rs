@@ -51,7 +51,7 @@ fn a_build_dependency_counts_as_a_normal_one() {
 fn a_test_may_use_any_room_below_and_none_above() {
     assert!(problems("crates/store/Cargo.toml", ours("code", json!("dev"))).is_empty());
     assert_eq!(problems("crates/code/Cargo.toml", ours("store", json!("dev"))).len(), 1);
-    assert!(problems("crates/protocol/Cargo.toml", ours("frontend", json!("dev"))).is_empty());
+    assert!(problems("crates/protocol/Cargo.toml", ours("testbed", json!("dev"))).is_empty());
     assert_eq!(
         problems("crates/protocol/Cargo.toml", ours("frontend", json!(null))).len(),
         1
