@@ -282,10 +282,10 @@ def seen_table(seen):
 
 def region(page, name, text=None):
     """The text between the marks of a name; with `text`, the page with that instead."""
-    begin, end = f"<!-- clients: {name} -->\n", "\n<!-- end of clients -->"
+    begin, end = f"<!-- clients: {name} -->\n", "<!-- end of clients -->"
     head, rest = page.split(begin, 1)
     old, tail = rest.split(end, 1)
-    return old if text is None else head + begin + text + end + tail
+    return old.rstrip("\n") if text is None else f"{head}{begin}{text}\n{end}{tail}"
 
 
 def main():
