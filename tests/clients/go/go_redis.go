@@ -165,13 +165,13 @@ func goRedis() {
 			}}
 	}
 	if mode == "ride" {
-		second := func(o *redis.ClusterOptions) { o.ReadTimeout, o.DialTimeout = time.Second, time.Second }
+		second := func(o *redis.ClusterOptions) { o.ReadTimeout, o.DialTimeout, o.DialerRetries = time.Second, time.Second, 1 }
 		t.ride(
 			of("any-key port, another node dies", plain(0)),
 			of("any-key port, its own node dies", plain(victim)),
 			of("any-key ports as Sentinels, its own node dies; `ReadTimeout`, `DialTimeout` 1 s", failover(time.Second)),
 			of("cluster port", cluster()),
-			of("cluster port; `ReadTimeout`, `DialTimeout` 1 s", cluster(second)),
+			of("cluster port; `ReadTimeout`, `DialTimeout` 1 s, `DialerRetries: 1`", cluster(second)),
 		)
 	}
 }

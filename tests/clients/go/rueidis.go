@@ -49,7 +49,9 @@ func rueidisClient() {
 				for _, reply := range r.DoMulti(ctx, commands...) {
 					must(reply.Error())
 				}
-				equal(must1(rueidis.MGet(r, ctx, []string{key("p7"), key("p199")}))[key("p199")].String() != "", true)
+				found := must1(rueidis.MGet(r, ctx, []string{key("p7"), key("p199")}))
+				last := found[key("p199")]
+				equal(must1(last.ToString()), "199")
 			})
 			t.check(one.kind, "MULTI, WATCH", func() {
 				must(r.Dedicated(func(c rueidis.DedicatedClient) error {
