@@ -11,6 +11,7 @@ import csv
 import os
 import pathlib
 import queue
+import re
 import signal
 import subprocess
 import sys
@@ -150,7 +151,8 @@ class Ride:
 
 
 def first_words(text):
-    """An error as a page can show it."""
+    """An error as a page can show it, without ports that differ from run to run."""
+    text = re.sub(r"(127\.0\.0\.1|localhost)(/<unresolved>)?:\d+", "NODE", text)
     return " ".join(text.replace("|", "/").replace("`", "'").split())[:70]
 
 

@@ -165,13 +165,16 @@ func goRedis() {
 			}}
 	}
 	if mode == "ride" {
-		second := func(o *redis.ClusterOptions) { o.ReadTimeout, o.DialTimeout, o.DialerRetries = time.Second, time.Second, 1 }
+		// By default a client reads the map of slots again after 60 s, if no node sends it elsewhere.
+		second := func(o *redis.ClusterOptions) {
+			o.ReadTimeout, o.DialTimeout, o.ClusterStateReloadInterval = time.Second, time.Second, time.Second
+		}
 		t.ride(
 			of("any-key port, another node dies", plain(0)),
 			of("any-key port, its own node dies", plain(victim)),
 			of("any-key ports as Sentinels, its own node dies; `ReadTimeout`, `DialTimeout` 1 s", failover(time.Second)),
 			of("cluster port", cluster()),
-			of("cluster port; `ReadTimeout`, `DialTimeout` 1 s, `DialerRetries: 1`", cluster(second)),
+			of("cluster port; `ReadTimeout`, `DialTimeout`, `ClusterStateReloadInterval` 1 s", cluster(second)),
 		)
 	}
 }

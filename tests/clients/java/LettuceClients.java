@@ -49,13 +49,17 @@ final class LettuceClients {
                 one.setDatabase(1);
                 RedisClient.create(one).connect().sync().set(Trial.key("a"), "1");
             });
+            trial.check("any-key", "Sentinel", () -> {
+                RedisCommands<String, String> r = RedisClient.create(sentinels()).connect().sync();
+                Trial.equal(r.set(Trial.key("a"), "1"), "OK");
+            });
             var cluster = RedisClusterClient.create(uris()).connect();
             works(trial, "cluster", cluster.sync(), cluster.async());
         } else {
             trial.ride(
                 way("any-key port, another node dies", RedisClient.create(uri("any-key", 0)).connect().sync()),
                 way("any-key port, its own node dies", RedisClient.create(uri("any-key", Trial.victim)).connect().sync()),
-                way("any-key port, its own node dies; a time-out of 1 s", timed(RedisClient.create(uri("any-key", Trial.victim))).connect().sync()),
+                way("any-key ports as Sentinels, its own node dies; a time-out of 1 s", timed(RedisClient.create(sentinels())).connect().sync()),
                 way("cluster port", RedisClusterClient.create(uris()).connect().sync()),
                 way("cluster port; a time-out of 1 s, adaptive refresh", adaptive().connect().sync()));
         }
@@ -68,6 +72,14 @@ final class LettuceClients {
 
     private static List<RedisURI> uris() {
         return Trial.ports("cluster", 0).stream().map(port -> RedisURI.create("127.0.0.1", port)).toList();
+    }
+
+    /** Of these nodes, the client takes the first that answers. Here that is the one that dies. */
+    private static RedisURI sentinels() {
+        List<Integer> ports = Trial.ports("any-key", Trial.victim);
+        RedisURI.Builder all = RedisURI.Builder.sentinel("127.0.0.1", ports.get(0), "paritas");
+        ports.subList(1, ports.size()).forEach(port -> all.withSentinel("127.0.0.1", port));
+        return all.build();
     }
 
     private static RedisClient timed(RedisClient client) {
