@@ -4,7 +4,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 PYTHON := target/venv/bin/python
 
 # Seeds of one test run, some minutes; and fresh ones, named in the output.
-TEST_SEEDS ?= 5000
+TEST_SEEDS ?= 3000
 FRESH_SEEDS ?= 1000
 FRESH_START := $(shell date +%s)000000
 # Of `make simulate`.
@@ -72,7 +72,7 @@ checked:
 simulator-test: checked
 	$(say)
 	$(SIMULATOR) --threads $(THREADS) --regressions
-	$(SIMULATOR) --threads $(THREADS) --exhaustive
+	$(SIMULATOR) --threads $(THREADS) --exhaustive 3
 	$(call simulate,$(TEST_SEEDS),1)
 	$(call simulate,$(FRESH_SEEDS),$(FRESH_START))
 	$(call simulate,150,$(FRESH_START),--ungoverned --forks 2)
@@ -182,6 +182,7 @@ asan-soak: tools
 
 # As many seeds as you like: make simulate SEEDS=1000000 START=500
 simulate: checked
+	$(SIMULATOR) --threads $(THREADS) --exhaustive
 	$(call simulate,$(SEEDS),$(START))
 
 # Two numbers that stay the same while nodes behave the same: one for each build to be compared.

@@ -95,9 +95,9 @@ struct Arguments {
     /// Stop at the first violation.
     #[arg(long)]
     stop: bool,
-    /// Explore every order of events in small worlds, and do nothing else.
-    #[arg(long)]
-    exhaustive: bool,
+    /// Explore every order of events in small worlds, and do nothing else: in the first SPACES of them, or in all.
+    #[arg(long, value_name = "SPACES")]
+    exhaustive: Option<Option<usize>>,
     /// Run the seeds that failed once, and no others.
     #[arg(long)]
     regressions: bool,
@@ -137,8 +137,8 @@ static PROGRESS: Progress = Progress::new();
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     runs::report_panics(&PROGRESS, arguments.mutant_words());
-    let result = if arguments.exhaustive {
-        exhaust(&arguments, &PROGRESS)
+    let result = if let Some(spaces) = arguments.exhaustive {
+        exhaust(&arguments, spaces, &PROGRESS)
     } else if arguments.regressions {
         regressions::read().and_then(|runs| simulate(&arguments, &PROGRESS, runs.len() as u64, runs.into_iter()))
     } else {

@@ -272,7 +272,7 @@ fn search_on_one_thread(
 }
 
 /// Every order of events in small worlds. A violation ends the search of its space.
-pub(crate) fn exhaust(arguments: &Arguments, progress: &Progress) -> Result<u64, String> {
+pub(crate) fn exhaust(arguments: &Arguments, spaces: Option<usize>, progress: &Progress) -> Result<u64, String> {
     break_rule(arguments, &mut Swarm::draw(&mut Prng::new(0), arguments.shape()))?;
     let explore = |space| {
         let broken = |swarm: &mut Swarm| drop(break_rule(arguments, swarm));
@@ -281,11 +281,12 @@ pub(crate) fn exhaust(arguments: &Arguments, progress: &Progress) -> Result<u64,
             Err(what) => progress.violated(&format!("{space:?}: {what}")),
         }
     };
-    spread(arguments.threads, exhaustive::SPACES.into_iter(), |spaces| {
+    let count = exhaustive::SPACES.len().min(spaces.unwrap_or(usize::MAX));
+    spread(arguments.threads, exhaustive::SPACES.into_iter().take(count), |spaces| {
         spaces.for_each(explore)
     });
     let violations = progress.violations();
-    say(&format!("{} spaces, {violations} violations", exhaustive::SPACES.len()));
+    say(&format!("{count} spaces, {violations} violations"));
     Ok(violations)
 }
 
