@@ -134,10 +134,8 @@ func goRedis() {
 		return redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "paritas", SentinelAddrs: addresses("any-key", victim), ReadTimeout: reply, DialTimeout: time.Second})
 	}
 	if mode == "work" {
-		for kind, r := range map[string]redis.UniversalClient{"any-key": plain(0), "cluster": cluster()} {
-			goRedisWorks(t, kind, r)
-			r.Close()
-		}
+		goRedisWorks(t, "any-key", plain(0))
+		goRedisWorks(t, "cluster", cluster())
 		t.check("any-key", "RESP2", func() {
 			r := plain(1, func(o *redis.Options) { o.Protocol = 2 })
 			must(r.Set(ctx, key("a"), 1, 0).Err())
