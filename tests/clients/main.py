@@ -12,6 +12,7 @@ import os
 import pathlib
 import queue
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -23,7 +24,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 sys.path.insert(0, str(HERE.parent))
 
-from conftest import Cluster, until  # noqa: E402  (its folder is not that of this program)
+from conftest import BINARY, Cluster, until  # noqa: E402  (its folder is not that of this program)
 
 BUILT = ROOT / "target" / "clients"
 PAGE = ROOT / "docs" / "clients.md"
@@ -261,11 +262,15 @@ def works_table(checks, missing):
         works, not_yet = rows.setdefault((check.client, check.version, check.port), ([], []))
         key = (check.client, check.port, check.what)
         if key in missing:
-            not_yet.append(f"{check.what}: {missing[key]['why']}")
+            why = missing[key]["why"]
+            not_yet.append(check.what if why == f"no {check.what}" else f"{check.what} ({why})")
         else:
             works.append(check.what)
     lines = ["| client | port | what works | what does not, and why |", "| --- | --- | --- | --- |"]
-    for (client, version, port), (works, not_yet) in rows.items():
+    # The ports of a client beside each other, and clients as they came.
+    clients = list(dict.fromkeys(client for client, _, _ in rows))
+    for client, version, port in sorted(rows, key=lambda row: (clients.index(row[0]), row[2])):
+        works, not_yet = rows[client, version, port]
         lines.append(f"| {client} {version} | {port} | {', '.join(works) or '–'} | {'; '.join(not_yet) or '–'} |")
     return "\n".join(lines)
 
@@ -296,15 +301,15 @@ def main():
     parser.add_argument("--part", choices=["work", "ride", "all"], default="all", help="only what clients can do, or only what they see when a node dies")
     parser.add_argument("--page", action="store_true", help="write the tables into docs/clients.md")
     options = parser.parse_args()
-    everything = not options.programs
-    if options.page and not (everything and options.part == "all"):
-        parser.error("--page needs a run of everything")
 
-    BUILT.mkdir(parents=True, exist_ok=True)
+    if not shutil.which(BINARY):
+        parser.error(f"there is no {BINARY}: `make clients` builds it, and PARITAS_BIN names another")
     missing, wrong, checks, seen = read_missing(), [], [], []
     # Where neither Node nor a JDK can be had, scripts/install-clients has said so.
     languages = [l for l in PROGRAMS if l == "python" or (BUILT / l / "ready").exists()]
-    languages = [l for l in languages if any(programs(l))]
+    everything = not options.programs and len(languages) == len(PROGRAMS)
+    if options.page and not (everything and options.part == "all"):
+        parser.error("--page needs a run of everything, with all languages")
     with tempfile.TemporaryDirectory() as directory:
         cluster = Cluster(pathlib.Path(directory), nodes=NODES)
         try:
@@ -312,8 +317,8 @@ def main():
                 checks = work(cluster, languages, options.programs)
                 wrong += judge(checks, missing, everything)
             if options.part != "work":
-                picked = [l for l in languages if any(rides and is_picked(name, options.programs) for name, _, rides in programs(l))]
-                seen, trouble = ride(cluster, picked, options.programs)
+                ridden = [l for l in languages if any(rides and is_picked(name, options.programs) for name, _, rides in programs(l))]
+                seen, trouble = ride(cluster, ridden, options.programs)
                 wrong += trouble
         finally:
             cluster.stop()
