@@ -282,9 +282,11 @@ pub(crate) fn exhaust(arguments: &Arguments, spaces: Option<usize>, progress: &P
         }
     };
     let count = exhaustive::SPACES.len().min(spaces.unwrap_or(usize::MAX));
-    spread(arguments.threads, exhaustive::SPACES.into_iter().take(count), |spaces| {
-        spaces.for_each(explore)
-    });
+    spread(
+        arguments.threads,
+        exhaustive::SPACES.into_iter().take(count),
+        |spaces| spaces.for_each(explore),
+    );
     let violations = progress.violations();
     say(&format!("{count} spaces, {violations} violations"));
     Ok(violations)
