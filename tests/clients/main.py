@@ -2,7 +2,7 @@
 
 Each program of the folders beside this file does with one client what an application does, and prints one line for each
 thing that it tried. Everything has to work but what `missing.csv` names, and what that names must not work. Then the
-programs write and read while a node is killed, and what they saw is counted. `--page` writes both into docs/clients.md.
+programs write and read while a node is killed, or stands still, and what they saw is counted. `--page` writes both into docs/clients.md.
 """
 
 import argparse
