@@ -52,8 +52,12 @@ def test_a_second_process_does_not_turn_a_pause_into_a_loss(run, tmp_path):
             cluster.processes[node].kill()
             cluster.processes[node].wait()
         time.sleep(6)  # the length of the pause is tested
-        words = cluster.status(2)["coordinator"]
-        assert any("second process of n3" in line and "paritas fence 3" in line for line in words), words
+
+        def is_said():
+            words = (cluster.status(2) or {"coordinator": []})["coordinator"]
+            return any("second process of n3" in line and "paritas fence 3" in line for line in words)
+
+        until(is_said, "status to tell of the second process")
     finally:
         first.send_signal(signal.SIGCONT)
     until(lambda: all_right(cluster, values, node=2), "all keys to be right")

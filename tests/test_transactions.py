@@ -6,10 +6,9 @@ import pytest
 import redis
 from redis.cluster import ClusterNode, RedisCluster
 
-from conftest import TIMEOUT_S, until
+from conftest import TIMEOUT_S, is_refused, until
 
 LOST = (redis.ConnectionError, redis.TimeoutError)
-REFUSED = ("UNCERTAIN", "TRYAGAIN", "CLUSTERDOWN", "NOREPLICAS")
 
 
 def run_all(threads):
@@ -95,7 +94,7 @@ def test_no_transfer_is_torn_or_lost_while_nodes_are_killed(start_cluster, rng):
             except LOST:
                 client = None
             except redis.ResponseError as error:
-                if not any(text in str(error) for text in REFUSED):
+                if not is_refused(error) and "UNCERTAIN" not in str(error):
                     errors.append(error)
                 unknown.append(1)
 

@@ -29,12 +29,15 @@ def read_store(coordinator, store):
 
 
 def replace_store(coordinator, store, content):
-    """Gives the next coordinator another store. The present one ends, and its supervisor restarts it."""
+    """Gives the next coordinator another store, and returns the present one. The present coordinator ends, and its
+    supervisor restarts it."""
     os.kill(coordinator, signal.SIGSTOP)
+    before = store.read_bytes()
     copy = store.with_suffix(".copy")
     copy.write_bytes(content)
     copy.replace(store)
     os.kill(coordinator, signal.SIGKILL)
+    return before
 
 
 class DevCluster(Cluster):
@@ -65,7 +68,7 @@ class DevCluster(Cluster):
         return read_store(until(self.coordinator, "a coordinator"), self.store())
 
     def replace_store(self, content):
-        replace_store(until(self.coordinator, "a coordinator"), self.store(), content)
+        return replace_store(until(self.coordinator, "a coordinator"), self.store(), content)
 
     def coordinator(self):
         """The coordinator among the children of `dev`; `dev` reports only the first one."""

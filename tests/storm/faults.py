@@ -2,6 +2,7 @@
 list out than its scheme allows, nor more than two. Before each blow all positions are Live and where they belong, and a
 blow hits at most two nodes."""
 
+import contextlib
 import os
 import random
 import signal
@@ -115,7 +116,9 @@ class Faults(Orders):
     def send(self, what, victims):
         self.say(f"{what} {' and '.join(f'n{node} ({pid})' for node, pid in victims)}")
         for _, pid in victims:
-            os.kill(pid, signal.SIGKILL)
+            # A process that was replaced ends by itself.
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
     # Blows.
 
@@ -146,8 +149,9 @@ class Faults(Orders):
         node, pid = sleeper
         self.say(f"pause n{node} ({pid}) for {seconds:.2f} s")
         first = self.draw.uniform(0, seconds)
-        os.kill(pid, signal.SIGSTOP)
-        self.paused.add(pid)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGSTOP)
+            self.paused.add(pid)
         self.wait(first)
         then()
         self.wait(seconds - first)
@@ -203,8 +207,9 @@ class Faults(Orders):
         self.say(f"pause the coordinator ({pid}) for {seconds:.2f} s")
         # Nodes may be hit while it is stopped, or just after.
         first = self.draw.uniform(0, seconds + 3)
-        os.kill(pid, signal.SIGSTOP)
-        self.paused.add(pid)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGSTOP)
+            self.paused.add(pid)
         self.wait(min(first, seconds))
         if first < seconds:
             then()
@@ -233,9 +238,8 @@ class Faults(Orders):
                 raise AssertionError(f"n{victim} has ended and no list has changed: {self.cluster.any_status()}")
             time.sleep(0.02)
         self.until_whole()
-        newest = self.cluster.read_store()
         self.say("the coordinator's store is an old copy")
-        self.cluster.replace_store(old)
+        newest = self.cluster.replace_store(old)
         began = time.monotonic()
         while not self.store_is_refused():
             if time.monotonic() - began > self.whole_within_s:

@@ -118,7 +118,7 @@ class HostCluster:
         return read_store(until(self.coordinator, "a coordinator"), self.directory / "store")
 
     def replace_store(self, content):
-        replace_store(until(self.coordinator, "a coordinator"), self.directory / "store", content)
+        return replace_store(until(self.coordinator, "a coordinator"), self.directory / "store", content)
 
     def way(self, one, other, **what):
         """Sets the delays and losses from one host to the other."""

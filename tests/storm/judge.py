@@ -51,7 +51,7 @@ class Ledger:
     """Keys that are written once. Acknowledged keys must exist as long as their cluster; unknown ones may exist."""
 
     def __init__(self):
-        self.entries = []  # (key, number, whether it may be absent), for the present cluster
+        self.entries = []  # (key, number, what may be found: that number, nothing, or both), for the present cluster
         self.missed = set()  # keys that clients found missing
         self.acknowledged = self.unknown = self.refused = self.operations = self.lost = self.read = self.unanswered = 0
 
@@ -59,7 +59,7 @@ class Ledger:
         """Pairs of key and number that were acknowledged before the faults."""
         self.acknowledged += len(written)
         self.operations += len(written)
-        self.entries.extend((key, str(number), False) for key, number in written)
+        self.entries.extend((key, str(number), {str(number)}) for key, number in written)
 
     def take(self, files):
         for file in files:
@@ -68,14 +68,15 @@ class Ledger:
                 self.operations += 1
                 if what == "ok":
                     self.acknowledged += 1
-                    self.entries.append((key, number, False))
+                    self.entries.append((key, number, {number}))
                 elif what == "unknown":
                     self.unknown += 1
-                    self.entries.append((key, number, True))
+                    self.entries.append((key, number, {number, "nil"}))
                 elif what == "lost":
                     self.missed.add(key)
                 elif what == "refused":
                     self.refused += 1
+                    self.entries.append((key, number, {"nil"}))
                 elif what == "read":
                     self.read += 1
                 elif what == "unanswered":
@@ -93,8 +94,8 @@ class Ledger:
             found = retry_until_answered(
                 lambda: any_node(addresses)(draw, TIMEOUT_S), lambda link: link.execute_command(*command)
             )
-            for (key, number, may_be_absent), value in zip(part, found if len(part) > 1 else [found]):
-                if number_in(value) != number and not (may_be_absent and value is None):
+            for (key, _, allowed), value in zip(part, found if len(part) > 1 else [found]):
+                if number_in(value) not in allowed:
                     self.missed.add(key)
         lost = sorted(self.missed)
         self.lost += len(lost)

@@ -231,7 +231,8 @@ class Client:
                         lines.flush()
                     answer = lines.readline()
                     if answer.startswith(b"SERVER_ERROR "):
-                        raise redis.ResponseError(answer[13:].decode().strip())
+                        text = answer[13:].decode().strip()
+                        raise redis.ResponseError("OOM" if text.startswith("out of memory") else text)
                     if not answer.endswith(b"\r\n"):
                         raise OSError("the connection has ended")
                     return answer.split()
@@ -240,6 +241,8 @@ class Client:
                 head = line(b"gets " + key.encode())
                 if head[0] == b"END":
                     now, answer = 1, line(b"add %s 0 0 1\r\n1" % key.encode())
+                elif head[0] != b"VALUE":
+                    raise redis.ResponseError(f"ODD {head}")
                 else:
                     now = int(line()[0]) + 1
                     if line() != [b"END"]:
@@ -331,6 +334,9 @@ class Client:
         except redis.ResponseError as error:
             done = self.outcome(error, is_read)
             return done, None if done is None else time.monotonic_ns()
+        except redis.InvalidResponse as error:
+            self.hang_up()
+            return [redis.ResponseError(f"GARBAGE {error}")], time.monotonic_ns()
         except (redis.RedisError, RedisClusterException, OSError):
             self.hang_up()
             return None, None
@@ -339,7 +345,8 @@ class Client:
     def outcome(error, is_read):
         """What an error says: a refusal, `None` for an unknown outcome, or `[error]` for one that is not allowed here. The
         last is recorded as a finding."""
-        word = CLASSES.get(type(error)) or str(error).split()[0]
+        # redis-py puts words before an error that is in the reply of EXEC.
+        word = CLASSES.get(type(error)) or str(error).split("caused error: ")[-1].split()[0]
         if word in REFUSALS:
             return redis.ResponseError(word)
         return None if word == "UNCERTAIN" and not is_read else [error]
@@ -388,6 +395,8 @@ class Client:
                     done = [connection.read_response()]
                 except redis.ResponseError as error:
                     done = self.outcome(error, is_read)
+                except redis.InvalidResponse as error:
+                    broken, done = True, [redis.ResponseError(f"GARBAGE {error}")]
                 except (redis.RedisError, OSError) as error:
                     broken = True
                     self.check_patience(error)
@@ -464,6 +473,9 @@ class Client:
         elif isinstance(done, list) and done[0] == "OK":
             self.noted.append((key, number))
             print(key, number, "ok", file=self.ledger)
+        elif isinstance(done, list):
+            # An error that is not allowed here.
+            print(key, number, "lost", file=self.ledger)
         else:
             print(key, number, "refused", file=self.ledger)
 
