@@ -140,7 +140,9 @@ def test_what_is_no_command_ends_nothing_or_only_its_connection(cluster):
     assert until_closed(b"x" * 3000) == b""
     assert until_closed(b"set k 0 0 1 " + b" " * 3000) == b""
     assert until_closed(b"get " + b"k" * ((1 << 20) + 10)) == b""
-    assert until_closed(b"\x80\x00\x00" + bytes(40) + b"\r\nquit\r\n") == b"ERROR\r\n"
+    binary = until_closed(b"\x80\x00\x00" + bytes(40) + b"\r\nquit\r\n")
+    assert binary[:8] == b"\x81\0\0\0\0\0\0\x83" and binary.endswith(b"text or meta protocol")
+    assert until_closed(b"\xff\x00\x00" + bytes(40) + b"\r\nquit\r\n") == b"ERROR\r\n"
     assert until_closed(b"*1\r\n$4\r\nPING\r\nquit\r\n") == b"ERROR\r\nERROR\r\nERROR\r\n"
     assert until_closed(b"set k 0 0 2147483648\r\nset k 0 0 -5\r\nset k 0 0 99999999999999999999999\r\nquit\r\n") == (
         3 * b"CLIENT_ERROR bad command line format\r\n"
