@@ -198,6 +198,8 @@ BAD = {
 @pytest.mark.measures_time
 def test_bad_scripts_end_and_nobody_waits_for_them(cluster):
     """Nothing that a script does stops a node for longer than a command may: no owner is replaced."""
+    # A list begins with a configuration, and one more for each of its six positions that confirms that it has begun.
+    until(lambda: min(epochs(cluster)) >= 7, "all positions to have begun")
     client, other = cluster.client(0), cluster.client(0)
     before = epochs(cluster)
     for name, source in BAD.items():
