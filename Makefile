@@ -72,7 +72,7 @@ checked:
 simulator-test: checked
 	$(say)
 	$(SIMULATOR) --threads $(THREADS) --regressions
-	$(SIMULATOR) --threads $(THREADS) --exhaustive 3
+	$(SIMULATOR) --threads $(THREADS) --exhaustive 2
 	$(call simulate,$(TEST_SEEDS),1)
 	$(call simulate,$(FRESH_SEEDS),$(FRESH_START))
 	$(call simulate,150,$(FRESH_START),--ungoverned --forks 2)

@@ -277,6 +277,9 @@ pub(crate) fn exhaust(arguments: &Arguments, spaces: Option<usize>, progress: &P
     let explore = |space| {
         let broken = |swarm: &mut Swarm| drop(break_rule(arguments, swarm));
         match exhaustive::explore(space, &broken) {
+            Ok(found) if found.states < exhaustive::STATES_MIN => {
+                progress.violated(&format!("{space:?} is hardly explored: {found:?}"));
+            }
             Ok(found) => say(&format!("{space:?}: {found:?}")),
             Err(what) => progress.violated(&format!("{space:?}: {what}")),
         }

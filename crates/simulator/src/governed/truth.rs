@@ -13,7 +13,7 @@ use crate::coordinator::describe;
 use crate::marks::Seen;
 use crate::report::Excuse;
 use crate::world::World;
-use paritas_base::configuration::Configuration;
+use paritas_base::configuration::{Configuration, NodeState};
 use paritas_base::{Epoch, Incarnation, ListId, NodeId, Position, Span, Time};
 use paritas_control::{Coordinator, Note, is_decodable};
 use paritas_protocol::LinkId;
@@ -330,10 +330,17 @@ impl World {
             self.fleet.processes[*at].is_some() && installed
         };
         let known: Vec<usize> = (0..self.fleet.processes.len()).filter(has_newer).collect();
-        // Without parity only the holder knows its configuration. If an old store does not have the holder's process,
-        // and a second process of that node has reported in its place, the coordinator cannot learn of the
-        // configuration (H58).
-        let can_be_known = |at: &usize| self.swarm.parity > 0 || !self.runs_twice(*at);
+        // Without parity only the holder's vote counts. An old store may not have the process that knows: not at all,
+        // as ended, or behind a second process of its node. Then the coordinator does not wait for it (H58).
+        let store = self.store_reader();
+        let is_recorded = |at: usize, incarnation: Incarnation| {
+            let mut nodes = store.iter().flat_map(Coordinator::nodes);
+            nodes.any(|n| usize::from(n.id.0) == at && n.incarnation == incarnation && n.state == NodeState::Up)
+        };
+        let can_be_known = |at: &usize| {
+            let process = self.fleet.processes[*at].as_ref();
+            self.swarm.parity > 0 || process.is_some_and(|p| is_recorded(*at, p.incarnation))
+        };
         if !known.is_empty() && !known.iter().any(can_be_known) {
             self.oracle.excused = Some(Excuse::OtherHistory);
             return false;
