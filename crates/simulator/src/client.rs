@@ -362,7 +362,12 @@ fn take_transaction(received: &mut Vec<u8>, pending: &Pending, names: usize) -> 
             Some(Parsed::One(Answer::Refused(text))) => {
                 refused.get_or_insert(text);
             }
-            Some(other) => return Err(format!("I14: a client got {other:?} before EXEC")),
+            Some(other) => {
+                let bytes = String::from_utf8_lossy(received);
+                return Err(format!(
+                    "I14: a client got {other:?} before EXEC, {pending:?}: {bytes:?}"
+                ));
+            }
         }
     }
     // A key that is not watched may change.
