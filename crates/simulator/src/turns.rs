@@ -218,6 +218,8 @@ impl World {
             if !bytes.is_empty() {
                 self.network.sent.add([self.schedule.now.0, at as u64, conn.0], &bytes);
                 self.schedule
+                    .log(|| format!("n{at} -> {conn:?} {:?}", String::from_utf8_lossy(&bytes)));
+                self.schedule
                     .push_at(arrives, SimEvent::ClientReads { client, conn, bytes });
             }
             if close {
