@@ -136,6 +136,8 @@ pub(crate) struct Client {
     pub(crate) up: bool,
     /// Commands without a reply, oldest first.
     pub(crate) pending: VecDeque<Pending>,
+    /// Bytes that a paused node has not read yet, as they were sent.
+    pub(crate) held: VecDeque<Vec<u8>>,
     /// Bytes received that are not yet a complete reply.
     pub(crate) received: Vec<u8>,
     /// When the last bytes on the way arrive. A connection keeps the order of bytes.
@@ -151,6 +153,7 @@ impl Client {
             refused_in_row: 0,
             up: false,
             pending: VecDeque::new(),
+            held: VecDeque::new(),
             received: Vec::new(),
             last: Time(0),
         }

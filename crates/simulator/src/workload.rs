@@ -225,6 +225,7 @@ impl World {
             let conn = ConnId(self.network.new_id());
             self.workload.clients[client].conn = Some((NodeId(at as u16), incarnation, conn));
             self.workload.clients[client].received.clear();
+            self.workload.clients[client].held.clear();
             self.workload.clients[client].up = false;
             let delay = self.schedule.delay(&self.swarm);
             self.schedule.push(delay, SimEvent::ClientUp { client, conn });
@@ -354,6 +355,8 @@ impl World {
         self.schedule.push(Span(0), SimEvent::ClientWakes(client));
     }
 
+    /// Bytes reach a node. While it is paused they are held, in the order in which they came; an event without bytes
+    /// stands for the first of them.
     pub(crate) fn client_sends(&mut self, client: usize, conn: ConnId, bytes: Vec<u8>) {
         let Some((node, incarnation, current)) = self.workload.clients[client].conn else {
             return;
@@ -366,10 +369,19 @@ impl World {
             let until = self.fleet.processes[at]
                 .as_ref()
                 .map_or(self.schedule.now, |p| p.paused_until);
+            if !bytes.is_empty() {
+                self.workload.clients[client].held.push_back(bytes);
+            }
+            let bytes = Vec::new();
             self.schedule
                 .push_at(until, SimEvent::ClientSends { client, conn, bytes });
             return;
         }
+        let held = &mut self.workload.clients[client].held;
+        if !bytes.is_empty() {
+            held.push_back(bytes);
+        }
+        let Some(bytes) = held.pop_front() else { return };
         let now = self.schedule.now;
         let Some(process) = self.fleet.alive(at, incarnation) else {
             return;
