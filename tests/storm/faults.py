@@ -159,10 +159,8 @@ class Faults(Orders):
 
     def wake(self, pid):
         self.paused.discard(pid)
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGCONT)
-        except ProcessLookupError:
-            pass
 
     def wake_all(self):
         for pid in list(self.paused):

@@ -366,8 +366,8 @@ impl Runner {
     }
 }
 
-/// What the log says of memory: at once, then at most once in this time.
-const MEMORY_LOG_EVERY: Span = Span::from_secs(60);
+/// The log tells counts that have grown at once, then at most once in this time.
+const COUNTS_LOG_EVERY: Span = Span::from_secs(60);
 
 /// What of the memory the log has said last.
 #[derive(Default)]
@@ -384,7 +384,7 @@ impl MemoryLog {
         let refused = fill.refused_writes - self.said.refused_writes.min(fill.refused_writes);
         let evicted = fill.evicted_keys - self.said.evicted_keys.min(fill.evicted_keys);
         if now >= self.next_at && refused + evicted > 0 {
-            (self.said, self.next_at) = (*fill, now + MEMORY_LOG_EVERY);
+            (self.said, self.next_at) = (*fill, now + COUNTS_LOG_EVERY);
             let (limit, percent) = (ByteCount(fill.limit_bytes), fill.percent());
             if refused > 0 {
                 tracing::warn!(
@@ -410,9 +410,7 @@ impl MemoryLog {
     }
 }
 
-/// What the log has said of errors behind `noreply`: at once, then at most once in this time.
-const SILENCED_LOG_EVERY: Span = Span::from_secs(60);
-
+/// How many errors behind `noreply` the log has told.
 #[derive(Default)]
 struct SilencedLog {
     said: u64,
@@ -423,7 +421,7 @@ impl SilencedLog {
     fn note(&mut self, now: Time, errors: u64) {
         let new = errors - self.said.min(errors);
         if new > 0 && now >= self.next_at {
-            (self.said, self.next_at) = (errors, now + SILENCED_LOG_EVERY);
+            (self.said, self.next_at) = (errors, now + COUNTS_LOG_EVERY);
             tracing::warn!(
                 "{new} commands of memcached clients failed, and the clients do not know: they sent `noreply`. \
                  Without it they are told why"

@@ -2,7 +2,7 @@
 
 use paritas_protocol::paritylog::{Bad, Io, IoId, Layout, Outcome, Settings, Space, Work};
 
-/// A disk.
+/// The slots and the log of a log node.
 #[derive(Default)]
 pub struct Disk {
     slots: Vec<u8>,

@@ -67,9 +67,9 @@ impl Out for Outbox {
 
 /// A node, and what a driver has of it.
 pub struct Process {
-    /// The machines.
+    /// The machines of this node: router, owners, parity members.
     pub node: Node,
-    /// What they want to send.
+    /// What these want to send.
     pub out: Outbox,
     inputs: Map<ConnId, Vec<u8>>,
     outputs: Map<ConnId, Vec<u8>>,

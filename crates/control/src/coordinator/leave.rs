@@ -165,7 +165,7 @@ impl<S: Store> Coordinator<S> {
     /// heard (H62).
     fn is_proven(&self, since: Time, held: &Assignment) -> bool {
         let known = self.records.nodes.get(&held.tenure.node);
-        let presence = known.and_then(|known| self.registry.recorded(&known.record));
-        presence.is_some_and(|p| p.proven_at(self.broken.is(Mutant::LateFrameProves)) >= since)
+        let proof = known.and_then(|known| self.proof(&known.record, None));
+        proof.is_some_and(|at| at >= since)
     }
 }

@@ -120,14 +120,21 @@ fn a_silent_third_node_is_not_fenced_after_two_real_failures() {
     assert!(world.coordinator.configurations().all(|c| !c.lost));
 }
 
-#[test]
-fn a_holder_that_died_just_before_does_not_protect_a_removal() {
+/// A cluster in which n2 has just died, a list of which it held position 0, and who holds the parity of that list.
+fn with_a_dead_owner() -> (World, u16, u16) {
     let mut world = World::started(plan(4, 1, 8, 1));
     world.start(8);
     let list = list_where(&world, 2, 0);
-    let (parity, before) = (world.holder(list, 4).unwrap(), world.list(list));
+    let parity = world.holder(list, 4).unwrap();
     world.kill(2);
     world.pass(800);
+    (world, list, parity)
+}
+
+#[test]
+fn a_holder_that_died_just_before_does_not_protect_a_removal() {
+    let (mut world, list, parity) = with_a_dead_owner();
+    let before = world.list(list);
     world.tick(450);
     // It dies just after its vote, before the others vote, and is not silent until long after that.
     world.beat(parity);
@@ -142,12 +149,8 @@ fn a_holder_that_died_just_before_does_not_protect_a_removal() {
 
 #[test]
 fn nor_does_one_whose_heartbeat_was_held_up() {
-    let mut world = World::started(plan(4, 1, 8, 1));
-    world.start(8);
-    let list = list_where(&world, 2, 0);
-    let (parity, before) = (world.holder(list, 4).unwrap(), world.list(list));
-    world.kill(2);
-    world.pass(800);
+    let (mut world, list, parity) = with_a_dead_owner();
+    let before = world.list(list);
     world.kill(parity);
     world.pass(600);
     // It sent this one before it died.
