@@ -24,3 +24,6 @@ pub use version::Version;
 
 /// Number of hash slots of the key space, as in Redis Cluster.
 pub const SLOT_COUNT: u16 = 16_384;
+
+/// Number of databases. The hash slot of a key does not depend on its database.
+pub const DATABASES: u8 = 16;

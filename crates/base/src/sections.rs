@@ -67,10 +67,7 @@ impl Sections {
 
     /// The body of the section with this tag.
     pub fn find(&self, tag: u8) -> Option<&[u8]> {
-        each(&self.0)
-            .flatten()
-            .find(|(found, _)| *found == tag)
-            .map(|(_, body)| body)
+        find(&self.0, tag)
     }
 
     /// Puts a section in its place, or replaces it.
@@ -121,7 +118,16 @@ pub fn check(bytes: &[u8], known: &[u8]) -> Result<(), BadSections> {
     Ok(())
 }
 
-fn push(to: &mut Vec<u8>, (tag, body): (u8, &[u8])) {
+/// The body of the section with this tag, in the bytes of sections.
+pub fn find(bytes: &[u8], tag: u8) -> Option<&[u8]> {
+    each(bytes)
+        .flatten()
+        .find(|(found, _)| *found == tag)
+        .map(|(_, body)| body)
+}
+
+/// Appends a section. The tags of those before it are lower.
+pub fn push(to: &mut Vec<u8>, (tag, body): (u8, &[u8])) {
     to.push(tag);
     varint::push(to, body.len() as u64);
     to.extend_from_slice(body);

@@ -97,10 +97,11 @@ impl Node {
                 conn,
                 n,
                 dialect,
+                database,
                 command,
                 stream,
                 epoch,
-            } => router.on_forward(&mut cx, lists, from, conn, n, dialect, command, stream, epoch),
+            } => router.on_forward(&mut cx, lists, from, conn, n, (dialect, database), command, stream, epoch),
             FrontMessage::Reply { from, conn, n, bytes } => router.on_reply(&mut cx, lists, from, conn, n, bytes),
             FrontMessage::Staged {
                 from,

@@ -36,6 +36,7 @@ use one_by_one::OneByOne;
 use paritas_base::configuration::{NodeRecord, Tenure};
 use paritas_base::{ConnId, ListId, Map, NodeId, Span, StreamId, Term, Time};
 use paritas_protocol::{Answer, Context, Effect, Ends, Fault, Lists, Out, Phase, Port};
+use paritas_store::database_of;
 use paritas_wire::command::{self, Command, CommandSpec, flag};
 use paritas_wire::resp::{ArgList, Args, Password};
 use prefetch::{Ahead, Target};
@@ -481,7 +482,8 @@ impl Dispatcher {
         raw: &[u8],
     ) -> Ran {
         let is_full = client.segments.len() >= SEGMENTS_MAX || client.forwarded_bytes >= FORWARDED_BYTES_MAX;
-        if is_full || client.has_many_long_replies() || client.one_by_ones > 0 {
+        let waits = client.next_database.is_some() || client.has_many_long_replies() || client.one_by_ones > 0;
+        if is_full || waits {
             client.full = true;
             client.stalled_since = None;
             return Ran::Stalled;
@@ -524,8 +526,10 @@ impl Dispatcher {
             spec,
             args,
             dialect: client.dialect,
+            database: client.database,
             hash: match ahead.place {
-                Target::One(_, hash) => hash,
+                // It may have been decoded before a SELECT ran.
+                Target::One(_, hash) => hash.filter(|hash| database_of(*hash) == client.database),
                 _ => None,
             },
             ticket: client.ticket(cx),
@@ -621,7 +625,7 @@ impl Dispatcher {
                     && client.may_read_one_by_one(job.ticket.n) =>
             {
                 turn.bytes.truncate(start);
-                let one_by_one = OneByOne::of(job.args);
+                let one_by_one = OneByOne::of(job.database, job.args);
                 let held_bytes = one_by_one.held_bytes();
                 self.push(cx, lists, client, turn, start, Wait::OneByOne(one_by_one));
                 self.note_one_by_one(client, held_bytes);

@@ -137,6 +137,8 @@ fn number(name: &str, text: &str, most: u64) -> Result<u64, String> {
 pub struct Wanted {
     /// Its data group now.
     pub group: GroupId,
+    /// The database of its key.
+    pub database: u8,
     /// Its key.
     pub key: Box<[u8]>,
     /// It becomes hot; else it becomes cold.
@@ -145,6 +147,7 @@ pub struct Wanted {
 
 #[derive(Clone, Debug)]
 struct Value {
+    database: u8,
     key: Box<[u8]>,
     value_bytes: u64,
     read_bytes: u64,
@@ -164,8 +167,8 @@ pub struct Heat {
 }
 
 impl Heat {
-    /// Clients have read `read_bytes` bytes of a value.
-    pub fn on_read(&mut self, group: GroupId, key: &[u8], value_bytes: u64, read_bytes: u64, has_hot_class: bool) {
+    /// Clients have read `read_bytes` bytes of a value. `key`: its database and its bytes.
+    pub fn on_read(&mut self, group: GroupId, key: (u8, &[u8]), value_bytes: u64, read_bytes: u64, has_hot_class: bool) {
         if let Some(value) = self.values.get_mut(&group) {
             value.read_bytes = value.read_bytes.saturating_add(read_bytes);
         } else {
@@ -175,7 +178,7 @@ impl Heat {
 
     /// A value of the class of hot values was found. If nothing is known of it, because the owner is new or counts it
     /// no more, it counts as one that has just stopped being read: it is cold after a period.
-    pub fn on_found_hot(&mut self, hotness: &Hotness, group: GroupId, key: &[u8], value_bytes: u64) {
+    pub fn on_found_hot(&mut self, hotness: &Hotness, group: GroupId, key: (u8, &[u8]), value_bytes: u64) {
         if !self.values.contains_key(&group) {
             let read_bytes = hotness.hot_bytes(value_bytes).div_ceil(COLD_PART);
             self.insert(group, key, value_bytes, read_bytes, true);
@@ -185,7 +188,8 @@ impl Heat {
     /// The class of a value has changed. `after` is equal to `before` if the data group stayed.
     pub fn on_changed(&mut self, before: GroupId, after: GroupId, to_hot: bool) {
         if let Some(value) = self.forget(before) {
-            self.insert(after, &value.key, value.value_bytes, value.read_bytes, to_hot);
+            let key = (value.database, &*value.key);
+            self.insert(after, key, value.value_bytes, value.read_bytes, to_hot);
         }
     }
 
@@ -219,6 +223,7 @@ impl Heat {
     pub fn wanted(&self, hotness: &Hotness, may_grow: bool, is_short: bool) -> Option<Wanted> {
         let of = |(group, value): (&GroupId, &Value), to_hot| Wanted {
             group: *group,
+            database: value.database,
             key: value.key.clone(),
             to_hot,
         };
@@ -259,7 +264,8 @@ impl Heat {
         self.keys_bytes + self.values.len() * (size_of::<(GroupId, Value)>() + size_of::<usize>())
     }
 
-    fn insert(&mut self, group: GroupId, key: &[u8], value_bytes: u64, read_bytes: u64, has_hot_class: bool) {
+    fn insert(&mut self, group: GroupId, key: (u8, &[u8]), value_bytes: u64, read_bytes: u64, has_hot_class: bool) {
+        let (database, key) = key;
         self.forget(group);
         if !self.has_room(key.len()) {
             self.forget_one();
@@ -269,6 +275,7 @@ impl Heat {
         }
         self.keys_bytes += key.len();
         let value = Value {
+            database,
             key: key.into(),
             value_bytes,
             read_bytes,

@@ -73,6 +73,8 @@ pub enum FrontMessage<'a> {
         n: u64,
         /// The protocol that the client speaks, as a byte that only front ends read.
         dialect: u8,
+        /// The client's database.
+        database: u8,
         /// The command's bytes.
         command: &'a [u8],
         /// The stream of the command. By the peer's configuration, this node owns it.

@@ -25,7 +25,7 @@ fn first_in_order(cluster: &Cluster, of: u32, count: usize) -> Vec<String> {
     let list = cluster.processes[0].node.replica().list(ListId(0)).unwrap();
     let store = list.owners().next().expect("node 0 is an owner").store();
     let mut keys: Vec<_> = (0..of).map(|n| format!("{{b}}{n}")).collect();
-    keys.sort_by_cached_key(|key| store.hash(key.as_bytes()));
+    keys.sort_by_cached_key(|key| store.hash(0, key.as_bytes()));
     keys.truncate(count);
     keys
 }

@@ -88,7 +88,7 @@ fn an_mset_before_which_the_index_grows_is_not_cut_in_two() {
     let list = cluster.processes[0].node.replica().list(ListId(0)).unwrap();
     let store = list.owners().next().expect("node 0 is an owner").store();
     let mut keys = keys(40_000);
-    keys.sort_by_cached_key(|key| store.hash(key.as_bytes()));
+    keys.sort_by_cached_key(|key| store.hash(0, key.as_bytes()));
     keys.truncate(3_500);
     let found = (1..=8).map(|deltas| {
         let (mut cluster, client) = one_stream();

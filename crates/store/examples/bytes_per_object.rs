@@ -44,7 +44,7 @@ impl Store {
         // The stream is chosen by another hash than the index's, as hash slots do.
         let at = (Prng::new(id).next_u64() % self.streams.len() as u64) as usize;
         let stream = &mut self.streams[at];
-        let hash = stream.hash(&key);
+        let hash = stream.hash(0, &key);
         self.seq += 1;
         let mut delta = Delta::new(Version::new(1, self.seq), std::mem::take(&mut self.bytes));
         let value = Value {
@@ -280,7 +280,7 @@ fn time(chunk_bytes: usize) {
     let start = cpu_ns();
     for _ in 0..n {
         let key = key(prng.below(count));
-        let found = stream.find(&store.arena, stream.hash(&key), &key);
+        let found = stream.find(&store.arena, stream.hash(0, &key), &key);
         let value = found.ok().flatten().and_then(|object| object.whole());
         sum += value.map_or(0, |v| u64::from(v[31]));
     }
@@ -288,7 +288,7 @@ fn time(chunk_bytes: usize) {
     let start = cpu_ns();
     for _ in 0..n {
         let key = key(count + prng.below(count));
-        sum += u64::from(matches!(stream.find(&store.arena, stream.hash(&key), &key), Ok(None)));
+        sum += u64::from(matches!(stream.find(&store.arena, stream.hash(0, &key), &key), Ok(None)));
     }
     println!("find nothing                  {:6.0}", each(start, n) - making);
     let start = cpu_ns();
@@ -296,7 +296,7 @@ fn time(chunk_bytes: usize) {
     for _ in 0..n / 16 {
         for (key, hash) in &mut batch {
             *key = self::key(prng.below(count));
-            *hash = stream.hash(&*key);
+            *hash = stream.hash(0, &*key);
             stream.prefetch_line(&store.arena, *hash);
         }
         for (_, hash) in &batch {
@@ -318,7 +318,7 @@ fn time(chunk_bytes: usize) {
     for id in 0..n {
         let key = key(id);
         let stream = &mut store.streams[0];
-        let hash = stream.hash(&key);
+        let hash = stream.hash(0, &key);
         let mut delta = Delta::new(Version::new(2, id + 1), std::mem::take(&mut store.bytes));
         let gone: Result<bool, Blocked> = stream.delete(&mut store.arena, &mut delta, hash, &key);
         sum += u64::from(gone == Ok(true));

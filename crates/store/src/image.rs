@@ -13,10 +13,10 @@ pub struct Image {
 
 impl Image {
     /// That of a key with a value.
-    pub fn new(key: &[u8], value: &Value<'_>) -> Self {
-        let mut bytes = Vec::with_capacity(value.head_bytes(key.len(), 0) + value.bytes.len());
-        value.encode_head(key, core::iter::empty(), &mut bytes);
-        let head = Head::of(value, key.len(), bytes.len());
+    pub fn new(database: u8, key: &[u8], value: &Value<'_>) -> Self {
+        let mut bytes = Vec::with_capacity(value.head_bytes(database, key.len(), 0) + value.bytes.len());
+        value.encode_head(database, key, core::iter::empty(), &mut bytes);
+        let head = Head::of(value, database, key.len(), bytes.len());
         bytes.extend_from_slice(value.bytes);
         Self { bytes, head }
     }
@@ -57,7 +57,7 @@ mod tests {
     #[test]
     fn an_image_has_the_bytes_and_the_parts_of_an_object_in_a_chunk() {
         let (key, long_key) = (b"key".as_slice(), vec![b'k'; 300]);
-        for key in [key, &long_key] {
+        for (database, key) in [(0, key), (0, &long_key), (15, key), (1, &long_key)] {
             for (expiry_ms, flags, record) in [
                 (None, None, b"".as_slice()),
                 (Some(77), None, b""),
@@ -72,7 +72,7 @@ mod tests {
                         hash_kind: false,
                         record,
                     };
-                    let image = Image::new(key, &value);
+                    let image = Image::new(database, key, &value);
                     let Some(Item::Object(parsed)) = parse(&image.bytes, 0) else {
                         panic!("no object");
                     };
@@ -80,7 +80,7 @@ mod tests {
                     let again = image.value();
                     assert_eq!((again.bytes, again.expiry_ms, again.flags), (bytes, expiry_ms, flags));
                     assert_eq!(again.record, record);
-                    assert_eq!(image.head.key(&image.bytes), key);
+                    assert_eq!((image.head.database(), image.head.key(&image.bytes)), (database, key));
                 }
             }
         }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! object:  u8 key length (255: a u16 follows)   varint (value length × 2 + plain)
-//!          [u8 kind  [6 B expiry]  [4 B flags]  [u8 length, record]]   key
+//!          [u8 kind  [u8 database × 16]  [6 B expiry]  [4 B flags]  [u8 length, record]]   key
 //!          [u8 n, n × { u32 locator, u16 length - 1 }]   value
 //! piece:   u8 254   u16 length - 1   5 B first bits of the hash   that part of the value
 //! ```
@@ -31,7 +31,9 @@ const KIND_FLAGS: u8 = 2;
 const KIND_PIECES: u8 = 4;
 const KIND_HASH: u8 = 8;
 const KIND_RECORD: u8 = 16;
-const KIND_ALL: u8 = 31;
+/// A byte follows: the type of the object in its low four bits, the database of the key in the others.
+const KIND_SECOND: u8 = 128;
+const KIND_ALL: u8 = 31 | KIND_SECOND;
 
 /// A value to store.
 #[derive(Clone, Copy, Debug, Default)]
@@ -50,19 +52,22 @@ pub struct Value<'a> {
 }
 
 impl Value<'_> {
-    fn kind(&self, in_pieces: bool) -> u8 {
+    fn kind(&self, database: u8, in_pieces: bool) -> u8 {
         let bit = |set: bool, bit: u8| if set { bit } else { 0 };
-        bit(self.expiry_ms.is_some(), KIND_EXPIRY)
+        bit(database > 0, KIND_SECOND)
+            | bit(self.expiry_ms.is_some(), KIND_EXPIRY)
             | bit(self.flags.is_some(), KIND_FLAGS)
             | bit(in_pieces, KIND_PIECES)
             | bit(self.hash_kind, KIND_HASH)
             | bit(!self.record.is_empty(), KIND_RECORD)
     }
 
-    /// Bytes before the value, for an object with `further` pieces after its first.
-    pub(crate) fn head_bytes(&self, key_bytes: usize, further: usize) -> usize {
-        let kind = self.kind(further > 0);
+    /// Bytes before the value, for an object of a key of this database and length with `further` pieces after its
+    /// first.
+    pub(crate) fn head_bytes(&self, database: u8, key_bytes: usize, further: usize) -> usize {
+        let kind = self.kind(database, further > 0);
         let extra = usize::from(kind != 0)
+            + usize::from(kind & KIND_SECOND != 0)
             + 6 * usize::from(kind & KIND_EXPIRY != 0)
             + 4 * usize::from(kind & KIND_FLAGS != 0)
             + usize::from(kind & KIND_RECORD != 0)
@@ -84,6 +89,7 @@ impl Value<'_> {
     /// Appends all bytes before the value.
     pub(crate) fn encode_head(
         &self,
+        database: u8,
         key: &[u8],
         further: impl ExactSizeIterator<Item = (u32, usize)>,
         out: &mut Vec<u8>,
@@ -94,7 +100,7 @@ impl Value<'_> {
         } else {
             out.push(key.len() as u8);
         }
-        let kind = self.kind(further.len() > 0);
+        let kind = self.kind(database, further.len() > 0);
         let mut length = (self.bytes.len() as u64) << 1 | u64::from(kind == 0);
         while length >= 0x80 {
             out.push(length as u8 | 0x80);
@@ -103,6 +109,9 @@ impl Value<'_> {
         out.push(length as u8);
         if kind != 0 {
             out.push(kind);
+        }
+        if kind & KIND_SECOND != 0 {
+            out.push(database << 4);
         }
         self.encode_extra(out);
         if !self.record.is_empty() {
@@ -119,7 +128,7 @@ impl Value<'_> {
         }
     }
 
-    /// Appends the first optional fields after the kind byte: expiry and flags.
+    /// Appends the first optional fields after the kind and the database: expiry and flags.
     pub(crate) fn encode_extra(&self, out: &mut Vec<u8>) {
         if let Some(expiry) = self.expiry_ms {
             out.extend_from_slice(&expiry.to_le_bytes()[..6]);
@@ -152,6 +161,7 @@ pub(crate) enum Item {
 pub(crate) struct Head {
     pub start: u32,
     kind: u8,
+    database: u8,
     extra: u32,
     key: u32,
     key_length: u32,
@@ -205,11 +215,17 @@ pub(crate) fn parse_object(chunk: &[u8], at: usize) -> Option<Head> {
     }
     let kind = if length & 1 == 0 { byte()? as u8 } else { 0 };
     let value_length = length >> 1;
-    let extra = next;
+    let mut database = 0;
+    let mut extra = next;
     let mut key = extra;
     if kind != 0 {
         if kind & !KIND_ALL != 0 {
             return None;
+        }
+        if kind & KIND_SECOND != 0 {
+            // Only strings are known, and database 0 has no such byte.
+            database = chunk.get(extra).filter(|byte| **byte & 0xf == 0 && **byte > 0)? >> 4;
+            extra += 1;
         }
         key = record_offset(kind, extra);
         if kind & KIND_RECORD != 0 {
@@ -236,6 +252,7 @@ pub(crate) fn parse_object(chunk: &[u8], at: usize) -> Option<Head> {
     Some(Head {
         start: at as u32,
         kind,
+        database,
         extra: extra as u32,
         key: key as u32,
         key_length: key_length as u32,
@@ -263,8 +280,8 @@ fn reference(entry: &[u8; PIECE_ENTRY_BYTES]) -> (u32, usize) {
 
 impl Head {
     /// That of a value in one piece whose object begins at offset 0 and has `head_bytes` bytes before the value.
-    pub(crate) fn of(value: &Value<'_>, key_bytes: usize, head_bytes: usize) -> Self {
-        let kind = value.kind(false);
+    pub(crate) fn of(value: &Value<'_>, database: u8, key_bytes: usize, head_bytes: usize) -> Self {
+        let kind = value.kind(database, false);
         let key = head_bytes - key_bytes;
         let record = usize::from(!value.record.is_empty()) + value.record.len();
         let extra = key - record - record_offset(kind, 0);
@@ -272,6 +289,7 @@ impl Head {
         Self {
             start: 0,
             kind,
+            database,
             extra: extra as u32,
             key: key as u32,
             key_length: key_bytes as u32,
@@ -303,6 +321,11 @@ impl Head {
 
     pub(crate) fn key<'a>(&self, chunk: &'a [u8]) -> &'a [u8] {
         &chunk[self.key as usize..][..self.key_length as usize]
+    }
+
+    /// The database of the key.
+    pub(crate) const fn database(&self) -> u8 {
+        self.database
     }
 
     /// The part of the value that is in this chunk.
@@ -373,11 +396,11 @@ impl Head {
         self.table as usize + index * PIECE_ENTRY_BYTES
     }
 
-    /// Whether encoding this value gives the same bytes except in expiry, flags and value. Never with a record: a
+    /// Whether encoding this value under the same key gives the same bytes except in expiry, flags and value. Never with a record: a
     /// record enters and leaves the stream only with a whole object.
     pub(crate) fn same_form(&self, value: &Value<'_>) -> bool {
         self.value_length as usize == value.bytes.len()
-            && self.kind & !KIND_PIECES == value.kind(false)
+            && self.kind & !KIND_PIECES == value.kind(self.database, false)
             && !self.has_record()
     }
 }
@@ -396,6 +419,12 @@ impl<'a> Object<'a> {
     /// Its key.
     pub fn key(&self) -> &'a [u8] {
         self.head.key(self.chunk)
+    }
+
+    /// The database of its key.
+    #[inline]
+    pub fn database(&self) -> u8 {
+        self.head.database
     }
 
     /// Length of its value in bytes.

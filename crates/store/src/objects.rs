@@ -21,9 +21,9 @@ mod tests;
 use crate::index::page;
 use crate::index::shape::Shape;
 use crate::index::spill;
-use crate::object::{KEY_BYTES_MAX, PIECE_HEAD_BYTES, VALUE_BYTES_MAX};
+use crate::object::{Head, KEY_BYTES_MAX, PIECE_HEAD_BYTES, VALUE_BYTES_MAX};
 use crate::{Arena, Chunks, Delta, Missing, Purpose};
-use paritas_base::{Stripe, Version};
+use paritas_base::{DATABASES, Stripe, Version};
 use place::Plan;
 use records::Records;
 use siphasher::sip::SipHasher13;
@@ -35,9 +35,21 @@ pub use records::RecordEvent;
 #[cfg(test)]
 pub(crate) use scan::CURSOR_SHIFT;
 pub use scan::{CURSOR_BITS, Drawn};
+pub use space::Keys;
 
 /// Every 16th number of an index stripe is for a spill page. The others are pages, in order.
 const SPILL_EVERY: u32 = 16;
+
+/// The bits of a hash that are the database of the key. The index and pieces use the first bits, at most 50.
+const DATABASE_BITS: u64 = 15;
+/// What makes the hash of a key another one in each database.
+const DATABASE_MIX: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// The database of a key with this hash.
+#[inline]
+pub const fn database_of(hash: u64) -> u8 {
+    (hash & DATABASE_BITS) as u8
+}
 
 /// Why an operation cannot be done now. It has changed nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -246,10 +258,17 @@ impl ObjectStore {
         Limits::of(self.settings.chunk_bytes)
     }
 
-    /// A key's hash.
+    /// The hash of a key of a database. [`database_of`] tells the database from it, so that a hash and the bytes of a
+    /// key are the whole key. Equal keys of two databases differ in all bits: growth of the index can separate them.
     #[inline]
-    pub fn hash(&self, key: &[u8]) -> u64 {
-        self.hasher.hash(key)
+    pub fn hash(&self, database: u8, key: &[u8]) -> u64 {
+        let database = u64::from(database);
+        (self.hasher.hash(key) ^ database.wrapping_mul(DATABASE_MIX)) & !DATABASE_BITS | database
+    }
+
+    /// The hash of the key of an object.
+    fn hash_of(&self, head: &Head, chunk: &[u8]) -> u64 {
+        self.hash(head.database(), head.key(chunk))
     }
 
     /// Sets which stripes exist (P5.5). Chunks that are already installed stay.
@@ -338,6 +357,14 @@ impl ObjectStore {
     /// Number of keys; `None` until all index pages are resident. Expired keys that are not yet deleted are included.
     pub fn count(&self) -> Option<u64> {
         self.index_here().then_some(self.index.keys)
+    }
+
+    /// Keys of each database; `None` until all objects are counted. After a takeover that is when all chunks are here.
+    pub fn keys(&self) -> Option<[Keys; DATABASES as usize]> {
+        // What was counted before it was set aside is counted still.
+        let aside = self.aside.iter().filter(|(_, live)| live.is_some()).count();
+        let is_counted = self.index_here() && self.space.unknown_count() as usize <= aside;
+        is_counted.then(|| *self.space.by_database())
     }
 
     /// Number of index pages.

@@ -196,8 +196,8 @@ impl Dispatcher {
                         self.reply_now(cx, lists, client, turn, |out| out.extend_from_slice(&text))
                     }
                     Line::FlushAll => {
-                        args.keep(&[b"flushall"]);
-                        self.run_line(cx, lists, client, turn, Command::Flushall.spec(), args, &[])
+                        args.keep(&[b"flushdb"]);
+                        self.run_line(cx, lists, client, turn, Command::Flushdb.spec(), args, &[])
                     }
                 };
                 Some(if ran == Ran::Stalled { (0, ran) } else { (bytes, ran) })
@@ -259,7 +259,7 @@ impl Dispatcher {
     ) -> Ran {
         let list = args.list(input);
         let place = match spec.has_keys() {
-            true => place_of(cx, lists, spec, list),
+            true => place_of(cx, lists, client.database, spec, list),
             false => Target::Keyless,
         };
         let ahead = Ahead {

@@ -15,7 +15,7 @@ mod script;
 mod strings;
 mod transaction;
 
-pub(crate) use keyspace::slot_number;
+pub(crate) use keyspace::{is_flush_mode, slot_number};
 
 use crate::dialect::{Dialect, Refusal};
 use crate::redis::scripts::Scripts;
@@ -80,6 +80,8 @@ pub(crate) struct Job<'a> {
     pub(crate) spec: &'static CommandSpec,
     pub(crate) args: ArgList<'a>,
     pub(crate) dialect: Dialect,
+    /// The client's.
+    pub(crate) database: u8,
     /// The hash of its first key, if it is known.
     pub(crate) hash: Option<u64>,
     /// Names the command while it waits and is run again.
@@ -143,7 +145,7 @@ pub(crate) fn execute<O: Out>(
         }
     }
     let mut operation = Operation {
-        access: Access::new(cx, configuration, owner),
+        access: Access::new(cx, configuration, owner, job.database),
         job,
         reply,
         start,
@@ -201,7 +203,8 @@ fn end<O: Out>(mut operation: Operation<'_, '_, O>, result: Result<(), Stop>) ->
     } = operation;
     if result.is_ok() {
         for read in &reads {
-            access.note_read(job.args.arg(read.at), &read.record, read.tail_bytes, read.bytes);
+            let key = job.args.arg(read.at);
+            access.note_read(access.hash(key), key, &read.record, read.tail_bytes, read.bytes);
         }
     }
     if job.is_staged && result != Err(Stop::Wait) {
@@ -386,6 +389,7 @@ impl<O: Out> Operation<'_, '_, O> {
             Command::Exists | Command::Touch => self.exists(),
             Command::Type => self.kind(),
             Command::Copy => self.copy(),
+            Command::Move => self.move_key(),
             Command::Rename => self.rename(false),
             Command::Renamenx => self.rename(true),
             Command::ObjectEncoding => self.object_encoding(),
@@ -405,7 +409,8 @@ impl<O: Out> Operation<'_, '_, O> {
             Command::Scan => self.scan(),
             Command::Randomkey => self.randomkey(),
             Command::Dbsize => self.dbsize(),
-            Command::Flushall | Command::Flushdb => self.flush(),
+            Command::Flushall => self.flush(),
+            Command::FlushStep => self.flush_step(),
             _ => Err(Stop::Error("ERR this command does not run on a stream")),
         }
     }
@@ -508,6 +513,13 @@ impl<O: Out> Operation<'_, '_, O> {
     #[cold]
     fn large_at(&mut self, at: usize) -> Result<Option<LargeValue>, Stop> {
         self.look_again(at, |object, _| Ok(object.and_then(LargeValue::of)))
+    }
+
+    /// What the key in argument `at` has in another database.
+    fn seen_in(&mut self, database: u8, at: usize) -> Result<Option<Seen>, Stop> {
+        let key = self.job.args.arg(at);
+        let hash = self.access.hash_in(database, key);
+        Ok(self.access.look(hash, key, true, |object| object.map(Seen::of))?)
     }
 
     fn seen(&mut self, at: usize) -> Result<Option<Seen>, Stop> {

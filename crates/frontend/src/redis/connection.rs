@@ -11,7 +11,7 @@ use crate::router::{Dispatcher, Ran, Router, Turn};
 use core::net::SocketAddr;
 use paritas_base::configuration::Duty;
 use paritas_base::hash_slots::{SlotOrder, SlotTarget};
-use paritas_base::{ConnId, ListId, NodeId, Position, StreamId, Time};
+use paritas_base::{ConnId, DATABASES, ListId, NodeId, Position, StreamId, Time};
 use paritas_protocol::{Context, Ends, Lists, Out, Port, Proposal};
 use paritas_wire::command::{self, Command, CommandSpec, flag};
 use paritas_wire::resp::{ArgList, Password, Proto, encode, errors, parse_integer};
@@ -55,6 +55,7 @@ impl Dispatcher {
                     spec,
                     args,
                     dialect,
+                    database: client.database,
                     hash: None,
                     ticket: client.ticket(cx),
                     is_staged: false,
@@ -78,12 +79,17 @@ impl Dispatcher {
                 ran = Ran::Close;
             }
             Command::Reset => {
-                client.dialect = Dialect::Resp2;
+                (client.dialect, client.database) = (Dialect::Resp2, 0);
                 client.about.name.clear();
                 (client.about.no_evict, client.about.no_touch) = (false, false);
                 client.authenticated = self.password.is_none();
                 encode::simple(out, "RESET");
             }
+            Command::Select => {
+                client.database = database_number(args.arg(1)).unwrap_or(client.database);
+                client.answer_at_once(cx.now.wall_ms, spec, args, out);
+            }
+            Command::Swapdb => encode::error(out, errors::SWAPDB),
             Command::Hello => hello(client, out, self.password.as_ref(), args),
             Command::Auth => auth(client, out, self.password.as_ref(), args),
             Command::ClientNoEvict => switch(&mut client.about.no_evict, out, args),
@@ -231,6 +237,16 @@ pub(crate) fn may_be_in_transaction(id: Command) -> bool {
     )
 }
 
+/// Parses the number of a database.
+///
+/// # Errors
+/// The text of the error for the client.
+pub(crate) fn database_number(text: &[u8]) -> Result<u8, &'static str> {
+    let number = parse_integer(text).ok_or(errors::NOT_AN_INTEGER)?;
+    let number = u8::try_from(number).ok().filter(|number| *number < DATABASES);
+    number.ok_or(errors::DB_OUT_OF_RANGE)
+}
+
 /// Reply of TIME.
 pub(crate) fn append_time(out: &mut Vec<u8>, wall_ms: u64) {
     encode::array_header(out, 2);
@@ -248,10 +264,9 @@ impl Client {
                 _ => errors::wrong_arity(out, spec.name),
             },
             Command::Echo => encode::bulk(out, args.arg(1)),
-            Command::Select => match parse_integer(args.arg(1)) {
-                Some(0) => encode::ok(out),
-                Some(_) => encode::error(out, errors::DB_OUT_OF_RANGE),
-                None => encode::error(out, errors::NOT_AN_INTEGER),
+            Command::Select => match database_number(args.arg(1)) {
+                Ok(_) => encode::ok(out),
+                Err(error) => encode::error(out, error),
             },
             // In a transaction nothing is watched any more when it runs.
             Command::Readonly | Command::Readwrite | Command::Asking | Command::Unwatch => encode::ok(out),
@@ -440,13 +455,14 @@ impl Client {
         }
         let multi = queued.map_or(-1, |count| count as i64);
         format!(
-            "id={} addr={address} laddr={local} fd=-1 name={} age={} idle={} flags={flags} db=0 sub=0 psub=0 ssub=0 \
+            "id={} addr={address} laddr={local} fd=-1 name={} age={} idle={} flags={flags} db={} sub=0 psub=0 ssub=0 \
              multi={multi} qbuf=0 qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=0 oll={} omem={unread} \
              tot-mem={unread} events=r cmd={} user=default redir=-1 resp={} lib-name={} lib-ver={}\n",
             about.id,
             text(&about.name),
             seconds(about.since),
             seconds(about.active_at),
+            self.database,
             self.segments.len(),
             about.last_command,
             if self.dialect == Dialect::Resp3 { 3 } else { 2 },

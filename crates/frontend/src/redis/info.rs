@@ -3,7 +3,7 @@
 use super::connection::{REDIS_VERSION, is_word};
 use crate::router::Dispatcher;
 use crate::router::client::Client;
-use crate::router::counts::Count;
+use crate::router::counts;
 use paritas_base::{ConnId, NodeId, Time};
 use paritas_protocol::{Context, Lists, Out, Port, Role};
 use paritas_wire::command::{Command, Refusal};
@@ -320,18 +320,13 @@ impl Dispatcher {
             }
             "Cluster" => line("cluster_enabled", &u8::from(cluster_port)),
             "Keyspace" => {
-                let sums = sums(lists);
                 let count = match client.port {
                     Port::Any | Port::Memcached => self.count_all(cx, lists, silent),
-                    Port::Cluster => Count {
-                        keys: sums.keys,
-                        expiring: sums.expiring,
-                        silent_streams: 0,
-                    },
+                    Port::Cluster => counts::count_own(lists),
                 };
-                if count.keys > 0 {
-                    let value = format!("keys={},expires={},avg_ttl=0", count.keys, count.expiring);
-                    line("db0", &value);
+                for (number, keys) in count.keys.iter().enumerate().filter(|(_, keys)| keys.count > 0) {
+                    let value = format!("keys={},expires={},avg_ttl=0", keys.count, keys.expiring);
+                    line(&format!("db{number}"), &value);
                 }
                 if count.silent_streams > 0 {
                     line("silent_streams", &count.silent_streams);

@@ -1,6 +1,6 @@
 //! The scripts that a node knows, and the sandbox in which it runs them (docs/scripts.md).
 
-use crate::redis::connection::append_time;
+use crate::redis::connection::{append_time, database_number};
 use core::fmt;
 use paritas_base::Map;
 use paritas_script::{
@@ -348,7 +348,10 @@ pub(crate) fn answer_without_key(spec: &CommandSpec, args: ArgList<'_>, wall_ms:
         Command::Ping if args.len() == 2 => encode::bulk(out, args.arg(1)),
         Command::Ping => encode::error(out, errors::WRONG_ARITY_IN_SCRIPT),
         Command::Echo => encode::bulk(out, args.arg(1)),
-        Command::Select if args.arg(1) == b"0" => encode::ok(out),
+        Command::Select => match database_number(args.arg(1)) {
+            Ok(_) => encode::ok(out),
+            Err(error) => encode::error(out, error),
+        },
         Command::Time => append_time(out, wall_ms),
         _ => return false,
     }

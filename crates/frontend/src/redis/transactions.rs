@@ -18,13 +18,21 @@ const WATCHED_MAX: usize = 1024;
 pub(crate) struct Transaction {
     /// The commands since `MULTI`.
     queue: Option<Queue>,
-    /// Watched keys, with the versions that they had.
-    watched: Vec<(Vec<u8>, Vec<u8>)>,
+    /// The keys that it watches.
+    watched: Vec<Watched>,
     watched_bytes: usize,
     /// The hash slot of the watched keys.
     watched_slot: Option<u16>,
     /// Unanswered WATCH commands.
     pub(crate) unanswered_watches: usize,
+}
+
+/// A watched key, with the version that it had.
+#[derive(Debug)]
+pub(crate) struct Watched {
+    pub(crate) database: u8,
+    pub(crate) key: Vec<u8>,
+    pub(crate) version: Vec<u8>,
 }
 
 /// The commands of a transaction before its `EXEC`.
@@ -35,6 +43,9 @@ pub(crate) struct Queue {
     pub(crate) commands: Vec<Queued>,
     /// A command was refused: so will be `EXEC`.
     is_broken: bool,
+    /// The database of the next command, and whether `SELECT` is among the commands.
+    pub(crate) database: u8,
+    pub(crate) selects: bool,
     /// The only hash slot of keys so far, and whether there are others.
     slot: Option<u16>,
     has_other_slots: bool,
@@ -47,6 +58,8 @@ pub(crate) struct Queued {
     /// Its bytes among those of the queue.
     pub(crate) range: Range<usize>,
     pub(crate) place: Place,
+    /// The database that it is about.
+    pub(crate) database: u8,
 }
 
 /// Where a command of a transaction runs.
@@ -66,9 +79,16 @@ impl Transaction {
         self.queue.is_some()
     }
 
-    /// `MULTI`. `spare`: a queue of an earlier transaction, for its memory.
-    pub(crate) fn begin(&mut self, spare: Queue) {
-        self.queue = Some(spare);
+    /// `MULTI` of a client with this database. `spare`: a queue of an earlier transaction, for its memory.
+    pub(crate) fn begin(&mut self, database: u8, spare: Queue) {
+        self.queue = Some(Queue { database, ..spare });
+    }
+
+    /// `SELECT` among the commands.
+    pub(crate) fn select(&mut self, database: u8) {
+        if let Some(queue) = &mut self.queue {
+            (queue.database, queue.selects) = (database, true);
+        }
     }
 
     /// The queue, emptied, if it is worth keeping for another transaction.
@@ -143,7 +163,12 @@ impl Transaction {
         encode::array_header(&mut queue.bytes, args.len());
         args.iter().for_each(|arg| encode::bulk(&mut queue.bytes, arg));
         let range = start..queue.bytes.len();
-        queue.commands.push(Queued { spec, range, place });
+        queue.commands.push(Queued {
+            spec,
+            range,
+            place,
+            database: queue.database,
+        });
         true
     }
 
@@ -166,8 +191,9 @@ impl Transaction {
     }
 
     /// Whether a key is watched already.
-    pub(crate) fn watches(&self, key: &[u8]) -> bool {
-        self.watched.iter().any(|(watched, _)| watched == key)
+    pub(crate) fn watches(&self, database: u8, key: &[u8]) -> bool {
+        let mut watched = self.watched.iter();
+        watched.any(|watched| watched.database == database && watched.key == key)
     }
 
     /// A WATCH of keys in this slot was sent to their owner.
@@ -177,9 +203,9 @@ impl Transaction {
     }
 
     /// A WATCH is answered; with no versions if it was refused.
-    pub(crate) fn end_watch(&mut self, versions: Vec<(Vec<u8>, Vec<u8>)>) {
+    pub(crate) fn end_watch(&mut self, versions: Vec<Watched>) {
         self.unanswered_watches = self.unanswered_watches.saturating_sub(1);
-        let bytes = |(key, version): &(Vec<u8>, Vec<u8>)| key.len() + version.len() + 2 * size_of::<Vec<u8>>();
+        let bytes = |watched: &Watched| watched.key.len() + watched.version.len() + size_of::<Watched>();
         self.watched_bytes += versions.iter().map(bytes).sum::<usize>();
         self.watched.extend(versions);
         if self.watched.is_empty() && self.unanswered_watches == 0 {
@@ -187,10 +213,11 @@ impl Transaction {
         }
     }
 
-    /// The watched keys with their versions, as an array.
+    /// The watched keys as an array: of each the database, the key and the version.
     pub(crate) fn append_watched(&self, out: &mut Vec<u8>) {
-        encode::array_header(out, 2 * self.watched.len());
-        for (key, version) in &self.watched {
+        encode::array_header(out, 3 * self.watched.len());
+        for Watched { database, key, version } in &self.watched {
+            encode::bulk_integer(out, i64::from(*database));
             encode::bulk(out, key);
             encode::bulk(out, version);
         }
@@ -198,7 +225,7 @@ impl Transaction {
 
     /// The first watched key.
     pub(crate) fn watched_key(&self) -> Option<&[u8]> {
-        self.watched.first().map(|(key, _)| key.as_slice())
+        self.watched.first().map(|watched| watched.key.as_slice())
     }
 
     /// Bytes of memory that it holds.

@@ -49,6 +49,10 @@ pub(crate) struct Client {
     pub(crate) caller: Caller,
     pub(crate) port: Port,
     pub(crate) dialect: Dialect,
+    /// The database that its commands are about. A forwarded one brings its own.
+    pub(crate) database: u8,
+    /// The database that it gets if the EXEC that was sent is not given up. Until that is known, no command of it starts.
+    pub(crate) next_database: Option<u8>,
     pub(crate) about: Box<About>,
     /// It has given the password, or needs none.
     pub(crate) authenticated: bool,
@@ -127,6 +131,8 @@ impl Client {
                 Port::Memcached => Dialect::Memcached,
                 Port::Any | Port::Cluster => Dialect::default(),
             },
+            database: 0,
+            next_database: None,
             about: Box::new(About {
                 id,
                 last_command: "NULL",
@@ -235,6 +241,7 @@ impl Client {
     pub(crate) fn drop_replies(&mut self) {
         self.segments.clear();
         (self.detours, self.long_replies, self.one_by_ones) = (0, 0, 0);
+        self.next_database = None;
         (self.forwarded_bytes, self.expected_bytes) = (0, 0);
         self.closing = true;
     }
@@ -315,6 +322,7 @@ pub(crate) struct Parked {
     pub(crate) n: u64,
     /// One of [`paritas_wire::peer::dialect`].
     pub(crate) dialect: u8,
+    pub(crate) database: u8,
     pub(crate) stream: StreamId,
     pub(crate) epoch: Epoch,
     pub(crate) command: Vec<u8>,
@@ -357,6 +365,8 @@ pub(crate) struct Forwarded {
     /// The owner that it was sent to; `None` while it is still to be sent.
     pub(crate) target: Option<Tenure>,
     pub(crate) write: bool,
+    /// The database that it is about.
+    pub(crate) database: u8,
     pub(crate) command: Vec<u8>,
     /// Bytes charged for its reply.
     pub(crate) reply_bytes: usize,

@@ -8,14 +8,15 @@ use super::forward::owner_at;
 use super::questions::{NO_CLIENT_COUNTS, What};
 use crate::redis::info::Sections;
 use crate::redis::parts;
-use paritas_base::{ConnId, Incarnation, ListId, Map, NodeId, Position, StreamId};
+use paritas_base::{ConnId, DATABASES, Incarnation, ListId, Map, NodeId, Position, StreamId};
 use paritas_protocol::{Channel, Context, Lists, Out};
+use paritas_store::Keys;
 use paritas_wire::resp::encode;
 
 /// The question to another node.
 const QUESTION: &[u8] = b"*2\r\n$4\r\nINFO\r\n$8\r\nkeyspace\r\n";
-/// Numbers of the answer for each stream: list, position, keys, keys that expire.
-const NUMBERS: usize = 4;
+/// Numbers of the answer for each stream: list, position, and of each database keys and keys that expire.
+const NUMBERS: usize = 2 + 2 * DATABASES as usize;
 
 /// What is known of the streams of other nodes.
 #[derive(Debug, Default)]
@@ -27,10 +28,19 @@ pub(crate) struct Counts {
 /// Keys of some streams.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Count {
-    pub(crate) keys: u64,
-    pub(crate) expiring: u64,
+    /// Of each database.
+    pub(crate) keys: [Keys; DATABASES as usize],
     /// Streams whose owner has not answered.
     pub(crate) silent_streams: u64,
+}
+
+impl Count {
+    pub(crate) fn add(&mut self, keys: &[Keys; DATABASES as usize]) {
+        for (all, keys) in self.keys.iter_mut().zip(keys) {
+            all.count = all.count.saturating_add(keys.count);
+            all.expiring = all.expiring.saturating_add(keys.expiring);
+        }
+    }
 }
 
 impl Counts {
@@ -43,10 +53,21 @@ impl Counts {
 fn own_count(lists: &Lists, stream: StreamId) -> Option<Count> {
     let (_, owner) = lists.owner(stream)?;
     Some(Count {
-        keys: owner.key_count()?,
-        expiring: owner.store().gauges().expiring,
+        keys: owner.key_counts()?,
         silent_streams: 0,
     })
+}
+
+/// Keys of the streams that this node owns.
+pub(crate) fn count_own(lists: &Lists) -> Count {
+    let mut all = Count::default();
+    for owner in lists.iter().flat_map(|list| list.owners()) {
+        match own_count(lists, owner.stream()) {
+            Some(count) => all.add(&count.keys),
+            None => all.silent_streams += 1,
+        }
+    }
+    all
 }
 
 /// Answers the question of another node.
@@ -55,13 +76,9 @@ pub(crate) fn append_own(lists: &Lists, out: &mut Vec<u8>) {
     let counted: Vec<_> = streams.filter_map(|s| Some((s, own_count(lists, s)?))).collect();
     encode::array_header(out, NUMBERS * counted.len());
     for (stream, count) in counted {
-        let numbers = [
-            u64::from(stream.list.0),
-            u64::from(stream.x.0),
-            count.keys,
-            count.expiring,
-        ];
-        numbers.iter().for_each(|number| encode::integer(out, *number as i64));
+        let of_keys = count.keys.iter().flat_map(|keys| [keys.count, keys.expiring]);
+        let numbers = [u64::from(stream.list.0), u64::from(stream.x.0)].into_iter().chain(of_keys);
+        numbers.for_each(|number| encode::integer(out, number as i64));
     }
 }
 
@@ -90,18 +107,19 @@ impl Dispatcher {
             for number in &mut numbers {
                 (*number, rest) = parts::head(rest);
             }
-            let [list, x, keys, expiring] = numbers.map(|number| u64::try_from(number).unwrap_or(0));
+            let [list, x, of_keys @ ..] = numbers.map(|number| u64::try_from(number).unwrap_or(0));
+            let mut keys = [Keys::default(); DATABASES as usize];
+            for (keys, [count, expiring]) in keys.iter_mut().zip(of_keys.as_chunks().0) {
+                (keys.count, keys.expiring) = (*count, *expiring);
+            }
             let stream = StreamId {
                 list: ListId(list as u16),
                 x: Position(x as u8),
             };
             // A node may still take itself for the owner of a stream that it has lost.
             if owner_at(lists, stream).is_some_and(|(owner, _)| owner.node == from) {
-                let count = Count {
-                    keys,
-                    expiring,
-                    silent_streams: 0,
-                };
+                let silent_streams = 0;
+                let count = Count { keys, silent_streams };
                 self.counts.known.insert(stream, count);
             }
             if rest.is_empty() {
@@ -118,8 +136,7 @@ impl Dispatcher {
             let count = own
                 .or_else(|| self.counts.known.get(stream).copied())
                 .unwrap_or_default();
-            all.keys = all.keys.saturating_add(count.keys);
-            all.expiring = all.expiring.saturating_add(count.expiring);
+            all.add(&count.keys);
             let answers = |(owner, _)| cx.reaches(&owner, Channel::Main) && !silent.contains(&owner.node);
             let is_told =
                 own.is_some() || lists.owner(*stream).is_none() && owner_at(lists, *stream).is_some_and(answers);

@@ -34,6 +34,7 @@ pub(crate) enum Loopback {
         epoch: Epoch,
         /// One of [`paritas_wire::peer::dialect`].
         dialect: u8,
+        database: u8,
         command: Vec<u8>,
     },
     Reply {
@@ -130,7 +131,7 @@ impl Dispatcher {
             self.retry_at = self.retry_at.min(cx.mono() + CONGESTED_RETRY);
             return Ran::Stalled;
         }
-        if !send_forward(cx, client, &owner, stream, epoch, n, raw) {
+        if !send_forward(cx, client, &owner, stream, epoch, (n, client.database), raw) {
             return self.stall_on(cx, lists, client, turn, spec, stream);
         }
         let mut command = self.spare.pop().unwrap_or_default();
@@ -141,6 +142,7 @@ impl Dispatcher {
             map: cx.shared.slots.version(),
             target: Some(owner),
             write: spec.is(flag::WRITE),
+            database: client.database,
             command,
             reply_bytes: Forwarded::reply_charge(spec, args.len()),
             since: cx.mono(),
@@ -166,7 +168,7 @@ impl Dispatcher {
         lists: &Lists,
         client: &mut Client,
         spec: &CommandSpec,
-        stream: StreamId,
+        (stream, database): (StreamId, u8),
         command: Vec<u8>,
         behind: bool,
     ) -> Wait {
@@ -178,7 +180,7 @@ impl Dispatcher {
                 && !self.is_refused(cx, lists, stream)
                 && (owner.node, owner.incarnation) != me
                 && !is_congested(cx, owner.node, command.len())
-                && send_forward(cx, client, owner, stream, *epoch, n, &command)
+                && send_forward(cx, client, owner, stream, *epoch, (n, database), &command)
         });
         let mut forwarded = Forwarded {
             n,
@@ -186,6 +188,7 @@ impl Dispatcher {
             map: cx.shared.slots.version(),
             target: target.map(|(owner, _)| owner),
             write: spec.is(flag::WRITE),
+            database,
             command,
             reply_bytes,
             since: cx.mono(),
@@ -329,7 +332,7 @@ fn send_forward<O: Out>(
     owner: &Tenure,
     stream: StreamId,
     epoch: Epoch,
-    n: u64,
+    (n, database): (u64, u8),
     command: &[u8],
 ) -> bool {
     let Caller::Local(conn) = client.caller else {
@@ -347,6 +350,7 @@ fn send_forward<O: Out>(
         conn,
         n,
         dialect: client.dialect.to_byte() | staged,
+        database,
         command,
     };
     cx.send(owner, Channel::Main, stream, epoch, &message)
@@ -431,7 +435,8 @@ impl Router {
                         if is_too_large
                             && last_write_n <= segment.n
                             && let args = &mut self.dispatcher.part_args
-                            && let Some(one_by_one) = OneByOne::of_command(&forwarded.command, args)
+                            && let Some(one_by_one) =
+                                OneByOne::of_command(forwarded.database, &forwarded.command, args)
                         {
                             one_by_one_bytes = Some(one_by_one.held_bytes());
                             (segment.wait, bytes) = (Wait::OneByOne(one_by_one), &[]);

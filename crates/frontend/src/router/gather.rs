@@ -15,10 +15,11 @@ use super::stuck::Stuck;
 use super::transact::{self, Piece};
 use super::{Dispatcher, Ran, Turn};
 use crate::dialect::{Dialect, Refusal};
-use crate::redis::commands::{self, Executed, Job, slot_number};
+use crate::redis::commands::{self, Executed, Job, is_flush_mode, slot_number};
 use crate::redis::pairs::{LARGE_PAIRS_BYTES_MAX, Load};
 use crate::redis::parts;
 use crate::redis::refusals::{is_error, is_uncertain};
+use crate::redis::transactions::Watched;
 use paritas_base::{SLOT_COUNT, StreamId, Time};
 use paritas_protocol::{Context, Lists, Out, Phase, Port};
 use paritas_wire::command::glob::PATTERN_BYTES_MAX;
@@ -46,6 +47,8 @@ pub(crate) struct Gather {
     /// How the replies of the parts become one reply.
     how: How,
     dialect: Dialect,
+    /// The database that it is about.
+    database: u8,
     pub(crate) parts: Vec<Part>,
     /// Bytes of the replies received so far, and the most of an MGET.
     pub(crate) reply_bytes: usize,
@@ -119,14 +122,15 @@ pub(crate) fn runs_on_streams(id: Command) -> bool {
             | Command::Dbsize
             | Command::Flushall
             | Command::Flushdb
+            | Command::FlushStep
             | Command::ClusterCountkeysinslot
             | Command::ClusterGetkeysinslot
     )
 }
 
-/// Whether a command removes all keys.
+/// Whether a command removes all keys, or those of a database.
 fn empties(id: Command) -> bool {
-    matches!(id, Command::Flushall | Command::Flushdb)
+    matches!(id, Command::Flushall | Command::Flushdb | Command::FlushStep)
 }
 
 impl Dispatcher {
@@ -187,6 +191,7 @@ impl Dispatcher {
                     spec,
                     args,
                     dialect: client.dialect,
+                    database: client.database,
                     hash: None,
                     ticket: client.ticket(cx),
                     is_staged: client.is_staged(),
@@ -298,7 +303,14 @@ impl Dispatcher {
             .collect();
         let how = match spec.id {
             Command::Dbsize => How::Sum,
-            Command::Flushall | Command::Flushdb => How::AllOk,
+            Command::Flushall => How::AllOk,
+            Command::Flushdb if !is_flush_mode(args) => {
+                return self.reply_now(cx, lists, client, turn, |out| encode::error(out, errors::SYNTAX));
+            }
+            Command::Flushdb => {
+                let streams = all.into_iter().map(|(_, stream)| stream).collect();
+                return self.walk(cx, lists, client, turn, Find::Deleted, &[], streams);
+            }
             Command::Keys if args.arg(1).len() > PATTERN_BYTES_MAX => {
                 return self.reply_refusal(cx, lists, client, turn, Refusal::PatternTooLong);
             }
@@ -404,6 +416,7 @@ impl Dispatcher {
         let mut gather = Gather {
             how,
             dialect: client.dialect,
+            database: client.database,
             parts: Vec::with_capacity(commands.len()),
             reply_bytes: 0,
             reply_bytes_max: cx.shared.parameters.mget_bytes_max,
@@ -453,6 +466,7 @@ impl Dispatcher {
                 spec,
                 args: self.part_args.list(&command),
                 dialect: client.dialect,
+                database: client.database,
                 hash: None,
                 ticket: client.ticket(cx),
                 is_staged: false,
@@ -468,7 +482,8 @@ impl Dispatcher {
                 owner.end_arguments(job.ticket);
             }
         }
-        let wait = self.forward(cx, lists, client, spec, stream, command, behind);
+        let to = (stream, client.database);
+        let wait = self.forward(cx, lists, client, spec, to, command, behind);
         Part { reply, wait }
     }
 }
@@ -512,6 +527,20 @@ fn fits<O: Out>(cx: &Context<'_, O>, spec: &CommandSpec, load: Load) -> bool {
 }
 
 impl Gather {
+    /// The command of each step of a walk, and its database.
+    pub(crate) fn walk_of(&self) -> (&'static CommandSpec, u8) {
+        let find = match &self.how {
+            How::Walked(walk) => walk.find,
+            _ => Find::All,
+        };
+        (find.spec(), self.database)
+    }
+
+    /// Whether it is an EXEC.
+    pub(crate) const fn is_transaction(&self) -> bool {
+        matches!(self.how, How::Transaction(_))
+    }
+
     /// Counts the reply of part `at`, which has arrived, and returns its length in bytes. If the replies of an MGET
     /// together are too long for one reply, an error replaces this one.
     pub(crate) fn add(&mut self, at: usize) -> usize {
@@ -546,13 +575,13 @@ impl Gather {
     /// The same command with its values read one by one, if it is an MGET.
     pub(crate) fn one_by_one(&self, args: &mut Args) -> Option<Box<OneByOne>> {
         match &self.how {
-            How::InOrder { command, .. } => OneByOne::of_command(command, args),
+            How::InOrder { command, .. } => OneByOne::of_command(self.database, command, args),
             _ => None,
         }
     }
 
     /// The watched keys with their versions, if it is a WATCH; none if that was refused.
-    pub(crate) fn versions(&self) -> Option<Vec<(Vec<u8>, Vec<u8>)>> {
+    pub(crate) fn versions(&self) -> Option<Vec<Watched>> {
         let How::Versions(keys) = &self.how else { return None };
         let reply = self.parts.first().map_or(&[][..], |part| part.reply.as_slice());
         let mut rest = match reply.first() {
@@ -563,7 +592,11 @@ impl Gather {
         for key in keys {
             let (element, after) = rest.split_at(parts::element_bytes(rest));
             let version = parts::head(element).1.trim_ascii_end();
-            versions.push((key.clone(), version.to_vec()));
+            versions.push(Watched {
+                database: self.database,
+                key: key.clone(),
+                version: version.to_vec(),
+            });
             rest = after;
         }
         Some(versions)

@@ -19,6 +19,8 @@ const LONG_ELEMENT_BYTES: usize = 16 << 10;
 /// The values of an MGET that are still to be read.
 #[derive(Debug)]
 pub(crate) struct OneByOne {
+    /// That of the MGET.
+    database: u8,
     /// The GETs, one after the other as a client sends them.
     commands: Vec<u8>,
     /// Where the next one begins.
@@ -37,7 +39,7 @@ pub(crate) struct OneByOne {
 
 impl OneByOne {
     /// The values of an MGET.
-    pub(crate) fn of(mget: ArgList<'_>) -> Box<Self> {
+    pub(crate) fn of(database: u8, mget: ArgList<'_>) -> Box<Self> {
         let mut commands = Vec::new();
         for key in mget.iter().skip(1) {
             encode::array_header(&mut commands, 2);
@@ -45,6 +47,7 @@ impl OneByOne {
             encode::bulk(&mut commands, key);
         }
         Box::new(Self {
+            database,
             commands,
             at: 0,
             count: mget.len() - 1,
@@ -57,13 +60,13 @@ impl OneByOne {
     }
 
     /// The same, if these bytes are an MGET.
-    pub(crate) fn of_command(bytes: &[u8], args: &mut Args) -> Option<Box<Self>> {
+    pub(crate) fn of_command(database: u8, bytes: &[u8], args: &mut Args) -> Option<Box<Self>> {
         let Ok(Decoded::Complete { .. }) = resp::decode(bytes, &Limits::DEFAULT, args) else {
             return None;
         };
         let args = args.list(bytes);
         let spec = command::resolve(args).ok()?;
-        (spec.id == Command::Mget).then(|| Self::of(args))
+        (spec.id == Command::Mget).then(|| Self::of(database, args))
     }
 
     pub(crate) fn held_bytes(&self) -> usize {
@@ -145,7 +148,8 @@ impl Router {
         one_by_one.asked += next.len();
         one_by_one.asked_last = next.len();
         if !next.is_empty() {
-            self.dispatcher.read_next(cx, client, next);
+            let database = one_by_one.database;
+            self.dispatcher.read_next(cx, client, database, next);
             return false;
         }
         debug_assert_eq!(
@@ -178,7 +182,7 @@ impl Dispatcher {
     }
 
     /// Puts GETs ahead of the other commands of a client. They are sent like commands that could not be sent before.
-    fn read_next<O: Out>(&mut self, cx: &mut Context<'_, O>, client: &mut Client, commands: Vec<Vec<u8>>) {
+    fn read_next<O: Out>(&mut self, cx: &mut Context<'_, O>, client: &mut Client, database: u8, commands: Vec<Vec<u8>>) {
         let spec = command::lookup(b"GET");
         let mut segments = Vec::with_capacity(commands.len());
         for command in commands {
@@ -192,6 +196,7 @@ impl Dispatcher {
                 map: cx.shared.slots.version(),
                 target: None,
                 write: false,
+                database,
                 reply_bytes: spec.map_or(0, |spec| Forwarded::reply_charge(spec, 2)),
                 command,
                 since: cx.mono(),

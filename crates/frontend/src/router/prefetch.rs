@@ -109,7 +109,7 @@ impl Dispatcher {
             };
             match decoded {
                 Ok(Decoded::Complete { consumed }) => {
-                    ahead.push(self.look_ahead(cx, lists, args.list(rest), at..at + consumed));
+                    ahead.push(self.look_ahead(cx, lists, client.database, args.list(rest), at..at + consumed));
                     at += consumed;
                 }
                 Ok(Decoded::Incomplete { .. }) => {
@@ -143,17 +143,18 @@ impl Dispatcher {
         end
     }
 
-    /// Finds the table entry and the target of one command.
+    /// Finds the table entry and the target of one command of a client with this database.
     pub(crate) fn look_ahead<O: Out>(
         &self,
         cx: &Context<'_, O>,
         lists: &Lists,
+        database: u8,
         args: ArgList<'_>,
         range: Range<usize>,
     ) -> Ahead {
         let spec = command::resolve(args);
         let place = match &spec {
-            Ok(spec) if spec.has_keys() => place_of(cx, lists, spec, args),
+            Ok(spec) if spec.has_keys() => place_of(cx, lists, database, spec, args),
             _ => Target::Keyless,
         };
         Ahead { range, spec, place }
@@ -166,11 +167,11 @@ impl Router {
         let mut places = [None; FORWARDS_AHEAD_MAX];
         for (place, frame) in places.iter_mut().zip(frames) {
             if peer::kind_of(frame) == Some(kind::FORWARD)
-                && let Ok((header, Message::Forward { command, .. })) = peer::decode(frame)
+                && let Ok((header, Message::Forward { database, command, .. })) = peer::decode(frame)
                 && let Some((_, owner)) = lists.owner(header.stream)
                 && let Some(key) = argument(command, 1)
             {
-                *place = Some((owner.store(), owner.store().hash(key)));
+                *place = Some((owner.store(), owner.store().hash(database, key)));
             }
         }
         let here = || places.iter().flatten();
@@ -179,7 +180,14 @@ impl Router {
     }
 }
 
-pub(crate) fn place_of<O: Out>(cx: &Context<'_, O>, lists: &Lists, spec: &CommandSpec, args: ArgList<'_>) -> Target {
+/// Where a command of a client with this database runs.
+pub(crate) fn place_of<O: Out>(
+    cx: &Context<'_, O>,
+    lists: &Lists,
+    database: u8,
+    spec: &CommandSpec,
+    args: ArgList<'_>,
+) -> Target {
     let slots = &cx.shared.slots;
     let mut keys = command::keys(spec, args.len());
     let first = keys.next().map_or(&[][..], |at| args.arg(at));
@@ -203,5 +211,5 @@ pub(crate) fn place_of<O: Out>(cx: &Context<'_, O>, lists: &Lists, spec: &Comman
     if !one_slot {
         return Target::Slots(one_stream.then_some(stream));
     }
-    Target::One(stream, lists.owner(stream).map(|(_, owner)| owner.store().hash(first)))
+    Target::One(stream, lists.owner(stream).map(|(_, owner)| owner.store().hash(database, first)))
 }

@@ -99,6 +99,7 @@ impl Dispatcher {
         let mut silent = Vec::new();
         for (node, incarnation) in nodes.iter().filter(|node| **node != me) {
             let question = Message::Forward {
+                database: 0,
                 conn: kind,
                 n: asked,
                 dialect: dialect::RESP2,

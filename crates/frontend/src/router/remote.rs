@@ -33,7 +33,7 @@ impl Router {
         from: (NodeId, Incarnation),
         conn: ConnId,
         n: u64,
-        dialect: u8,
+        (dialect, database): (u8, u8),
         command: &[u8],
         stream: StreamId,
         epoch: Epoch,
@@ -59,7 +59,7 @@ impl Router {
             .remotes
             .get(&key)
             .is_some_and(|c| c.stalled || !c.remote.parked.is_empty());
-        if !waits && self.run_remote(cx, lists, key, n, dialect, stream, epoch, command) != Ran::Stalled {
+        if !waits && self.run_remote(cx, lists, key, n, (dialect, database), stream, epoch, command) != Ran::Stalled {
             self.note_remote(cx, key, false, true);
             return;
         }
@@ -73,6 +73,7 @@ impl Router {
             client.remote.parked.push_back(Parked {
                 n,
                 dialect,
+                database,
                 stream,
                 epoch,
                 command: command.to_vec(),
@@ -127,7 +128,7 @@ impl Router {
         lists: &mut Lists,
         key: (NodeId, ConnId),
         n: u64,
-        dialect: u8,
+        (dialect, database): (u8, u8),
         stream: StreamId,
         epoch: Epoch,
         command: &[u8],
@@ -141,6 +142,7 @@ impl Router {
             return Ran::Done;
         };
         (client.next_n, client.dialect) = (n, Dialect::from_byte(dialect));
+        client.database = database;
         client.remote.staged = dialect & STAGED != 0;
         (client.remote.stream, client.remote.epoch) = (stream, epoch);
         let mut bytes = core::mem::take(&mut client.remote.replies);
@@ -153,7 +155,7 @@ impl Router {
         let ran = match resp::decode(command, &Limits::DEFAULT, &mut args) {
             Ok(Decoded::Complete { .. }) if !args.is_empty() => {
                 let list = args.list(command);
-                let ahead = self.dispatcher.look_ahead(cx, lists, list, 0..command.len());
+                let ahead = self.dispatcher.look_ahead(cx, lists, database, list, 0..command.len());
                 self.dispatcher.run(cx, lists, client, &mut turn, &ahead, list, command)
             }
             _ => self
@@ -179,11 +181,13 @@ impl Router {
             let Parked {
                 n,
                 dialect,
+                database,
                 stream,
                 epoch,
                 command,
             } = &parked;
-            if self.run_remote(cx, lists, key, *n, *dialect, *stream, *epoch, command) == Ran::Stalled {
+            let of = (*dialect, *database);
+            if self.run_remote(cx, lists, key, *n, of, *stream, *epoch, command) == Ran::Stalled {
                 stalled = true;
                 if let Some(client) = self.remotes.get_mut(&key) {
                     client.remote.parked.push_front(parked);

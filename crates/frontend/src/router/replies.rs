@@ -75,7 +75,8 @@ impl Dispatcher {
                     // The walk uses what this step has read although no reply leaves yet. So the deadline of the step's
                     // lease applies to this turn (P4.2).
                     turn.deadline = earliest(turn.deadline, progress.deadline);
-                    return self.walk_on(cx, lists, client, progress.steps);
+                    let of = gather.walk_of();
+                    return self.walk_on(cx, lists, client, of, progress.steps);
                 }
                 if progress.reply.as_deref().is_some_and(is_reply_too_large)
                     && let Some(one_by_one) = gather.one_by_one(&mut self.part_args)
@@ -95,7 +96,8 @@ impl Dispatcher {
                     Verdict::Hold => return,
                     Verdict::Ready(deadline) => {
                         if let Some(key) = head.taken_again.key() {
-                            instead = value_now(cx, lists, client.dialect, &head.wait, key);
+                            let of = (client.database, key);
+                            instead = value_now(cx, lists, client.dialect, &head.wait, of);
                         }
                         deadline
                     }
@@ -123,6 +125,15 @@ impl Dispatcher {
                 client.forwarded_bytes -= freed_bytes.min(client.forwarded_bytes);
                 if client.awaits_watch() {
                     client.end_watch(&gather);
+                    self.wake = true;
+                }
+                if gather.is_transaction()
+                    && let Some(database) = client.next_database.take()
+                {
+                    let reply = turn.bytes.get(turn.released..turn.released + length);
+                    if reply.is_some_and(|reply| reply.starts_with(b"*") && !reply.starts_with(b"*-1")) {
+                        client.database = database;
+                    }
                     self.wake = true;
                 }
             }
@@ -153,12 +164,12 @@ impl Dispatcher {
 
 /// [`Fault::ValueTakenAtRelease`](paritas_protocol::Fault::ValueTakenAtRelease): the value as it is now, under the
 /// `need` of the one that was read.
-fn value_now<O: Out>(cx: &Context<'_, O>, lists: &Lists, dialect: Dialect, wait: &Wait, key: &[u8]) -> Option<Vec<u8>> {
+fn value_now<O: Out>(cx: &Context<'_, O>, lists: &Lists, dialect: Dialect, wait: &Wait, (database, key): (u8, &[u8])) -> Option<Vec<u8>> {
     let Wait::Read { stream, .. } = wait else { return None };
     let (_, owner) = lists.owner(*stream)?;
     let object = owner
         .store()
-        .find(&cx.shared.arena, owner.store().hash(key), key)
+        .find(&cx.shared.arena, owner.store().hash(database, key), key)
         .ok()?;
     let mut reply = Vec::new();
     match object {

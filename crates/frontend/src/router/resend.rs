@@ -184,7 +184,7 @@ impl Router {
                 if blocked.contains(&stream) {
                     continue;
                 }
-                let (n, command) = (forwarded.n, &forwarded.command);
+                let (n, database, command) = (forwarded.n, forwarded.database, &forwarded.command);
                 let dialect = if forwarded.ahead.is_some() {
                     plain | STAGED
                 } else {
@@ -202,6 +202,7 @@ impl Router {
                         stream,
                         epoch,
                         dialect,
+                        database,
                         command: command.clone(),
                     });
                     true
@@ -214,6 +215,7 @@ impl Router {
                         conn,
                         n,
                         dialect,
+                        database,
                         command,
                     };
                     cx.send(&owner, Channel::Main, stream, epoch, &message)
@@ -245,9 +247,10 @@ impl Router {
                     stream,
                     epoch,
                     dialect,
+                    database,
                     command,
                 } => {
-                    self.on_forward(cx, lists, me, conn, n, dialect, &command, stream, epoch);
+                    self.on_forward(cx, lists, me, conn, n, (dialect, database), &command, stream, epoch);
                     // Without another pass, the delta of this command would wait for the next event.
                     self.dispatcher.wake = true;
                 }

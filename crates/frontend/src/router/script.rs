@@ -120,6 +120,7 @@ impl Dispatcher {
                     spec: call.spec(),
                     args: part_args.list(&bytes),
                     dialect: client.dialect,
+                    database: client.database,
                     hash: None,
                     ticket: client.ticket(cx),
                     is_staged: false,

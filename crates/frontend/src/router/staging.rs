@@ -391,7 +391,7 @@ impl Dispatcher {
                 self.reply_refusal(cx, lists, client, turn, refusal)
             }
             None => {
-                let ahead = self.look_ahead(cx, lists, list, 0..whole);
+                let ahead = self.look_ahead(cx, lists, client.database, list, 0..whole);
                 self.run(cx, lists, client, turn, &ahead, list, command)
             }
         };

@@ -408,6 +408,7 @@ impl Dispatcher {
             });
         for (owner, stream) in silent {
             let ping = Message::Forward {
+                database: 0,
                 conn: NO_CLIENT,
                 n: 0,
                 dialect: dialect::RESP2,

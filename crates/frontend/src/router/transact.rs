@@ -8,7 +8,7 @@ use super::client::{Caller, Client, Wait};
 use super::gather::{Gather, How, splits};
 use super::{Dispatcher, Job, Ran, Turn, forward};
 use crate::dialect::Refusal;
-use crate::redis::connection::may_be_in_transaction;
+use crate::redis::connection::{database_number, may_be_in_transaction};
 use crate::redis::parts;
 use crate::redis::transactions::{Place, Queue, Queued, Transaction};
 use paritas_base::{Map, StreamId};
@@ -61,6 +61,8 @@ struct Part<'q> {
     count: usize,
     commands: Cow<'q, [u8]>,
     writes: bool,
+    /// The database of the last of them.
+    database: u8,
 }
 
 /// What the commands of a transaction on one slot weigh.
@@ -139,7 +141,8 @@ impl Dispatcher {
             (Command::Watch, true) => errors::WATCH_INSIDE_MULTI,
             (Command::Multi, false) => {
                 let spare = core::mem::take(&mut self.spare_queue);
-                client.transaction.get_or_insert_default().begin(spare);
+                let database = client.database;
+                client.transaction.get_or_insert_default().begin(database, spare);
                 return Some(self.reply_now(cx, lists, client, turn, encode::ok));
             }
             // What an earlier WATCH has seen must be known first.
@@ -223,6 +226,11 @@ impl Dispatcher {
         if reply.len() == start && !transaction.push(spec, place, args) {
             encode::error(reply, errors::TRANSACTION_TOO_LONG);
         }
+        if spec.id == Command::Select
+            && let Ok(database) = database_number(args.arg(1))
+        {
+            transaction.select(database);
+        }
         if reply.len() == start {
             encode::simple(reply, "QUEUED");
         } else {
@@ -280,7 +288,7 @@ impl Dispatcher {
             return Ran::Stalled;
         }
         let slot = command::slot(args.arg(1));
-        let port = client.port;
+        let (port, database) = (client.port, client.database);
         let transaction = client.transaction.get_or_insert_default();
         let mut refusal = Vec::new();
         let mut slots = args.iter().skip(1).map(command::slot).chain(transaction.watched_slot());
@@ -301,7 +309,7 @@ impl Dispatcher {
         }
         let mut keys: Vec<Vec<u8>> = Vec::new();
         for key in args.iter().skip(1) {
-            if !transaction.watches(key) && !keys.iter().any(|other| other == key) {
+            if !transaction.watches(database, key) && !keys.iter().any(|other| other == key) {
                 keys.push(key.to_vec());
             }
         }
@@ -419,6 +427,7 @@ impl Dispatcher {
         });
         let parts = parts.collect();
         self.count_transaction(queue, spec);
+        client.next_database = queue.selects.then_some(queue.database);
         self.gather(cx, lists, client, turn, How::Transaction(split.pieces), parts)
     }
 
@@ -454,6 +463,7 @@ impl Dispatcher {
             spec: part.spec(),
             args: part_args.list(&bytes),
             dialect: client.dialect,
+            database: client.database,
             hash: None,
             ticket: client.ticket(cx),
             is_staged: false,
@@ -507,6 +517,7 @@ impl<'q> Part<'q> {
             count: queue.commands.len(),
             commands: queue.bytes.as_slice().into(),
             writes: queue.writes(),
+            database: queue.database,
         })
     }
 
@@ -568,7 +579,7 @@ impl Split {
                 }
             }
         }
-        split.make_parts(cx, weights);
+        split.make_parts(cx, client.database, weights);
         for queued in &queue.commands {
             split.add(client, cx.now.wall_ms, queued, queue.bytes_of(queued), &mut args);
         }
@@ -576,7 +587,7 @@ impl Split {
     }
 
     /// Makes a part of each slot, or of several slots of a stream whose commands are few and light.
-    fn make_parts<O: Out>(&mut self, cx: &Context<'_, O>, weights: Weights) {
+    fn make_parts<O: Out>(&mut self, cx: &Context<'_, O>, database: u8, weights: Weights) {
         // For each stream the part that may take more, with its weight.
         let mut open: Map<StreamId, (u32, usize, usize)> = Map::default();
         for Weight {
@@ -607,6 +618,7 @@ impl Split {
                 count: 0,
                 commands: Vec::with_capacity(bytes).into(),
                 writes: false,
+                database,
             });
             if is_light {
                 open.insert(stream, (at, count, bytes));
@@ -619,7 +631,7 @@ impl Split {
         match queued.place {
             Place::Slot(slot) => {
                 let part = self.part_of_slot.get(&slot).copied().unwrap_or_default();
-                self.add_to(part, spec, |out| out.extend_from_slice(bytes));
+                self.add_to(part, queued, |out| out.extend_from_slice(bytes));
                 self.pieces.push(Piece::One(part));
             }
             Place::Here => {
@@ -632,22 +644,29 @@ impl Split {
             }
             Place::Slots => {
                 if decode(bytes, &Limits::DEFAULT, args).is_ok() {
-                    self.add_over_slots(spec, args.list(bytes));
+                    self.add_over_slots(queued, args.list(bytes));
                 }
             }
         }
     }
 
-    fn add_to(&mut self, part: u32, spec: &CommandSpec, write: impl FnOnce(&mut Vec<u8>)) {
+    fn add_to(&mut self, part: u32, queued: &Queued, write: impl FnOnce(&mut Vec<u8>)) {
         if let Some(part) = self.parts.get_mut(part as usize) {
             part.count += 1;
-            part.writes |= spec.is(flag::WRITE);
+            part.writes |= queued.spec.is(flag::WRITE);
+            if part.database != queued.database {
+                part.database = queued.database;
+                let number = queued.database.to_string();
+                let words = [Command::Select.spec().name.as_bytes(), number.as_bytes()];
+                parts::append_words(part.commands.to_mut(), words.into_iter());
+            }
             write(part.commands.to_mut());
         }
     }
 
     /// Adds a command whose keys are in several slots to the parts of these slots.
-    fn add_over_slots(&mut self, spec: &'static CommandSpec, args: ArgList<'_>) {
+    fn add_over_slots(&mut self, queued: &Queued, args: ArgList<'_>) {
+        let spec = queued.spec;
         let step = usize::from(spec.step.unsigned_abs()).max(1);
         // Its parts with the arguments that are their keys, and the place of each part there.
         let mut keys_by_part: Vec<(u32, Vec<usize>)> = Vec::new();
@@ -669,7 +688,7 @@ impl Split {
         for (part, keys) in keys_by_part {
             let words = keys.iter().flat_map(|at| *at..*at + step).map(|at| args.arg(at));
             let words: Vec<&[u8]> = core::iter::once(args.arg(0)).chain(words).collect();
-            self.add_to(part, spec, |out| parts::append_words(out, words.into_iter()));
+            self.add_to(part, queued, |out| parts::append_words(out, words.into_iter()));
         }
         self.pieces.push(match spec.id {
             Command::Mget => Piece::InOrder { parts, place_of },

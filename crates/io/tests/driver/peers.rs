@@ -12,6 +12,7 @@ pub(crate) fn forward(to: &mut Vec<u8>, n: u64, command: &[u8]) {
         conn: ConnId(1),
         n,
         dialect: dialect::RESP2,
+        database: 0,
         command,
     };
     encode(to, &Header::bare(), &message);

@@ -14,10 +14,12 @@ use crate::parts::placement_of;
 use crate::rules::{Fault, Rules};
 use core::ops::Range;
 use paritas_base::configuration::Configuration;
-use paritas_base::{Time, TurnBudget};
+use paritas_base::{DATABASES, Time, TurnBudget};
 use paritas_large::{Class, Record};
 use paritas_store::delta::COMMAND_DELTA_BYTES_MAX;
-use paritas_store::{Arena, Blocked, Delta, Drawn, Image, Limits, Object, ObjectStore as Store, Policy, Value};
+use paritas_store::{
+    Arena, Blocked, Delta, Drawn, Image, Keys, Limits, Object, ObjectStore as Store, Policy, Value, database_of,
+};
 use paritas_wire::command::{slot, slot_steps};
 use std::sync::Arc;
 
@@ -106,8 +108,6 @@ pub struct RandomKey {
     pub key: Vec<u8>,
     /// Its expiry, in ms since 1970; `None` if it never expires.
     pub expiry_ms: Option<u64>,
-    /// Whether its hash slot belongs to another stream (P10.8): no client may see it here.
-    pub is_foreign: bool,
 }
 
 /// One of several large values of a command, whose parts are all there.
@@ -123,6 +123,8 @@ pub struct Access<'a, 'c, O: Out> {
     pub(super) cx: &'a mut Context<'c, O>,
     pub(super) configuration: &'a Configuration,
     pub(super) owner: &'a mut StreamOwner,
+    /// The database of the client.
+    database: u8,
     /// The newest delta that changed a key which the command has read.
     need: u64,
     /// Whether the command has read keys.
@@ -142,13 +144,19 @@ pub struct Access<'a, 'c, O: Out> {
 }
 
 impl<'a, 'c, O: Out> Access<'a, 'c, O> {
-    /// Access for one command. The owner must be in phase Serve.
+    /// Access for one command of a client with this database. The owner must be in phase Serve.
     #[inline]
-    pub fn new(cx: &'a mut Context<'c, O>, configuration: &'a Configuration, owner: &'a mut StreamOwner) -> Self {
+    pub fn new(
+        cx: &'a mut Context<'c, O>,
+        configuration: &'a Configuration,
+        owner: &'a mut StreamOwner,
+        database: u8,
+    ) -> Self {
         Self {
             cx,
             configuration,
             owner,
+            database,
             need: 0,
             looked: false,
             admitted: false,
@@ -165,11 +173,12 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
         cx: &'a mut Context<'c, O>,
         configuration: &'a Configuration,
         owner: &'a mut StreamOwner,
+        database: u8,
         draft: &'a mut Draft,
     ) -> Self {
         Self {
             draft: Some(draft),
-            ..Self::new(cx, configuration, owner)
+            ..Self::new(cx, configuration, owner, database)
         }
     }
 
@@ -245,10 +254,20 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
         self.owner.store.policy()
     }
 
-    /// The hash by which this store finds a key.
+    /// The hash by which this store finds a key of the client's database.
     #[inline]
     pub fn hash(&self, key: &[u8]) -> u64 {
-        self.owner.store.hash(key)
+        self.owner.store.hash(self.database, key)
+    }
+
+    /// The same in another database.
+    pub fn hash_in(&self, database: u8, key: &[u8]) -> u64 {
+        self.owner.store.hash(database, key)
+    }
+
+    /// The database of the client.
+    pub const fn database(&self) -> u8 {
+        self.database
     }
 
     // --- reading -------------------------------------------------------------------------------------------------
@@ -338,8 +357,8 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
     }
 
     /// Walks from a cursor over about `limit` keys of the stream, or until the turn's budget is spent, but over one
-    /// line at least: a walk that has read its pattern goes on. `visit` adds the steps of its own work. Returns the
-    /// next cursor, which is 0 at the end.
+    /// line at least: a walk that has read its pattern goes on. `visit` sees those of the client's database, and adds the
+    /// steps of its own work. Returns the next cursor, which is 0 at the end.
     ///
     /// # Errors
     /// [`Stop::Wait`] while a chunk that is needed is absent.
@@ -349,7 +368,7 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
         limit: usize,
         mut visit: impl FnMut(&Object<'_>, &mut u64),
     ) -> Result<u64, Stop> {
-        let owner = &*self.owner;
+        let (owner, database) = (&*self.owner, self.database);
         let has_foreign = owner.has_foreign_keys();
         let steps_max = self.cx.shared.turn_budget.left();
         let (mut steps, mut met) = (0, 0);
@@ -363,7 +382,9 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
                         continue;
                     }
                 }
-                visit(object, &mut steps);
+                if object.database() == database {
+                    visit(object, &mut steps);
+                }
             }
             met += objects.len();
             met < limit && steps < steps_max
@@ -386,7 +407,7 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
         self.depends_on_all();
     }
 
-    /// A key chosen at random; `None` if there is none.
+    /// A key of the client's database chosen at random; `None` if there is none.
     ///
     /// # Errors
     /// [`Stop::Wait`] while a chunk that is needed is absent, and until a turn has some of its budget left.
@@ -398,7 +419,14 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
         let random = self.cx.shared.prng.next_u64();
         self.depends_on_all();
         let owner = &*self.owner;
-        let found = owner.store.random_key(&self.cx.shared.arena, random);
+        let counts = owner.store.keys();
+        if counts.is_some_and(|counts| counts.get(usize::from(self.database)).is_none_or(|keys| keys.count == 0)) {
+            return Ok(None);
+        }
+        let (database, has_foreign) = (self.database, owner.has_foreign_keys());
+        let found = owner.store.random_key(&self.cx.shared.arena, random, |object| {
+            object.database() == database && (!has_foreign || owner.holds(slot(object.key())))
+        });
         let object = match found {
             Ok(Drawn::Key(object)) => object,
             Ok(Drawn::None) => return Ok(None),
@@ -411,18 +439,17 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
         Ok(Some(RandomKey {
             key: object.key().to_vec(),
             expiry_ms: object.expiry_ms(),
-            is_foreign: owner.has_foreign_keys() && !owner.holds(slot(object.key())),
         }))
     }
 
-    /// The number of keys of the stream.
+    /// The number of keys of the stream, in the client's database.
     ///
     /// # Errors
-    /// [`Stop::Wait`] after a takeover, until all counts are known.
+    /// [`Stop::Wait`] after a takeover, until all keys are counted.
     pub fn count(&mut self) -> Result<u64, Stop> {
-        let count = self.owner.key_count().ok_or(Stop::Wait)?;
+        let counts = self.owner.key_counts().ok_or(Stop::Wait)?;
         self.depends_on_all();
-        Ok(count)
+        Ok(counts.get(usize::from(self.database)).map_or(0, |keys| keys.count))
     }
 
     // --- changing ------------------------------------------------------------------------------------------------
@@ -755,8 +782,9 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
     }
 
     /// The command has read `read_bytes` bytes of a large value, and is done. `record`, `tail_bytes`: of its object.
-    pub fn note_read(&mut self, key: &[u8], record: &[u8], tail_bytes: usize, read_bytes: u64) {
-        self.owner.note_read(self.cx, key, record, tail_bytes, read_bytes);
+    pub fn note_read(&mut self, hash: u64, key: &[u8], record: &[u8], tail_bytes: usize, read_bytes: u64) {
+        self.owner
+            .note_read(self.cx, (database_of(hash), key), record, tail_bytes, read_bytes);
     }
 
     /// A command that waits for a large value has moved on.
@@ -817,6 +845,15 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
         })?;
         self.begun |= set;
         Ok(set)
+    }
+
+    /// Whether the stream is known to have no keys of other databases than the client's.
+    pub fn has_only_its_database(&self) -> bool {
+        let others = |counts: [Keys; DATABASES as usize]| {
+            let mut others = (0..DATABASES).zip(counts).filter(|(of, _)| *of != self.database);
+            others.all(|(_, keys)| keys.count == 0)
+        };
+        self.owner.store.keys().is_some_and(others)
     }
 
     /// Removes all keys of the stream in a separate delta, which sets whole pages to zero.
@@ -969,11 +1006,11 @@ pub(super) fn take_in<O: Out>(
     cx: &mut Context<'_, O>,
     configuration: &Configuration,
     owner: &mut StreamOwner,
-    key: &[u8],
+    (database, key): (u8, &[u8]),
     value: Value<'_>,
 ) -> Result<(), Refused> {
-    let hash = owner.store.hash(key);
-    let mut access = Access::new(cx, configuration, owner);
+    let hash = owner.store.hash(database, key);
+    let mut access = Access::new(cx, configuration, owner, database);
     access.change(hash, |store, arena, delta| store.put(arena, delta, hash, key, value))?;
     Ok(())
 }
@@ -983,9 +1020,9 @@ pub(super) fn give_up<O: Out>(
     cx: &mut Context<'_, O>,
     configuration: &Configuration,
     owner: &mut StreamOwner,
-    key: &[u8],
+    (database, key): (u8, &[u8]),
 ) -> Result<bool, Refused> {
-    let hash = owner.store.hash(key);
-    let mut access = Access::new(cx, configuration, owner);
+    let hash = owner.store.hash(database, key);
+    let mut access = Access::new(cx, configuration, owner, database);
     Ok(access.change(hash, |store, arena, delta| store.delete(arena, delta, hash, key))?)
 }

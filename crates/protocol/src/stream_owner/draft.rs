@@ -11,7 +11,7 @@ use crate::interface::Out;
 use crate::rules::Fault;
 use paritas_base::{Map, Time, TurnBudget};
 use paritas_large::Record;
-use paritas_store::{Image, RECORD_BYTES_MAX, Value};
+use paritas_store::{Image, RECORD_BYTES_MAX, Value, database_of};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -161,7 +161,7 @@ impl Draft {
         self.puts = self.puts.wrapping_add(1);
         self.set(Change {
             hash,
-            image: Image::new(key, value),
+            image: Image::new(database_of(hash), key, value),
             is_removed: false,
             at: u32::from(self.command) << 16 | u32::from(self.puts),
         });
@@ -171,7 +171,7 @@ impl Draft {
     fn remove(&mut self, hash: u64, key: &[u8]) {
         self.set(Change {
             hash,
-            image: Image::new(key, &Value::default()),
+            image: Image::new(database_of(hash), key, &Value::default()),
             is_removed: true,
             at: 0,
         });
@@ -282,7 +282,7 @@ impl<O: Out> Access<'_, '_, O> {
     /// [`Stop::Wait`] until there is space, and all parts of large values are at their holders. A refusal for a
     /// transaction that is too large, or where no memory is left. Nothing has been changed, unless
     /// [`Self::has_begun`].
-    pub fn commit(&mut self, draft: &Draft, ticket: Ticket) -> Result<(), Stop> {
+    pub fn commit<'d>(&mut self, draft: &'d Draft, ticket: Ticket) -> Result<(), Stop> {
         if draft.changes.is_empty() {
             return Ok(());
         }
@@ -297,9 +297,10 @@ impl<O: Out> Access<'_, '_, O> {
             change.image.key().len() + value_bytes
         };
         let (count, bytes) = (draft.changes.len(), draft.changes.iter().map(delta_bytes).sum());
-        let keys = draft.changes.iter().map(|change| change.image.key());
+        let key = |change: &'d Change| (database_of(change.hash), change.image.key());
+        let keys = draft.changes.iter().map(key);
         let puts = draft.changes.iter().filter(|change| !change.is_removed);
-        let inserted: Vec<&[u8]> = puts.map(|change| change.image.key()).collect();
+        let inserted: Vec<(u8, &[u8])> = puts.map(key).collect();
         self.reserve(count, bytes, keys, inserted.iter().copied())?;
         // Puts can fail for lack of space, so they come before removals.
         for removes in [false, true] {

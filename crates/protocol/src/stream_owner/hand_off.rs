@@ -25,8 +25,8 @@ use crate::mark::Mark;
 use copy::WALK_KEYS;
 use paritas_base::configuration::{Configuration, Tenure};
 use paritas_base::hash_slots::HandOff;
-use paritas_base::{Epoch, Time};
-use paritas_store::Blocked;
+use paritas_base::{DATABASES, Epoch, Time};
+use paritas_store::{Blocked, Keys};
 use paritas_wire::command::slot;
 use paritas_wire::peer::ImportStatus;
 use std::collections::BTreeMap;
@@ -45,8 +45,8 @@ pub(super) struct HandOffs {
     since: Epoch,
     /// The store may have keys of slots that the stream does not hold.
     pub(super) dirty: bool,
-    /// Number of these keys, about.
-    pub(super) foreign: u64,
+    /// Number of these keys in each database, about.
+    pub(super) foreign: [u64; DATABASES as usize],
     purge_cursor: u64,
     purge_at: Time,
     round: u32,
@@ -89,19 +89,20 @@ struct Outgoing {
     weights: Vec<u64>,
     cursor: u64,
     walked: bool,
-    /// Keys that the walk has found and that are not in a batch yet.
-    keys: Vec<Vec<u8>>,
+    /// Keys that the walk has found and that are not in a batch yet, each with its database.
+    keys: Vec<(u8, Vec<u8>)>,
     /// Some of the objects are large values.
     has_large: bool,
-    /// Records of the large values whose bodies the destination has, by key.
-    bodies: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// Records of the large values whose bodies the destination has, by database and key.
+    bodies: BTreeMap<(u8, Vec<u8>), Vec<u8>>,
     /// The body that is being sent: the record of its object, and the number of bytes that the destination has.
     body: Option<(Vec<u8>, usize)>,
     /// The batch is a piece of that body.
     is_piece: bool,
     /// Units of bodies that were sent while the slots are frozen.
     frozen_units: u64,
-    sent_keys: u64,
+    /// Of each database.
+    sent_keys: [u64; DATABASES as usize],
     n: u32,
     batch: Vec<u8>,
     in_flight: bool,
@@ -128,7 +129,7 @@ impl Outgoing {
             body: None,
             is_piece: false,
             frozen_units: 0,
-            sent_keys: 0,
+            sent_keys: [0; DATABASES as usize],
             n: 0,
             batch: Vec::new(),
             in_flight: false,
@@ -157,8 +158,8 @@ impl Outgoing {
         {
             if !is_kept {
                 self.body = Some((record, sent_bytes + self.batch.len()));
-            } else if let Some(key) = self.keys.last() {
-                self.bodies.insert(key.clone(), record);
+            } else if let Some(of) = self.keys.last() {
+                self.bodies.insert(of.clone(), record);
             }
         }
         self.batch.clear();
@@ -215,7 +216,8 @@ impl StreamOwner {
                     if of.inherited == Some(source.hand_off.version) {
                         cx.out.mark(Mark::HandOffResumed);
                     }
-                    of.foreign += source.sent_keys;
+                    let sent = source.sent_keys.iter();
+                    of.foreign.iter_mut().zip(sent).for_each(|(all, sent)| *all += sent);
                 }
             }
             if let Some(import) = of
@@ -223,7 +225,9 @@ impl StreamOwner {
                 .take_if(|import| now.is_none_or(|h| h.version != import.version))
             {
                 if gained && slots.version == import.version {
-                    of.foreign = of.foreign.saturating_sub(import.keys);
+                    let came = import.keys.iter();
+                    let foreign = of.foreign.iter_mut().zip(came);
+                    foreign.for_each(|(all, came)| *all = all.saturating_sub(*came));
                 } else {
                     // The hand-off was given up: the keys that were copied must be removed.
                     of.dirty = true;
@@ -259,12 +263,18 @@ impl StreamOwner {
 
     /// Number of keys of its slots; `None` after a takeover, until all are counted.
     pub fn key_count(&self) -> Option<u64> {
-        Some(self.store.count()?.saturating_sub(self.foreign_keys()))
+        Some(self.store.count()?.saturating_sub(self.hand_offs.foreign.iter().sum()))
     }
 
-    /// Number of those keys, about.
-    pub(crate) fn foreign_keys(&self) -> u64 {
-        self.hand_offs.foreign
+    /// The same for each database; `None` after a takeover, until all chunks are here.
+    pub fn key_counts(&self) -> Option<[Keys; DATABASES as usize]> {
+        let mut counts = self.store.keys()?;
+        let foreign = self.hand_offs.foreign.iter();
+        counts
+            .iter_mut()
+            .zip(foreign)
+            .for_each(|(keys, foreign)| keys.count = keys.count.saturating_sub(*foreign));
+        Some(counts)
     }
 
     /// The first and the last of its own slots that it does not serve now because it hands them off.
@@ -292,8 +302,9 @@ impl StreamOwner {
     /// Bytes of memory of hand-offs under way.
     pub(super) fn hand_off_bytes(&self) -> usize {
         let source = self.hand_offs.source.as_ref().map_or(0, |s| {
-            let keys = s.keys.iter().map(|key| key.capacity() + size_of::<Vec<u8>>());
-            let bodies = s.bodies.iter().map(|(key, record)| key.capacity() + record.capacity());
+            let keys = s.keys.iter().map(|(_, key)| key.capacity() + size_of::<(u8, Vec<u8>)>());
+            let bodies = s.bodies.iter();
+            let bodies = bodies.map(|((_, key), record)| key.capacity() + record.capacity());
             s.batch.capacity() + bodies.sum::<usize>() + s.weights.capacity() * size_of::<u64>() + keys.sum::<usize>()
         });
         source + self.hand_offs.import.as_ref().map_or(0, |i| i.held_bytes())
@@ -357,7 +368,7 @@ impl StreamOwner {
         let held = &self.hand_offs.held;
         let next = self.store.scan(&cx.shared.arena, cursor, WALK_KEYS, |object| {
             if !contains(held, slot(object.key())) {
-                keys.push(object.key().to_vec());
+                keys.push((object.database(), object.key().to_vec()));
             }
         });
         let next = match next {
@@ -367,11 +378,11 @@ impl StreamOwner {
                 return false;
             }
         };
-        for key in keys {
-            match give_up(cx, configuration, self, &key) {
+        for (database, key) in keys {
+            match give_up(cx, configuration, self, (database, &key)) {
                 Ok(gone) => {
-                    let of = &mut self.hand_offs;
-                    of.foreign = of.foreign.saturating_sub(gone.into());
+                    let of = &mut self.hand_offs.foreign[usize::from(database % DATABASES)];
+                    *of = of.saturating_sub(gone.into());
                 }
                 // The next call continues at the same key.
                 Err(_) => return false,
@@ -380,7 +391,7 @@ impl StreamOwner {
         let of = &mut self.hand_offs;
         of.purge_cursor = next;
         if next == 0 {
-            (of.dirty, of.foreign) = (false, 0);
+            (of.dirty, of.foreign) = (false, [0; DATABASES as usize]);
         }
         next == 0
     }

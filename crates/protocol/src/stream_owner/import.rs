@@ -11,7 +11,7 @@ use crate::context::Context;
 use crate::interface::{Channel, Out};
 use crate::mark::Mark;
 use paritas_base::configuration::Configuration;
-use paritas_base::{Incarnation, NodeId, StreamId, Term, Time};
+use paritas_base::{DATABASES, Incarnation, NodeId, StreamId, Term, Time};
 use paritas_store::Value;
 use paritas_wire::peer::{ImportStatus, Message, Objects};
 
@@ -42,8 +42,8 @@ pub(super) struct Import {
     seq: Option<u64>,
     /// Whether the source has sent the batch, or sent it again, since the last answer.
     asked: bool,
-    /// Number of keys that did not exist here before.
-    pub(super) keys: u64,
+    /// Number of keys of each database that did not exist here before.
+    pub(super) keys: [u64; DATABASES as usize],
     pub(super) wake_at: Time,
 }
 
@@ -158,7 +158,7 @@ impl StreamOwner {
                 imported,
                 seq: None,
                 asked: true,
-                keys: 0,
+                keys: [0; DATABASES as usize],
                 wake_at: cx.mono(),
             }));
             return;
@@ -286,14 +286,15 @@ impl StreamOwner {
                 record: record.get(1..).unwrap_or_default(),
             };
             let before = self.store.count().unwrap_or(0);
-            take_in(cx, configuration, self, object.key, value)?;
+            take_in(cx, configuration, self, (object.database, object.key), value)?;
             if !object.record.is_empty() {
                 self.on_imported_named(&mut import.imported, object.record);
                 cx.out.mark(Mark::LargeValueImported);
             }
             let new = self.store.count().unwrap_or(0).saturating_sub(before);
-            self.hand_offs.foreign += new;
-            import.keys += new;
+            let of = usize::from(object.database % DATABASES);
+            self.hand_offs.foreign[of] += new;
+            import.keys[of] += new;
             rest = after;
             import.taken = import.batch.len() - rest.bytes().len();
             if import.taken >= until {

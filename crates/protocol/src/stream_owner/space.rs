@@ -196,7 +196,7 @@ impl<O: Out> Access<'_, '_, O> {
     }
 
     /// Makes sure of space for a command of `changes` changes with `bytes` bytes of keys and values, before the first
-    /// of them. It is about `keys`; those in `inserted` may be new.
+    /// of them. It is about `keys`, each with its database; those in `inserted` may be new.
     ///
     /// # Errors
     /// [`Stop::Wait`] until there is space; a refusal for a command that is too large, or where no memory is left.
@@ -204,8 +204,8 @@ impl<O: Out> Access<'_, '_, O> {
         &mut self,
         changes: usize,
         bytes: usize,
-        keys: impl Iterator<Item = &'k [u8]>,
-        inserted: impl ExactSizeIterator<Item = &'k [u8]> + Clone,
+        keys: impl Iterator<Item = (u8, &'k [u8])>,
+        inserted: impl ExactSizeIterator<Item = (u8, &'k [u8])> + Clone,
     ) -> Result<(), Stop> {
         self.admit()?;
         if self.is_in_draft() {
@@ -250,10 +250,10 @@ impl<O: Out> Access<'_, '_, O> {
     }
 
     /// Checks that all chunks are here with which these keys must be compared, so that no later lookup has to wait.
-    fn all_here<'k>(&mut self, keys: impl Iterator<Item = &'k [u8]>) -> Result<(), Stop> {
-        for key in keys {
+    fn all_here<'k>(&mut self, keys: impl Iterator<Item = (u8, &'k [u8])>) -> Result<(), Stop> {
+        for (database, key) in keys {
             let store = &mut self.owner.store;
-            let here = store.may_compare(&self.cx.shared.arena, store.hash(key));
+            let here = store.may_compare(&self.cx.shared.arena, store.hash(database, key));
             here.map_err(|blocked| self.blocked(blocked))?;
         }
         Ok(())
@@ -261,15 +261,15 @@ impl<O: Out> Access<'_, '_, O> {
 
     /// Whether the index has space for those of these keys that are new. Asked only for many keys, which may crowd in
     /// few index pages.
-    fn crowd<'k>(&self, inserted: impl ExactSizeIterator<Item = &'k [u8]>) -> Result<(), Blocked> {
+    fn crowd<'k>(&self, inserted: impl ExactSizeIterator<Item = (u8, &'k [u8])>) -> Result<(), Blocked> {
         let store = &self.owner.store;
         if inserted.len() <= store.crowd_max() {
             return Ok(());
         }
         let arena = &self.cx.shared.arena;
         let mut hashes = Vec::with_capacity(inserted.len());
-        for key in inserted {
-            let hash = store.hash(key);
+        for (database, key) in inserted {
+            let hash = store.hash(database, key);
             if store.find(arena, hash, key)?.is_none() {
                 hashes.push(hash);
             }

@@ -1,7 +1,7 @@
 //! Housekeeping: compaction, freeing what FLUSHALL left, returning memory, and postponed growth of the index.
 
 use super::place::{INDEX_CHANGE_BYTES, Writer};
-use super::space::{Before, Use};
+use super::space::{Before, Counted, Use};
 use super::{Blocked, ObjectStore, has_room};
 use crate::delta::EXTENT_HEAD_BYTES_MAX;
 use crate::object::{self, Head, Item, PIECE_HEAD_BYTES, Value};
@@ -166,7 +166,7 @@ impl ObjectStore {
 
     fn move_object(&mut self, arena: &mut Arena, delta: &mut Delta, locator: u32, head: Head) -> Result<(), Blocked> {
         let chunk = self.data(arena, self.split(locator).0)?;
-        let hash = self.hash(head.key(chunk));
+        let hash = self.hash_of(&head, chunk);
         let Some(at) = self.search_locator(arena, hash, locator)? else {
             return Ok(());
         };
@@ -206,7 +206,7 @@ impl ObjectStore {
         };
         let key = here.key(copy);
         let mut plan = core::mem::take(&mut self.plan);
-        let planned = self.plan(arena, delta, key.len(), &value, Writer::Compaction, &mut plan);
+        let planned = self.plan(arena, delta, (head.database(), key.len()), &value, Writer::Compaction, &mut plan);
         let new = planned.map(|()| {
             let new = self.write_object(arena, delta, hash, key, &value, &plan);
             self.bury(arena, locator, &head);
@@ -228,9 +228,9 @@ impl ObjectStore {
         let place = self.plan_bytes(arena, delta, copy.len())?;
         let new = self.write_bytes(arena, delta, place, copy);
         let (number, _) = self.split(locator);
-        let (user, expires) = (head.user_bytes(), head.has_expiry());
-        self.space.count_object(number, user, expires, false);
-        self.space.count_object(self.split(new).0, user, expires, true);
+        let counted = Counted::of(&head);
+        self.space.count_object(number, counted, false);
+        self.space.count_object(self.split(new).0, counted, true);
         self.space.sub_live(number, head.bytes());
         Ok(new)
     }
@@ -317,10 +317,10 @@ impl ObjectStore {
                 Item::End => break,
                 Item::Object(head) => {
                     offset = head.end as usize;
-                    let hash = self.hash(head.key(chunk));
+                    let hash = self.hash_of(&head, chunk);
                     let found = self.search_locator(arena, hash, locator)?.is_some();
                     if found {
-                        objects.push((head.user_bytes(), head.has_expiry()));
+                        objects.push(Counted::of(&head));
                         records.extend(head.record(chunk));
                     }
                     found
@@ -343,8 +343,8 @@ impl ObjectStore {
             self.records.born(record);
         }
         self.space.recounted(number, live);
-        for (user_bytes, expires) in objects {
-            self.space.count_object(number, user_bytes, expires, true);
+        for counted in objects {
+            self.space.count_object(number, counted, true);
         }
         Ok(true)
     }

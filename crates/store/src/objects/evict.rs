@@ -85,7 +85,7 @@ impl ObjectStore {
                 debug_assert!(false, "an index entry points at no object");
                 break;
             };
-            let hash = self.hash(head.key(self.data(arena, self.split(locator).0)?));
+            let hash = self.hash_of(&head, self.data(arena, self.split(locator).0)?);
             match self.delete_found(arena, delta, Found { at, locator, head }) {
                 Ok(()) => {}
                 Err(_) if count > 0 => break,

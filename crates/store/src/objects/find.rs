@@ -1,6 +1,6 @@
 //! Finding keys.
 
-use super::{Blocked, ObjectStore, page_stripe, spill_stripe};
+use super::{Blocked, ObjectStore, database_of, page_stripe, spill_stripe};
 use crate::index::page;
 use crate::index::shape::PageSlot;
 use crate::index::spill;
@@ -111,7 +111,7 @@ impl ObjectStore {
         };
         let mut head = None;
         let found = self.search(arena, place, |locator| {
-            head = self.head_if(arena, locator, key)?;
+            head = self.head_if(arena, locator, database_of(hash), key)?;
             Ok(head.is_some())
         })?;
         Ok(found.zip(head).map(|((at, locator), head)| Found { at, locator, head }))
@@ -144,7 +144,7 @@ impl ObjectStore {
 
     /// The head of the object at a locator, if it has this key.
     #[inline]
-    fn head_if(&self, arena: &Arena, locator: u32, key: &[u8]) -> Result<Option<Head>, Blocked> {
+    fn head_if(&self, arena: &Arena, locator: u32, database: u8, key: &[u8]) -> Result<Option<Head>, Blocked> {
         let (number, offset) = self.split(locator);
         let Some(slot) = self.chunks.slot(Stripe::data(number & Stripe::NUMBER_MAX))? else {
             return Ok(None);
@@ -153,7 +153,7 @@ impl ObjectStore {
         arena.prefetch(slot, offset + 64);
         let chunk = arena.bytes(slot);
         let head = object::parse_object(chunk, offset);
-        Ok(head.filter(|head| head.key(chunk) == key))
+        Ok(head.filter(|head| head.key(chunk) == key && head.database() == database))
     }
 
     /// The head of the object at a locator.

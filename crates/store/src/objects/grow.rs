@@ -234,7 +234,7 @@ impl ObjectStore {
         let Some(head) = self.head(arena, locator)? else {
             return Err(Blocked::Missing(Stripe::data(number)));
         };
-        let hash = self.hash(head.key(self.data(arena, number)?));
+        let hash = self.hash_of(&head, self.data(arena, number)?);
         Ok(self.shape.place(hash, self.index.pages + 1))
     }
 

@@ -1,7 +1,8 @@
 //! Where an object's bytes are written: best fit among a few open chunks, and in pieces where a tail would be wasted.
 
 use super::grow::SPILLED_MAX;
-use super::{Blocked, ObjectStore, has_room, page_stripe, spill_stripe};
+use super::space::Counted;
+use super::{Blocked, ObjectStore, database_of, has_room, page_stripe, spill_stripe};
 use crate::delta::EXTENT_HEAD_BYTES_MAX;
 use crate::index::spill;
 use crate::object::{PIECE_HEAD_BYTES, Value, encode_piece_head};
@@ -50,29 +51,29 @@ impl Writer {
 }
 
 impl ObjectStore {
-    /// Finds space for an object. Changes nothing but `plan`.
+    /// Finds space for an object. `key`: the database and the length of its key. Changes nothing but `plan`.
     pub(super) fn plan(
         &self,
         arena: &Arena,
         delta: &Delta,
-        key_bytes: usize,
+        key: (u8, usize),
         value: &Value<'_>,
         writer: Writer,
         plan: &mut Plan,
     ) -> Result<(), Blocked> {
         let chunk = self.settings.chunk_bytes;
         let length = value.bytes.len();
-        let whole = value.head_bytes(key_bytes, 0) + length;
+        let whole = value.head_bytes(key.0, key.1, 0) + length;
         plan.parts.clear();
         plan.fresh = 0;
         if !self.plan_in_open(whole, length, plan) {
             let rest = self.rest_to_fill();
-            if !self.plan_in_fresh(key_bytes, value, rest, plan) && !self.plan_in_fresh(key_bytes, value, None, plan) {
+            if !self.plan_in_fresh(key, value, rest, plan) && !self.plan_in_fresh(key, value, None, plan) {
                 return Err(Blocked::TooLarge);
             }
         }
         let heads = plan.parts.len() * (PIECE_HEAD_BYTES + EXTENT_HEAD_BYTES);
-        let bytes = value.head_bytes(key_bytes, plan.parts.len() - 1) + length + heads;
+        let bytes = value.head_bytes(key.0, key.1, plan.parts.len() - 1) + length + heads;
         debug_assert!(plan.parts.iter().all(|p| (p.offset as usize) < chunk));
         has_room(delta, bytes + INDEX_CHANGE_BYTES)?;
         self.has_space(arena, plan.fresh, writer)
@@ -177,7 +178,7 @@ impl ObjectStore {
 
     /// Plans a fresh chunk for the first piece, whole fresh chunks for what does not fit there, and a piece in an open
     /// chunk's rest. Returns false if this takes too many pieces.
-    fn plan_in_fresh(&self, key_bytes: usize, value: &Value<'_>, rest: Option<(u32, u32)>, plan: &mut Plan) -> bool {
+    fn plan_in_fresh(&self, key: (u8, usize), value: &Value<'_>, rest: Option<(u32, u32)>, plan: &mut Plan) -> bool {
         let chunk = self.settings.chunk_bytes;
         let length = value.bytes.len();
         let payload_max = chunk - PIECE_HEAD_BYTES;
@@ -191,7 +192,7 @@ impl ObjectStore {
         });
         for full in 0..self.pieces_max {
             let further = full + usize::from(in_rest > 0);
-            let head = value.head_bytes(key_bytes, further);
+            let head = value.head_bytes(key.0, key.1, further);
             let left = length - in_rest;
             let first = left.saturating_sub(full * payload_max);
             if head + first > chunk {
@@ -240,6 +241,7 @@ impl ObjectStore {
         plan: &Plan,
     ) -> u32 {
         self.take_chunks(arena, plan.fresh);
+        let database = database_of(hash);
         let mut bytes = core::mem::take(&mut arena.scratch);
         let first = plan.parts[0];
         let (mut body, mut rest) = value.bytes.split_at(first.length as usize);
@@ -250,7 +252,7 @@ impl ObjectStore {
                 let further = plan.parts[1..]
                     .iter()
                     .map(|p| (p.number << offset_bits | p.offset, p.length as usize));
-                value.encode_head(key, further, &mut bytes);
+                value.encode_head(database, key, further, &mut bytes);
             } else {
                 (body, rest) = rest.split_at(part.length as usize);
                 encode_piece_head(hash, body.len(), &mut bytes);
@@ -260,10 +262,14 @@ impl ObjectStore {
         }
         debug_assert!(rest.is_empty());
         arena.scratch = bytes;
-        let expires = value.expiry_ms.is_some();
-        self.open_first(plan.fresh, first, value.head_bytes(key.len(), plan.parts.len() - 1));
-        let user_bytes = (key.len() + value.bytes.len()) as u64;
-        self.space.count_object(first.number, user_bytes, expires, true);
+        let head_bytes = value.head_bytes(database, key.len(), plan.parts.len() - 1);
+        self.open_first(plan.fresh, first, head_bytes);
+        let counted = Counted {
+            database,
+            user_bytes: (key.len() + value.bytes.len()) as u64,
+            expires: value.expiry_ms.is_some(),
+        };
+        self.space.count_object(first.number, counted, true);
         self.locator(first.number, first.offset as usize)
     }
 

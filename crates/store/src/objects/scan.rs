@@ -78,7 +78,7 @@ impl ObjectStore {
                 };
             }
             if hash == first_hash {
-                objects.retain(|object| self.hash(object.key()) >= first_hash);
+                objects.retain(|object| self.hash(object.database(), object.key()) >= first_hash);
             }
             let goes_on = visit(&objects);
             match self.shape.line_end(hash, pages) {
@@ -142,10 +142,17 @@ impl ObjectStore {
         Ok(())
     }
 
-    /// A random key, chosen by `random`.
-    pub fn random_key<'a>(&'a self, arena: &'a Arena, random: u64) -> Result<Drawn<'a>, Blocked> {
+    /// A random key among those that `accepts` accepts, chosen by `random`.
+    pub fn random_key<'a>(
+        &'a self,
+        arena: &'a Arena,
+        random: u64,
+        accepts: impl Fn(&Object<'_>) -> bool,
+    ) -> Result<Drawn<'a>, Blocked> {
         /// Most lines read in one call. There are many with few keys after most keys were deleted.
         const LINES_MAX: usize = 1 << 16;
+        /// Most keys looked at in one call, if most are not accepted.
+        const OBJECTS_MAX: usize = 4096;
         if !self.chunks.directory_known() {
             return Err(Blocked::Directory);
         }
@@ -153,11 +160,11 @@ impl ObjectStore {
         if pages == 0 {
             return Ok(Drawn::None);
         }
-        let mut lines_left = LINES_MAX;
+        let (mut lines_left, mut objects_left) = (LINES_MAX, OBJECTS_MAX);
         let place = self.shape.place(random, pages);
         let slots = (random as u32 as usize) % SLOTS;
         for page in (0..pages).map(|p| (place.page + p) % pages) {
-            if lines_left == 0 {
+            if lines_left == 0 || objects_left == 0 {
                 return Ok(Drawn::Later);
             }
             lines_left = lines_left.saturating_sub(lines as usize);
@@ -166,13 +173,16 @@ impl ObjectStore {
             };
             for number in (0..lines).map(|l| (place.line + l) % lines) {
                 let line = page::line(bytes, number);
-                let found = (0..SLOTS)
-                    .map(|slot| (slots + slot) % SLOTS)
-                    .find(|slot| page::tag(line, *slot) != 0);
-                let Some(slot) = found else { continue };
-                let locator = page::locator(line, slot);
-                if let Some(head) = self.head(arena, locator)? {
-                    return self.object(arena, locator, head).map(Drawn::Key);
+                let slots = (0..SLOTS).map(|slot| (slots + slot) % SLOTS);
+                for slot in slots.filter(|slot| page::tag(line, *slot) != 0) {
+                    let locator = page::locator(line, slot);
+                    if let Some(head) = self.head(arena, locator)? {
+                        let object = self.object(arena, locator, head)?;
+                        if accepts(&object) {
+                            return Ok(Drawn::Key(object));
+                        }
+                        objects_left = objects_left.saturating_sub(1);
+                    }
                 }
             }
         }
@@ -180,7 +190,10 @@ impl ObjectStore {
             let bytes = self.chunks.bytes(arena, spill_stripe(spill))?;
             for entry in spill::entries(bytes.unwrap_or_default()) {
                 if let Some(head) = self.head(arena, entry.locator)? {
-                    return self.object(arena, entry.locator, head).map(Drawn::Key);
+                    let object = self.object(arena, entry.locator, head)?;
+                    if accepts(&object) {
+                        return Ok(Drawn::Key(object));
+                    }
                 }
             }
         }
@@ -212,7 +225,7 @@ impl ObjectStore {
                     continue;
                 };
                 let key = self.data(arena, self.split(found.locator).0);
-                let hash = key.map(|chunk| self.hash(found.head.key(chunk)));
+                let hash = key.map(|chunk| self.hash_of(&found.head, chunk));
                 if self.delete_found(arena, delta, found).is_err() {
                     return deleted;
                 }

@@ -5,7 +5,8 @@
 
 use crate::Chunks;
 use crate::chunks::grow_table;
-use paritas_base::{Stripe, Version};
+use crate::object::Head;
+use paritas_base::{DATABASES, Stripe, Version};
 
 /// Most open chunks at a time.
 pub(super) const OPEN_MAX: usize = 4;
@@ -72,6 +73,33 @@ pub(super) struct Before {
     pub died: u64,
 }
 
+/// Keys of a database.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Keys {
+    /// Their number. Expired keys that are not yet deleted are included.
+    pub count: u64,
+    /// The number of those with an expiry.
+    pub expiring: u64,
+}
+
+/// What is counted of an object.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Counted {
+    pub database: u8,
+    pub user_bytes: u64,
+    pub expires: bool,
+}
+
+impl Counted {
+    pub(super) fn of(head: &Head) -> Self {
+        Self {
+            database: head.database(),
+            user_bytes: head.user_bytes(),
+            expires: head.has_expiry(),
+        }
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct Space {
     chunk_bytes: u32,
@@ -90,6 +118,8 @@ pub(super) struct Space {
     /// expiry.
     pub user_bytes: u64,
     expiring: u64,
+    /// The objects of each database, as above.
+    by_database: [Keys; DATABASES as usize],
     /// The chunk that compaction is emptying, and the offset it has reached.
     pub victim: Option<(u32, u32)>,
     /// Counters when that chunk was chosen. `dead_floor` is the number of dead bytes at which compaction is tried
@@ -117,6 +147,7 @@ impl Space {
             unknown_count: 0,
             user_bytes: 0,
             expiring: 0,
+            by_database: [Keys::default(); DATABASES as usize],
             victim: None,
             before: None,
             dead_floor: 0,
@@ -299,17 +330,27 @@ impl Space {
     }
 
     /// Counts an object whose first piece is in chunk `number`: as added if `there`, else as removed.
-    pub(super) fn count_object(&mut self, number: u32, user_bytes: u64, expires: bool, there: bool) {
+    pub(super) fn count_object(&mut self, number: u32, object: Counted, there: bool) {
         if !self.is_counted(number) {
             return;
         }
+        let expires = u64::from(object.expires);
+        let of = &mut self.by_database[usize::from(object.database % DATABASES)];
         if there {
-            self.user_bytes += user_bytes;
-            self.expiring += u64::from(expires);
+            self.user_bytes += object.user_bytes;
+            self.expiring += expires;
+            (of.count, of.expiring) = (of.count + 1, of.expiring + expires);
         } else {
-            self.user_bytes = self.user_bytes.saturating_sub(user_bytes);
-            self.expiring = self.expiring.saturating_sub(u64::from(expires));
+            self.user_bytes = self.user_bytes.saturating_sub(object.user_bytes);
+            self.expiring = self.expiring.saturating_sub(expires);
+            (of.count, of.expiring) = (of.count.saturating_sub(1), of.expiring.saturating_sub(expires));
         }
+    }
+
+    /// The objects of each database in chunks that are counted. A chunk that is set aside stays counted: nothing in it
+    /// can change.
+    pub(super) const fn by_database(&self) -> &[Keys; DATABASES as usize] {
+        &self.by_database
     }
 
     /// Sets the number of live bytes that a recount found in an unknown chunk.
@@ -348,6 +389,7 @@ impl Space {
             }
         }
         (self.live_bytes, self.user_bytes, self.expiring) = (0, 0, 0);
+        self.by_database = [Keys::default(); DATABASES as usize];
         (self.used_count, self.unknown_count) = (0, 0);
     }
 

@@ -181,7 +181,7 @@ impl World {
     }
 
     fn find(&self, key: &[u8]) -> Result<Option<Stored>, Blocked> {
-        let hash = self.stream.hash(key);
+        let hash = self.stream.hash(0, key);
         let found = self.stream.find(&self.arena, hash, key)?;
         Ok(found.map(|object| {
             assert_eq!(object.key(), key);
@@ -190,21 +190,21 @@ impl World {
     }
 
     fn put(&mut self, key: &[u8], stored: &Stored) -> Result<(), Blocked> {
-        let hash = self.stream.hash(key);
+        let hash = self.stream.hash(0, key);
         self.run(|stream, arena, delta| stream.put(arena, delta, hash, key, stored.value()))?;
         self.model.insert(key.to_vec(), stored.clone());
         Ok(())
     }
 
     fn delete(&mut self, key: &[u8]) -> Result<(), Blocked> {
-        let hash = self.stream.hash(key);
+        let hash = self.stream.hash(0, key);
         let there = self.run(|stream, arena, delta| stream.delete(arena, delta, hash, key))?;
         assert_eq!(there, self.model.remove(key).is_some());
         Ok(())
     }
 
     fn set_expiry(&mut self, key: &[u8], expiry: Option<u64>) -> Result<(), Blocked> {
-        let hash = self.stream.hash(key);
+        let hash = self.stream.hash(0, key);
         let there = self.run(|stream, arena, delta| stream.set_expiry(arena, delta, hash, key, expiry))?;
         assert_eq!(there, self.model.contains_key(key));
         if let Some(stored) = self.model.get_mut(key) {
@@ -495,7 +495,7 @@ fn many_operations_share_a_delta_until_it_is_full() {
         while full < 3 {
             let key = random_key(&mut prng, limits, 5000);
             let stored = random_stored(&mut prng, limits);
-            let hash = world.stream.hash(&key);
+            let hash = world.stream.hash(0, &key);
             let (stream, arena) = (&mut world.stream, &mut world.arena);
             let before = delta.bytes().len();
             match stream.put(arena, &mut delta, hash, &key, stored.value()) {
@@ -570,7 +570,7 @@ fn a_successor_finds_every_key_and_goes_on() {
 fn live_bytes_are_right(world: &World) {
     let mut live = 0;
     for key in world.model.keys() {
-        let hash = world.stream.hash(key);
+        let hash = world.stream.hash(0, key);
         let found = world.stream.locate(&world.arena, hash, key).unwrap().unwrap();
         let (number, _) = world.stream.split(found.locator);
         let chunk = world.stream.data(&world.arena, number).unwrap();
@@ -743,7 +743,7 @@ fn keys_outlast_many_doublings_and_spill_pages() {
 #[test]
 fn what_a_key_may_be_compared_with_is_told_before() {
     let mut world = World::new(256, 1 << 10);
-    let place = |world: &World, key: &[u8]| world.stream.shape.place(world.stream.hash(key), 1);
+    let place = |world: &World, key: &[u8]| world.stream.shape.place(world.stream.hash(0, key), 1);
     let (first, other) = (1..)
         .find_map(|n| {
             let (key, place_of) = (numbered(n), |key: &[u8]| place(&world, key));
@@ -765,7 +765,7 @@ fn what_a_key_may_be_compared_with_is_told_before() {
     assert_eq!(world.stream.page_count(), 1);
     world.take_over();
     world.directory();
-    let hash = world.stream.hash(&first);
+    let hash = world.stream.hash(0, &first);
     world.insist(|world| world.find(&first).map(|_| ()));
     let missing = world.stream.may_compare(&world.arena, hash);
     assert!(
@@ -780,7 +780,7 @@ fn what_a_key_may_be_compared_with_is_told_before() {
 /// that one line of a small index gets all of them.
 fn in_order_of_hashes(stream: &ObjectStore, keys: u32) -> Vec<(u64, [u8; 4])> {
     let keys = (0..keys).map(u32::to_le_bytes);
-    let mut in_order: Vec<_> = keys.map(|key| (stream.hash(&key), key)).collect();
+    let mut in_order: Vec<_> = keys.map(|key| (stream.hash(0, &key), key)).collect();
     in_order.sort_unstable();
     in_order
 }
@@ -1042,7 +1042,7 @@ fn the_index_fills_well_from_a_hundred_thousand_keys_on() {
     let mut bytes = Vec::new();
     for i in 0..1_000_000u64 {
         let key = i.to_le_bytes();
-        let hash = stream.hash(&key);
+        let hash = stream.hash(0, &key);
         let mut delta = Delta::new(Version::new(1, i + 1), bytes);
         let value = Value::default();
         stream.put(&mut arena, &mut delta, hash, &key, value).unwrap();
@@ -1108,7 +1108,7 @@ impl World {
             })
         });
         assert_eq!(count.unwrap() as usize, hashes.len());
-        let keys = self.model.keys().filter(|key| hashes.contains(&self.stream.hash(key)));
+        let keys = self.model.keys().filter(|key| hashes.contains(&self.stream.hash(0, key)));
         let keys: Vec<Vec<u8>> = keys.cloned().collect();
         for key in &keys {
             assert_eq!(self.find(key), Ok(None));
@@ -1118,7 +1118,7 @@ impl World {
     }
 
     fn read(&mut self, key: &[u8]) {
-        let hash = self.stream.hash(key);
+        let hash = self.stream.hash(0, key);
         assert!(self.stream.access(&self.arena, hash, key).unwrap().is_some());
     }
 }

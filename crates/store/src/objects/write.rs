@@ -3,7 +3,8 @@
 use super::find::{At, Found};
 use super::grow::{CROWD, SPILLED_MAX, TOGETHER_MAX};
 use super::place::{INDEX_CHANGE_BYTES, Writer};
-use super::{Blocked, LivePage, ObjectStore, has_room, page_stripe, spill_stripe};
+use super::space::Counted;
+use super::{Blocked, LivePage, ObjectStore, database_of, has_room, page_stripe, spill_stripe};
 use crate::delta::EXTENT_HEAD_BYTES_MAX;
 use crate::index::page::{self, Lines, Room};
 use crate::index::shape::PageSlot;
@@ -46,7 +47,7 @@ impl ObjectStore {
             return Ok(());
         }
         let mut plan = core::mem::take(&mut self.plan);
-        let planned = self.plan(arena, delta, key.len(), &value, Writer::Foreground, &mut plan);
+        let planned = self.plan(arena, delta, (database_of(hash), key.len()), &value, Writer::Foreground, &mut plan);
         self.note_space(plan.fresh, planned);
         let done = planned.and_then(|()| {
             let entry = match old {
@@ -398,8 +399,7 @@ impl ObjectStore {
     /// Counts an object's bytes as dead.
     pub(super) fn bury(&mut self, arena: &Arena, locator: u32, head: &Head) {
         let (number, _) = self.split(locator);
-        let expires = head.has_expiry();
-        self.space.count_object(number, head.user_bytes(), expires, false);
+        self.space.count_object(number, Counted::of(head), false);
         if head.further > 0 {
             let Self {
                 chunks,

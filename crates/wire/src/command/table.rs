@@ -86,7 +86,7 @@ commands! {
     Reset = row("reset", 1, NOSCRIPT | LOADING | STALE | FAST | NO_AUTH | ALLOW_BUSY, "connection", "6.2.0")
         .categories("connection"), "Makes the connection as new";
     Select = row("select", 2, LOADING | STALE | FAST, "connection", "1.0.0").categories("connection"),
-        "Chooses a database; there is only 0";
+        "Chooses a database, 0 to 15";
     Multi = row("multi", 1, NOSCRIPT | LOADING | STALE | FAST | ALLOW_BUSY | TRANSACTION, "transactions", "1.2.0")
         .categories("transaction"), "Begins a transaction: commands are kept until EXEC";
     Exec = row("exec", 1, NOSCRIPT | LOADING | STALE | TRANSACTION, "transactions", "1.2.0")
@@ -245,10 +245,16 @@ commands! {
         .categories("keyspace").tips("request_policy:all_shards response_policy:agg_sum"), "Counts the keys";
     Flushall = row("flushall", -1, WRITE, "server", "1.0.0")
         .categories("dangerous keyspace").tips("request_policy:all_shards response_policy:all_succeeded"),
-        "Deletes all keys";
+        "Deletes all keys of all databases";
     Flushdb = row("flushdb", -1, WRITE, "server", "1.0.0")
         .categories("dangerous keyspace").tips("request_policy:all_shards response_policy:all_succeeded"),
-        "Deletes all keys; there is only one database";
+        "Deletes all keys of the database";
+    FlushStep = row("paritas.flush", 2, WRITE | INTERNAL, "server", "0.1.0"),
+        "Between nodes: deletes some keys of a database, from a cursor on";
+    Swapdb = row("swapdb", 3, WRITE | FAST, "server", "4.0.0").categories("dangerous keyspace"),
+        "Refused: the keys of a database are on many nodes";
+    Move = row("move", 3, WRITE | FAST, "generic", "1.0.0")
+        .keys(1, 1, 1, &["RW access delete"]).categories("keyspace"), "Moves a key to another database";
     Copy = row("copy", -3, WRITE | DENYOOM, "generic", "6.2.0")
         .keys(1, 2, 1, &["RO access", "OW update"]).categories("keyspace"),
         "Copies the value of a key to another";

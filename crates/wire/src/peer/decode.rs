@@ -5,14 +5,14 @@ use super::parts::{
     AliveGroups, DIRECTORY_ENTRY_BYTES, Deltas, Groups, LeaseRecord, Leases, Objects, PartName, Versions,
 };
 use super::read::{clock, tenure};
-use super::{BadFrame, dialect, kind};
+use super::{BadFrame, FORWARD_DATABASE, dialect, kind};
 use paritas_base::{ClusterId, ConnId, Incarnation, NodeId, Position, Stripe, Version};
-use paritas_base::{Reader, sections};
+use paritas_base::{DATABASES, Reader, sections};
 
 impl<'a> Message<'a> {
     pub(super) fn decode(kind: u8, body: &'a [u8]) -> Result<Self, BadFrame> {
         let mut r = Reader(body);
-        let Some(message) = Self::read(kind, &mut r) else {
+        let Some(mut message) = Self::read(kind, &mut r) else {
             return Err(match kind {
                 kind::IMPORT => unknown_object(body).map_or(BadFrame::Body(kind), BadFrame::Object),
                 _ => BadFrame::Body(kind),
@@ -22,7 +22,19 @@ impl<'a> Message<'a> {
             return Err(BadFrame::Body(kind));
         }
         let strange = |bad| BadFrame::Section(kind, bad);
-        sections::check(r.0, &[]).map_err(strange)?;
+        let known: &[u8] = match kind {
+            kind::FORWARD => &[FORWARD_DATABASE],
+            _ => &[],
+        };
+        sections::check(r.0, known).map_err(strange)?;
+        if let Self::Forward { database, .. } = &mut message
+            && let Some(body) = sections::find(r.0, FORWARD_DATABASE)
+        {
+            *database = match body {
+                [number @ 1..DATABASES] => *number,
+                _ => return Err(BadFrame::Body(kind)),
+            };
+        }
         if let Self::Stale { configuration } = &message {
             configuration.more.check(&[]).map_err(strange)?;
         }
@@ -176,6 +188,7 @@ impl<'a> Message<'a> {
                 conn: ConnId(r.varint()?),
                 n: r.varint()?,
                 dialect: Some(r.u8()?).filter(|byte| dialect::is_known(*byte))?,
+                database: 0,
                 command: counted(r)?,
             },
             kind::REPLY => Self::Reply {

@@ -3,6 +3,8 @@
 use super::message::{ChunkStatus, ImportStatus, Message, PartState, StageState};
 use super::parts::LeaseRecord;
 use super::read::Write;
+use super::FORWARD_DATABASE;
+use paritas_base::sections;
 
 /// A difference of either sign: small if it is near zero.
 fn zigzag(difference: u64) -> u64 {
@@ -178,6 +180,7 @@ impl Message<'_> {
                 conn,
                 n,
                 dialect,
+                database,
                 command,
             } => {
                 to.varint(conn.0);
@@ -185,6 +188,9 @@ impl Message<'_> {
                 to.u8(*dialect);
                 to.varint(command.len() as u64);
                 to.extend_from_slice(command);
+                if *database > 0 {
+                    sections::push(to, (FORWARD_DATABASE, &[*database]));
+                }
             }
             Self::Reply { conn, n, bytes } => {
                 to.varint(conn.0);

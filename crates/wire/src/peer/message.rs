@@ -237,6 +237,8 @@ pub enum Message<'a> {
         n: u64,
         /// One of [`super::dialect`].
         dialect: u8,
+        /// That of the client: 0 to 15.
+        database: u8,
         command: &'a [u8],
     },
     Reply {

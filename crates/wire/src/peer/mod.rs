@@ -33,6 +33,9 @@ const ENVELOPE_BYTES_MAX: usize = LENGTH_BYTES_MAX + CRC_BYTES;
 const LENGTH_BYTES_MAX: usize = 4;
 const CRC_BYTES: usize = 4;
 
+/// The section of a forwarded command that has the database of its client, if that is not 0.
+const FORWARD_DATABASE: u8 = 128;
+
 /// The fields that every frame has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Header {

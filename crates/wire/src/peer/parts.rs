@@ -183,11 +183,14 @@ const FORM_EXPIRY: u8 = 1;
 const FORM_FLAGS: u8 = 2;
 const FORM_HASH: u8 = 8;
 const FORM_RECORD: u8 = 16;
-const FORM_ALL: u8 = FORM_EXPIRY | FORM_FLAGS | FORM_HASH | FORM_RECORD;
+const FORM_SECOND: u8 = 128;
+const FORM_ALL: u8 = FORM_EXPIRY | FORM_FLAGS | FORM_HASH | FORM_RECORD | FORM_SECOND;
 
 /// One object of an [`Objects`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ObjectRecord<'a> {
+    /// The database of its key, 0 to 15.
+    pub database: u8,
     /// Its key.
     pub key: &'a [u8],
     /// Its value; the tail of a large value.
@@ -202,7 +205,7 @@ pub struct ObjectRecord<'a> {
     pub hash_kind: bool,
 }
 
-/// A sequence of whole objects, each key length, value length, `u8 form, [u64 expiry], [u32 flags],
+/// A sequence of whole objects, each key length, value length, `u8 form, [u8 database × 16], [u64 expiry], [u32 flags],
 /// [u8 record length, record], key, value`. `form` has the bits of an object's kind (`docs/formats/object.md`), except
 /// that of pieces.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -230,7 +233,11 @@ impl<'a> Objects<'a> {
         to.u8(bit(object.expiry_ms.is_some(), FORM_EXPIRY)
             | bit(object.flags.is_some(), FORM_FLAGS)
             | bit(object.hash_kind, FORM_HASH)
-            | bit(!object.record.is_empty(), FORM_RECORD));
+            | bit(!object.record.is_empty(), FORM_RECORD)
+            | bit(object.database > 0, FORM_SECOND));
+        if object.database > 0 {
+            to.u8(object.database << 4);
+        }
         object.expiry_ms.iter().for_each(|at| to.u64(*at));
         object.flags.iter().for_each(|flags| to.u32(*flags));
         if !object.record.is_empty() {
@@ -252,6 +259,11 @@ impl<'a> Objects<'a> {
         if form & !FORM_ALL != 0 {
             return None;
         }
+        let database = match form & FORM_SECOND {
+            0 => 0,
+            // As in an object: only strings are known, and database 0 has no such byte.
+            _ => Some(r.u8()?).filter(|byte| byte & 0xf == 0 && *byte > 0)? >> 4,
+        };
         let expiry_ms = if form & FORM_EXPIRY != 0 { Some(r.u64()?) } else { None };
         let flags = if form & FORM_FLAGS != 0 { Some(r.u32()?) } else { None };
         let record = match form & FORM_RECORD {
@@ -262,6 +274,7 @@ impl<'a> Objects<'a> {
             }
         };
         let object = ObjectRecord {
+            database,
             key: r.bytes(key)?,
             value: r.bytes(value)?,
             record,

@@ -97,8 +97,8 @@ fn a_body_that_does_not_fit_its_kind_is_refused_and_never_panics() {
 fn sections_may_follow_a_body_of_known_length_and_one_that_must_be_known_is_refused_by_name() {
     let (mut may, mut must) = (Sections::none(), Sections::none());
     may.put(7, b"later");
-    // Of a forwarded command, 128 is kept for the database, 129 for the user, 130 for places of arguments.
-    must.put(128, b"\x01");
+    // Of a forwarded command, 129 is kept for the user, 130 for places of arguments.
+    must.put(129, b"\x01");
     with_each(|message| {
         let (mut bytes, kind) = (Vec::new(), message.kind());
         encode(&mut bytes, &header(), message);
@@ -108,15 +108,15 @@ fn sections_may_follow_a_body_of_known_length_and_one_that_must_be_known_is_refu
         if kind::takes_sections(kind) {
             assert_eq!(read, Ok(true), "left out");
             let refused = |bad| Err(BadFrame::Section(kind, bad));
-            assert_eq!(decode(&with(must.bytes())), refused(BadSections::Unknown(128)));
+            assert_eq!(decode(&with(must.bytes())), refused(BadSections::Unknown(129)));
             assert_eq!(decode(&with(b"\x07\x05late")), refused(BadSections::Malformed));
         } else {
             // They are a part of its run, or refused with it.
             assert_ne!(read, Ok(true), "{message:?}");
         }
     });
-    let told = BadFrame::Section(kind::FORWARD, BadSections::Unknown(128)).to_string();
-    assert!(told.contains("kind 33") && told.contains("section 128"), "{told}");
+    let told = BadFrame::Section(kind::FORWARD, BadSections::Unknown(129)).to_string();
+    assert!(told.contains("kind 33") && told.contains("section 129"), "{told}");
 }
 
 #[test]
@@ -146,6 +146,7 @@ fn a_configuration_with_what_must_not_be_left_out_is_refused_by_name() {
 #[test]
 fn an_object_of_a_kind_to_come_is_refused_by_its_bits() {
     let object = ObjectRecord {
+        database: 0,
         key: b"k",
         value: b"v",
         record: &[],
@@ -157,8 +158,8 @@ fn an_object_of_a_kind_to_come_is_refused_by_its_bits() {
     Objects::push(&mut objects, &object);
     let form = objects.len() + 2;
     Objects::push(&mut objects, &object);
-    // Pieces are joined before; invisible, memcached's marks, type and database.
-    for bit in [4, 32, 64, 128] {
+    // Pieces are joined before; invisible, memcached's marks.
+    for bit in [4, 32, 64] {
         let mut bent = objects.clone();
         bent[form] |= bit;
         let message = Message::Import {
@@ -172,14 +173,15 @@ fn an_object_of_a_kind_to_come_is_refused_by_its_bits() {
         encode(&mut bytes, &header(), &message);
         assert_eq!(decode(&bytes), Err(BadFrame::Object(bit)));
     }
-    let told = BadFrame::Object(128).to_string();
-    assert!(told.contains("kind bits 128"), "{told}");
+    let told = BadFrame::Object(64).to_string();
+    assert!(told.contains("kind bits 64"), "{told}");
 }
 
 #[test]
 fn a_dialect_to_come_is_refused() {
     for dialect in [3, 4, 64, 65, 131] {
         let message = Message::Forward {
+            database: 0,
             conn: paritas_base::ConnId(1),
             n: 2,
             dialect,

@@ -125,7 +125,10 @@ pub const PATTERN_TOO_LONG: &str = "ERR the pattern is longer than 65536 bytes: 
 /// [`NAME_PATTERNS_BYTES_MAX`]: crate::command::glob::NAME_PATTERNS_BYTES_MAX
 pub const NAME_PATTERNS_TOO_LONG: &str =
     "ERR the patterns are longer than 1024 bytes together: ask in several commands";
-/// The database number of SELECT or COPY is not 0.
+/// SWAPDB.
+pub const SWAPDB: &str = "ERR SWAPDB is not supported: the keys of a database are on many nodes, which cannot exchange \
+                          them at one moment. Write to another database and SELECT that one";
+/// The number of a database is not one of 0 to 15.
 pub const DB_OUT_OF_RANGE: &str = "ERR DB index is out of range";
 /// The timeout of WAIT is not an integer.
 pub const TIMEOUT_NOT_AN_INTEGER: &str = "ERR timeout is not an integer or out of range";

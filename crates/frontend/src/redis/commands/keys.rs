@@ -1,6 +1,7 @@
 //! Commands on keys of any type.
 
 use super::{Operation, Seen, Stop};
+use crate::redis::connection::database_number;
 use paritas_protocol::{Out, body_bytes, class_of};
 use paritas_store::Value;
 use paritas_wire::resp::{encode, errors, parse_integer};
@@ -30,8 +31,8 @@ impl<O: Out> Operation<'_, '_, O> {
             }
         }
         if bytes > 0 {
-            let args = self.job.args;
-            let keys = (1..args.len()).map(|at| args.arg(at));
+            let (args, database) = (self.job.args, self.job.database);
+            let keys = (1..args.len()).map(|at| (database, args.arg(at)));
             self.access.reserve(args.len() - 1, 0, keys, [].into_iter())?;
         }
         let mut count = 0;
@@ -78,8 +79,8 @@ impl<O: Out> Operation<'_, '_, O> {
         })
     }
 
-    /// Of a large value, both objects name the same parts.
-    fn put_object(&mut self, at: usize, object: &CopiedObject) -> Result<(), Stop> {
+    /// Stores it under the key in argument `at`. Of a large value, both objects name the same parts.
+    fn put_object(&mut self, database: u8, at: usize, object: &CopiedObject) -> Result<(), Stop> {
         let value = Value {
             bytes: &object.bytes,
             expiry_ms: object.seen.expiry_ms,
@@ -87,37 +88,61 @@ impl<O: Out> Operation<'_, '_, O> {
             hash_kind: object.seen.is_hash,
             record: &object.record,
         };
-        self.put(at, value)
+        let key = self.job.args.arg(at);
+        let hash = self.access.hash_in(database, key);
+        Ok(self.access.put(hash, key, value)?)
     }
 
     pub(crate) fn copy(&mut self) -> Result<(), Stop> {
-        let (mut replace, mut at) = (false, 3);
+        let (mut replace, mut at, mut database) = (false, 3, self.job.database);
         while at < self.count() {
             if self.is_word(at, "replace") {
                 replace = true;
             } else if self.is_word(at, "db") && at + 1 < self.count() {
                 at += 1;
-                if self.integer(at)? != 0 {
-                    return Err(Stop::Error(errors::DB_OUT_OF_RANGE));
-                }
+                database = database_number(self.job.args.arg(at)).map_err(Stop::Error)?;
             } else {
                 return Err(Stop::Error(errors::SYNTAX));
             }
             at += 1;
         }
-        if self.job.args.arg(1) == self.job.args.arg(2) {
+        if self.job.args.arg(1) == self.job.args.arg(2) && database == self.job.database {
             return Err(Stop::Error(errors::SAME_OBJECT));
         }
         let source = self.object(1)?;
-        let taken = self.seen(2)?.is_some();
+        let taken = self.seen_in(database, 2)?.is_some();
         let copied = match source {
             Some(object) if replace || !taken => {
-                self.put_object(2, &object)?;
+                self.put_object(database, 2, &object)?;
                 true
             }
             _ => false,
         };
         encode::integer(self.reply, i64::from(copied));
+        Ok(())
+    }
+
+    /// MOVE: one delta, since both keys are in one hash slot.
+    pub(crate) fn move_key(&mut self) -> Result<(), Stop> {
+        let database = database_number(self.job.args.arg(2)).map_err(Stop::Error)?;
+        if database == self.job.database {
+            return Err(Stop::Error(errors::SAME_OBJECT));
+        }
+        let object = self.object(1)?;
+        let moved = match object {
+            Some(object) if self.seen_in(database, 1)?.is_none() => {
+                let key = self.job.args.arg(1);
+                let there = (database, key);
+                let (keys, inserted) = ([(self.job.database, key), there].into_iter(), [there].into_iter());
+                self.access
+                    .reserve(2, object.bytes.len() + key.len(), keys, inserted)?;
+                // As in RENAME, the write comes before the removal.
+                self.put_object(database, 1, &object)?;
+                self.remove(1)?
+            }
+            _ => false,
+        };
+        encode::integer(self.reply, i64::from(moved));
         Ok(())
     }
 
@@ -132,10 +157,12 @@ impl<O: Out> Operation<'_, '_, O> {
         if renames {
             self.check_large_limits(2, object.bytes.len())?;
             let (old, new) = (self.job.args.arg(1), self.job.args.arg(2));
+            let (old, new) = ((self.job.database, old), (self.job.database, new));
             let (keys, inserted) = ([old, new].into_iter(), [new].into_iter());
-            self.access.reserve(2, object.bytes.len() + new.len(), keys, inserted)?;
+            self.access
+                .reserve(2, object.bytes.len() + new.1.len(), keys, inserted)?;
             // The order matters: the write can fail for lack of space, so it comes before the removal.
-            self.put_object(2, &object)?;
+            self.put_object(self.job.database, 2, &object)?;
             self.remove(1)?;
         }
         if only_if_free {

@@ -1,11 +1,12 @@
 //! Commands on all keys of one stream. The router runs them at every stream that a client's command covers.
 
 use super::{Operation, Stop};
+use crate::redis::parts::append_scanned;
 use paritas_protocol::Out;
 use paritas_store::Object;
 use paritas_wire::command::glob::{Case, Pattern};
 use paritas_wire::command::{slot, slot_steps};
-use paritas_wire::resp::{encode, errors, parse_integer};
+use paritas_wire::resp::{ArgList, encode, errors, parse_integer};
 
 /// The most expired keys that one step of a walk deletes. Further ones are shown as if they had not expired: a client
 /// must not see that a key is gone before its deletion is safe (P8.4).
@@ -14,6 +15,8 @@ const EXPIRED_MAX: usize = 256;
 const EXPIRED_STEPS: u64 = 3000;
 /// The most keys that one SCAN visits, even if its COUNT is larger: a turn must be short (P10.2b).
 const SCAN_KEYS_MAX: usize = 4096;
+/// The most keys that one step of FLUSHDB visits.
+const FLUSHED_MAX: usize = 512;
 /// COUNT of a SCAN without this option, as in Redis.
 const COUNT_DEFAULT: i64 = 10;
 
@@ -140,9 +143,6 @@ impl<O: Out> Operation<'_, '_, O> {
             let Some(chosen) = self.access.random_key()? else {
                 break;
             };
-            if chosen.is_foreign {
-                continue;
-            }
             let over = chosen.expiry_ms.is_some_and(|at| at <= now_ms);
             if !over || attempt + 1 == TRIES {
                 encode::bulk(self.reply, &chosen.key);
@@ -161,15 +161,57 @@ impl<O: Out> Operation<'_, '_, O> {
         Ok(())
     }
 
+    /// One step of FLUSHDB: deletes the keys of the client's database among the next ones from a cursor on. Answers where
+    /// the next step goes on: one more than a cursor of the stream, or 0 at the end. If the stream has no keys of other databases, the first step deletes all.
+    pub(crate) fn flush_step(&mut self) -> Result<(), Stop> {
+        let cursor = str::from_utf8(self.job.args.arg(1)).ok();
+        let cursor: Option<u64> = cursor.and_then(|text| text.parse().ok());
+        let cursor = cursor.ok_or(Stop::Error(errors::INVALID_CURSOR))?.saturating_sub(1);
+        if cursor == 0 && self.access.has_only_its_database() {
+            self.access.flush()?;
+            append_scanned(self.reply, 0, encode::EMPTY_ARRAY);
+            return Ok(());
+        }
+        self.access.await_slots()?;
+        if !self.access.turn_budget().admits() {
+            return Err(Stop::Wait);
+        }
+        let mut keys: Vec<Vec<u8>> = Vec::new();
+        let next = self.access.scan(cursor, FLUSHED_MAX, |object, steps| {
+            *steps += EXPIRED_STEPS;
+            keys.push(object.key().to_vec());
+        })?;
+        let mut goes_on_at = if next == 0 { 0 } else { next + 1 };
+        for key in keys {
+            match self.access.remove(self.access.hash(&key), &key) {
+                Ok(_) => {}
+                // The next step finds the others at the same place.
+                Err(paritas_protocol::Stop::Wait) if self.access.has_begun() => {
+                    goes_on_at = cursor + 1;
+                    break;
+                }
+                Err(stop) => return Err(stop.into()),
+            }
+        }
+        self.access.saw_all();
+        append_scanned(self.reply, goes_on_at, encode::EMPTY_ARRAY);
+        Ok(())
+    }
+
     pub(crate) fn flush(&mut self) -> Result<(), Stop> {
-        let mode = self.count() == 2 && (self.is_word(1, "async") || self.is_word(1, "sync"));
-        if self.count() > 1 && !mode {
+        if !is_flush_mode(self.job.args) {
             return Err(Stop::Error(errors::SYNTAX));
         }
         self.access.flush()?;
         encode::ok(self.reply);
         Ok(())
     }
+}
+
+/// Whether the arguments of FLUSHALL and FLUSHDB are known.
+pub(crate) fn is_flush_mode(args: ArgList<'_>) -> bool {
+    let is_mode = |word: &[u8]| word.eq_ignore_ascii_case(b"async") || word.eq_ignore_ascii_case(b"sync");
+    args.len() == 1 || args.len() == 2 && is_mode(args.arg(1))
 }
 
 /// Parses the number of a hash slot.

@@ -3,6 +3,7 @@
 use super::transaction::{Reads, run_command};
 use super::{Job, Stop};
 use crate::dialect::{Dialect, Refusal};
+use crate::redis::connection::database_number;
 use crate::redis::scripts::{Script, Scripts, answer_without_key, resolve, why_ended};
 use paritas_base::configuration::Configuration;
 use paritas_protocol::{Context, Draft, Out, StreamOwner};
@@ -20,6 +21,8 @@ struct OnDraft<'h, 'c, O: Out> {
     reads: &'h mut Reads,
     /// The hash slot of its keys.
     slot: u16,
+    /// The database of its next command.
+    database: u8,
     args: Args,
     /// Why it must end.
     stop: Option<Stop>,
@@ -57,6 +60,9 @@ impl<O: Out> OnDraft<'_, '_, O> {
             if !answer_without_key(spec, args, self.cx.now.wall_ms, reply) {
                 encode::error(reply, errors::NOT_IN_SCRIPT);
             }
+            if spec.id == Command::Select {
+                self.database = database_number(args.arg(1)).unwrap_or(self.database);
+            }
             return Ok(());
         }
         if spec.is(flag::WRITE) && self.job.spec.id == Command::ReadScript {
@@ -75,6 +81,7 @@ impl<O: Out> OnDraft<'_, '_, O> {
                 Proto::Resp2 => Dialect::Resp2,
                 Proto::Resp3 => Dialect::Resp3,
             },
+            database: self.database,
             hash: None,
             is_staged: false,
             ..*self.job
@@ -120,6 +127,7 @@ pub(super) fn run<O: Out>(
         draft,
         reads,
         slot: command::slot(job.args.arg(5)),
+        database: job.database,
         args: Args::new(),
         stop: None,
     };

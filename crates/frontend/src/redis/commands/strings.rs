@@ -352,7 +352,8 @@ impl<'a, O: Out> Operation<'a, '_, O> {
             let refusal = WriteRefusal::CommandTooLarge { bytes_max };
             return Err(Stop::Refused(Refusal::Write(refusal)));
         }
-        let keys = (1..args.len()).step_by(2).map(|at| args.arg(at));
+        let database = self.job.database;
+        let keys = (1..args.len()).step_by(2).map(|at| (database, args.arg(at)));
         self.access.reserve(load.count, load.delta_bytes, keys.clone(), keys)?;
         Ok(there)
     }

@@ -4,12 +4,14 @@
 //! ```text
 //! PARITAS.EXEC versions count commands key [key …]
 //! ```
-//! `versions` is an array of keys and the versions that WATCH saw; nothing is done if one differs. `commands` are
-//! `count` commands behind each other. `versions` and each command are arrays of strings, as a client sends them. `key`
-//! is one of the keys of each slot. The reply is the array of the commands' replies.
+//! `versions` is an array of databases, keys and the versions that WATCH saw; nothing is done if one differs. `commands`
+//! are `count` commands behind each other. Before them there may be `SELECT`, which has no reply and does not count: the
+//! commands behind it are about that database. `versions` and each command are arrays of strings, as a client sends
+//! them. `key` is one of the keys of each slot. The reply is the array of the commands' replies.
 
 use super::{Executed, Job, Lookups, Operation, ReadLarge, Stop, admit_many, end_of, script};
 use crate::dialect::Refusal;
+use crate::redis::connection::database_number;
 use crate::redis::scripts::Scripts;
 use paritas_base::configuration::Configuration;
 use paritas_protocol::{Access, Context, Draft, Fault, Out, StreamOwner, WriteRefusal};
@@ -29,8 +31,8 @@ enum Ran {
 pub(super) struct Reads {
     hits: u32,
     misses: u32,
-    /// Keys of large values.
-    large: Vec<(Vec<u8>, ReadLarge)>,
+    /// Keys of large values, each with its hash.
+    large: Vec<(u64, Vec<u8>, ReadLarge)>,
 }
 
 /// Runs a transaction, or a script, which is one. The owner must be in the phase Serve.
@@ -63,7 +65,7 @@ pub(super) fn execute<O: Out>(
         reply.truncate(start);
     };
     let is_too_slow = !draft.has_steps();
-    let mut access = Access::new(cx, configuration, owner);
+    let mut access = Access::new(cx, configuration, owner, job.database);
     access.depend_on(&draft);
     let result = match ran {
         Ok(Ran::All) => access.commit(&draft, job.ticket).map_err(Stop::from),
@@ -83,8 +85,8 @@ pub(super) fn execute<O: Out>(
         _ => access.count_lookups(reads.hits, reads.misses),
     }
     if result.is_ok() {
-        for (key, read) in &reads.large {
-            access.note_read(key, &read.record, read.tail_bytes, read.bytes);
+        for (hash, key, read) in &reads.large {
+            access.note_read(*hash, key, &read.record, read.tail_bytes, read.bytes);
         }
     }
     if result != Err(Stop::Wait) {
@@ -108,7 +110,7 @@ fn run_all<O: Out>(
 ) -> Result<Ran, Stop> {
     if matches!(job.spec.id, Command::RunScript | Command::ReadScript) {
         if owner.store().chunks().absent_count() > 0 {
-            ask_for_keys(cx, configuration, owner, job.spec, job.args)?;
+            ask_for_keys(cx, configuration, owner, job.database, job.spec, job.args)?;
         }
         script::run(cx, configuration, owner, job, draft, reads, scripts, reply)?;
         return Ok(Ran::All);
@@ -121,16 +123,22 @@ fn run_all<O: Out>(
     let count = parse_integer(job.args.arg(2)).and_then(|count| usize::try_from(count).ok());
     let (mut left, mut rest) = (count.unwrap_or_default(), job.args.arg(3));
     if owner.store().chunks().absent_count() > 0 {
-        ask_for_all(cx, configuration, owner, rest, &mut args)?;
+        ask_for_all(cx, configuration, owner, job.database, rest, &mut args)?;
     }
+    let mut database = job.database;
     encode::array_header(reply, left);
     while left > 0 {
         let bytes = rest;
         let Ok(Decoded::Complete { consumed }) = decode(bytes, &Limits::DEFAULT, &mut args) else {
             return Err(Stop::Refused(Refusal::Malformed));
         };
-        (left, rest) = (left - 1, bytes.get(consumed..).unwrap_or_default());
+        rest = bytes.get(consumed..).unwrap_or_default();
         let args = args.list(bytes);
+        if let Some(chosen) = chosen_database(args) {
+            database = chosen;
+            continue;
+        }
+        left -= 1;
         let spec = command::resolve(args).ok().filter(|spec| spec.has_keys());
         let is_script = |spec: &CommandSpec| matches!(spec.id, Command::RunScript | Command::ReadScript);
         let Some(spec) = spec.filter(|spec| !spec.is(flag::INTERNAL) || is_script(spec)) else {
@@ -142,6 +150,7 @@ fn run_all<O: Out>(
         let one = Job {
             spec,
             args,
+            database,
             hash: None,
             is_staged: false,
             ..*job
@@ -164,14 +173,17 @@ fn ask_for_all<O: Out>(
     cx: &mut Context<'_, O>,
     configuration: &Configuration,
     owner: &mut StreamOwner,
+    mut database: u8,
     commands: &[u8],
     args: &mut Args,
 ) -> Result<(), Stop> {
     let (mut rest, mut result) = (commands, Ok(()));
     while let Ok(Decoded::Complete { consumed }) = decode(rest, &Limits::DEFAULT, args) {
         let list = args.list(rest);
-        if let Ok(spec) = command::resolve(list) {
-            result = ask_for_keys(cx, configuration, owner, spec, list).and(result);
+        if let Some(chosen) = chosen_database(list) {
+            database = chosen;
+        } else if let Ok(spec) = command::resolve(list) {
+            result = ask_for_keys(cx, configuration, owner, database, spec, list).and(result);
         }
         rest = rest.get(consumed..).unwrap_or_default();
         if rest.is_empty() {
@@ -181,15 +193,22 @@ fn ask_for_all<O: Out>(
     result
 }
 
+/// The database that a SELECT chooses.
+fn chosen_database(args: ArgList<'_>) -> Option<u8> {
+    let spec = command::resolve(args).ok().filter(|spec| spec.id == Command::Select);
+    spec.and_then(|_| database_number(args.arg(1)).ok())
+}
+
 /// Asks for the chunks of a command's keys.
 fn ask_for_keys<O: Out>(
     cx: &mut Context<'_, O>,
     configuration: &Configuration,
     owner: &mut StreamOwner,
+    database: u8,
     spec: &CommandSpec,
     args: ArgList<'_>,
 ) -> Result<(), Stop> {
-    let mut access = Access::new(cx, configuration, owner);
+    let mut access = Access::new(cx, configuration, owner, database);
     let mut result = Ok(());
     for at in command::keys(spec, args.len()) {
         let hash = access.hash(args.arg(at));
@@ -212,7 +231,7 @@ pub(super) fn run_command<O: Out>(
 ) -> Result<(), Stop> {
     let start = reply.len();
     let mut operation = Operation {
-        access: Access::in_draft(cx, configuration, owner, draft),
+        access: Access::in_draft(cx, configuration, owner, job.database, draft),
         job,
         reply,
         start,
@@ -235,7 +254,11 @@ pub(super) fn run_command<O: Out>(
         reads.hits += lookups.hits;
         reads.misses += lookups.misses;
     }
-    let keyed = large.into_iter().map(|read| (job.args.arg(read.at).to_vec(), read));
+    let database = job.database;
+    let keyed = large.into_iter().map(|read| {
+        let key = job.args.arg(read.at);
+        (owner.store().hash(database, key), key.to_vec(), read)
+    });
     reads.large.extend(keyed);
     match result {
         Ok(()) | Err(Stop::Written) => Ok(()),
@@ -261,7 +284,7 @@ fn is_of_command(refusal: Refusal) -> bool {
     )
 }
 
-/// Whether a watched key has changed. `versions`: an array of keys and the versions that WATCH saw.
+/// Whether a watched key has changed. `versions`: an array of databases, keys and the versions that WATCH saw.
 fn is_changed<O: Out>(
     cx: &mut Context<'_, O>,
     configuration: &Configuration,
@@ -277,12 +300,16 @@ fn is_changed<O: Out>(
     if !draft.begin_command(versions.len()) {
         return Err(Stop::Error(errors::TRANSACTION_TOO_SLOW));
     }
-    let mut access = Access::in_draft(cx, configuration, owner, draft);
+    let mut access = Access::in_draft(cx, configuration, owner, 0, draft);
     let mut is_changed = false;
     let mut at = 0;
-    while at + 1 < versions.len() && !access.rules().fault(Fault::WatchForgotten) {
-        let (key, seen) = (versions.arg(at), versions.arg(at + 1));
-        let hash = access.hash(key);
+    while at + 2 < versions.len() && !access.rules().fault(Fault::WatchForgotten) {
+        let (key, seen) = (versions.arg(at + 1), versions.arg(at + 2));
+        let Ok(database) = database_number(versions.arg(at)) else {
+            access.end_in_draft();
+            return Err(Stop::Refused(Refusal::Malformed));
+        };
+        let hash = access.hash_in(database, key);
         match access.version(hash, key) {
             Ok(now) => is_changed |= now != seen,
             Err(stop) => {
@@ -290,7 +317,7 @@ fn is_changed<O: Out>(
                 return Err(stop.into());
             }
         }
-        at += 2;
+        at += 3;
     }
     access.end_in_draft();
     Ok(is_changed)

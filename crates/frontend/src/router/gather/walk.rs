@@ -1,5 +1,5 @@
 //! A walk over all keys of some streams: one SCAN after the other at each stream. KEYS and the commands on one hash
-//! slot use it.
+//! slot use it. FLUSHDB is such a walk, too: its steps delete.
 
 use super::How;
 use crate::dialect::{Dialect, Refusal};
@@ -9,13 +9,13 @@ use crate::router::client::{Client, Wait};
 use crate::router::{Dispatcher, Ran, Turn};
 use paritas_base::StreamId;
 use paritas_protocol::{Context, Lists, Out};
-use paritas_wire::command::Command;
+use paritas_wire::command::{Command, CommandSpec};
 
 /// A walk over all keys of its streams.
 #[derive(Debug)]
 pub(crate) struct Walk {
     pub(crate) find: Find,
-    /// The arguments of SCAN after the cursor.
+    /// The arguments of a step after the cursor.
     options: Vec<Vec<u8>>,
     /// The stream of each part.
     streams: Vec<StreamId>,
@@ -31,6 +31,8 @@ pub(crate) struct Walk {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Find {
     All,
+    /// None: it deletes them.
+    Deleted,
     /// Only their number.
     Count,
     /// At most this number of keys.
@@ -57,7 +59,9 @@ impl Dispatcher {
         }
         let mut options: Vec<Vec<u8>> = options.iter().map(|word| word.to_vec()).collect();
         let step_keys = cx.shared.parameters.walk_keys;
-        options.extend([b"COUNT".to_vec(), step_keys.to_string().into_bytes()]);
+        if find != Find::Deleted {
+            options.extend([b"COUNT".to_vec(), step_keys.to_string().into_bytes()]);
+        }
         let walk = Walk {
             find,
             options,
@@ -66,7 +70,7 @@ impl Dispatcher {
             count: 0,
             streams,
         };
-        let scan = Command::Scan.spec();
+        let scan = find.spec();
         let steps = walk
             .streams
             .iter()
@@ -81,15 +85,26 @@ impl Dispatcher {
         cx: &mut Context<'_, O>,
         lists: &Lists,
         client: &mut Client,
+        (spec, database): (&'static CommandSpec, u8),
         steps: Vec<(usize, StreamId, Vec<u8>)>,
     ) {
         for (at, stream, command) in steps {
-            let next = self.forward(cx, lists, client, Command::Scan.spec(), stream, command, false);
+            let next = self.forward(cx, lists, client, spec, (stream, database), command, false);
             if let Some(Wait::Gathered(gather)) = client.segments.front_mut().map(|head| &mut head.wait)
                 && let Some(part) = gather.parts.get_mut(at)
             {
                 part.wait = next;
             }
+        }
+    }
+}
+
+impl Find {
+    /// The command of each step.
+    pub(crate) fn spec(self) -> &'static CommandSpec {
+        match self {
+            Self::Deleted => Command::FlushStep.spec(),
+            _ => Command::Scan.spec(),
         }
     }
 }
@@ -100,17 +115,17 @@ impl Walk {
         self.found.capacity() + size_of_val(self.streams.as_slice()) + options.sum::<usize>()
     }
 
-    /// The SCAN command that goes on at `cursor`.
+    /// The command that goes on at `cursor`.
     fn step(&self, cursor: u64) -> Vec<u8> {
         let cursor = cursor.to_string();
-        let mut words: Vec<&[u8]> = vec![b"SCAN", cursor.as_bytes()];
+        let mut words = vec![self.find.spec().name.as_bytes(), cursor.as_bytes()];
         words.extend(self.options.iter().map(Vec::as_slice));
         let mut bytes = Vec::new();
         parts::append_words(&mut bytes, words.into_iter());
         bytes
     }
 
-    /// Takes the keys that part `at` has found. Returns the part's next SCAN, or `None` if the part is at its end.
+    /// Takes the keys that part `at` has found. Returns the part's next step, or `None` if the part is at its end.
     pub(crate) fn take(&mut self, at: usize, reply: &mut Vec<u8>) -> Option<(usize, StreamId, Vec<u8>)> {
         if is_error(reply) {
             return None;
@@ -142,6 +157,7 @@ impl Walk {
     pub(crate) fn combine(&self, dialect: Dialect, out: &mut Vec<u8>) {
         match self.find {
             Find::Count => dialect.number(out, self.count as i64),
+            Find::Deleted => dialect.done(out),
             Find::All => {
                 dialect.values(out, self.count);
                 out.extend_from_slice(&self.found);

@@ -12,7 +12,7 @@ use crate::mark::Mark;
 use crate::rules::Fault;
 use crate::stream_owner::{StreamOwner, body_bytes};
 use paritas_base::configuration::{Configuration, Tenure};
-use paritas_base::{Epoch, Time};
+use paritas_base::{DATABASES, Epoch, Time};
 use paritas_store::Object;
 use paritas_wire::command::slot;
 use paritas_wire::peer::{Message, ObjectRecord, Objects};
@@ -74,7 +74,7 @@ impl StreamOwner {
             // A client may have seen that an expired key is gone, so it must not appear at the destination.
             let over = object.expiry_ms().is_some_and(|at| at <= now_ms);
             if !over && source.contains(slot(object.key())) && is_wanted(object) {
-                keys.push(object.key().to_vec());
+                keys.push((object.database(), object.key().to_vec()));
             }
         });
         source.keys = keys;
@@ -122,10 +122,11 @@ impl StreamOwner {
         to: Tenure,
         epoch: Epoch,
     ) -> bool {
-        let Some(key) = source.keys.last() else {
+        let Some(of) = source.keys.last() else {
             return false;
         };
-        let record = match self.store.find(&cx.shared.arena, self.store.hash(key), key) {
+        let hash = self.store.hash(of.0, &of.1);
+        let record = match self.store.find(&cx.shared.arena, hash, &of.1) {
             Err(blocked) => {
                 self.want(cx, blocked);
                 source.wake_at = cx.after(cx.shared.parameters.retry);
@@ -133,7 +134,7 @@ impl StreamOwner {
             }
             Ok(object) => object.and_then(|object| object.record().map(<[u8]>::to_vec)),
         };
-        let Some(record) = record.filter(|record| source.bodies.get(key) != Some(record)) else {
+        let Some(record) = record.filter(|record| source.bodies.get(of) != Some(record)) else {
             source.body = None;
             source.keys.pop();
             return false;
@@ -200,8 +201,9 @@ impl StreamOwner {
         let mut value = Vec::new();
         let mut changed = None;
         while source.batch.len() < BATCH_BYTES {
-            let Some(key) = source.keys.last() else { break };
-            match self.store.find(&cx.shared.arena, self.store.hash(key), key) {
+            let Some(of) = source.keys.last() else { break };
+            let (database, key) = (of.0, &of.1);
+            match self.store.find(&cx.shared.arena, self.store.hash(database, key), key) {
                 Err(blocked) => {
                     self.want(cx, blocked);
                     source.wake_at = cx.after(cx.shared.parameters.retry);
@@ -211,7 +213,7 @@ impl StreamOwner {
                 Ok(None) => {}
                 Ok(Some(object)) => {
                     let is_any = cx.rules().fault(Fault::BodyOfAnyRecord);
-                    let there = source.bodies.get(key).map(Vec::as_slice);
+                    let there = source.bodies.get(of).map(Vec::as_slice);
                     let record = match object.record() {
                         None => &[],
                         Some(own) => match there.filter(|there| *there == own || is_any) {
@@ -225,6 +227,7 @@ impl StreamOwner {
                     value.clear();
                     object.copy_to(&mut value);
                     let object = ObjectRecord {
+                        database,
                         key,
                         value: &value,
                         record,
@@ -233,7 +236,7 @@ impl StreamOwner {
                         hash_kind: object.is_hash(),
                     };
                     Objects::push(&mut source.batch, &object);
-                    source.sent_keys += 1;
+                    source.sent_keys[usize::from(database % DATABASES)] += 1;
                 }
             }
             source.keys.pop();

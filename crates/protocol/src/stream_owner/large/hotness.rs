@@ -81,7 +81,7 @@ impl StreamOwner {
     pub(in crate::stream_owner) fn note_read<O: Out>(
         &mut self,
         cx: &Context<'_, O>,
-        key: &[u8],
+        (database, key): (u8, &[u8]),
         record: &[u8],
         tail_bytes: usize,
         read_bytes: u64,
@@ -97,6 +97,7 @@ impl StreamOwner {
             return;
         }
         let heat = &mut self.large.temperature.heat;
+        let key = (database, key);
         heat.on_read(record.data_group, key, value_bytes, read_bytes, class == hotness.hot);
     }
 
@@ -153,7 +154,8 @@ impl StreamOwner {
             };
             let value_bytes = record.body_bytes + object.len() as u64;
             if rules.class_of(object.key(), value_bytes).is_none() {
-                heat.on_found_hot(hotness, record.data_group, object.key(), value_bytes);
+                let key = (object.database(), object.key());
+                heat.on_found_hot(hotness, record.data_group, key, value_bytes);
             }
         };
         let searched = self
@@ -210,7 +212,7 @@ impl StreamOwner {
         if self.has_foreign_keys() && !self.holds(slot(&wanted.key)) {
             return None;
         }
-        let hash = self.store.hash(&wanted.key);
+        let hash = self.store.hash(wanted.database, &wanted.key);
         let object = self.store.find(&cx.shared.arena, hash, &wanted.key).ok()??;
         let record = object.record()?.to_vec();
         let is_same = decode(&record).is_some_and(|record| record.data_group == wanted.group);
@@ -278,7 +280,7 @@ impl StreamOwner {
             Err(Stop::Wait) => return Step::Waits,
             Err(Stop::Refused(_)) => return Step::Refused,
         };
-        let hash = self.store.hash(key);
+        let hash = self.store.hash(change.wanted.database, key);
         let mut bytes = Vec::new();
         sealed.encode(&mut bytes);
         let found = self.store.find(&cx.shared.arena, hash, key);
@@ -293,7 +295,7 @@ impl StreamOwner {
             hash_kind: false,
             record: bytes.get(1..).unwrap_or_default(),
         };
-        match Access::new(cx, configuration, self).put_by_owner(hash, key, value) {
+        match Access::new(cx, configuration, self, change.wanted.database).put_by_owner(hash, key, value) {
             Ok(()) => Step::Done(sealed),
             Err(Stop::Wait) => Step::Waits,
             Err(Stop::Refused(_)) => Step::Refused,

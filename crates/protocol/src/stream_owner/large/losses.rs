@@ -240,7 +240,7 @@ impl StreamOwner {
         };
         let searched = store.scan(&cx.shared.arena, losses.cursor, SEARCHED_KEYS, |object| {
             if names_lost(object) {
-                keys.push((store.hash(object.key()), object.key().to_vec()));
+                keys.push((store.hash(object.database(), object.key()), object.key().to_vec()));
             }
         });
         // A chunk that is not here yet is on its way.

@@ -92,6 +92,7 @@ pub(super) fn with_each(mut check: impl FnMut(&Message<'_>)) {
     Message::push_directory_entry(&mut entries, Stripe::data(3), Version::new(4, 5));
     let mut objects = Vec::new();
     let plain = ObjectRecord {
+        database: 0,
         key: b"k",
         value: b"vv",
         record: &[],
@@ -109,6 +110,12 @@ pub(super) fn with_each(mut check: impl FnMut(&Message<'_>)) {
     Objects::push(&mut objects, &with_all);
     let large = ObjectRecord { record: b"rr", ..plain };
     Objects::push(&mut objects, &large);
+    let elsewhere = ObjectRecord {
+        database: 9,
+        expiry_ms: Some(n(5)),
+        ..plain
+    };
+    Objects::push(&mut objects, &elsewhere);
     let configuration = Configuration {
         list: ListId(n16(1)),
         epoch: Epoch(n32(2)),
@@ -285,6 +292,14 @@ pub(super) fn with_each(mut check: impl FnMut(&Message<'_>)) {
             conn: ConnId(n(1)),
             n: n(2),
             dialect: dialect::RESP3,
+            database: 0,
+            command: b"*1\r\n$4\r\nPING\r\n",
+        },
+        Message::Forward {
+            conn: ConnId(n(1)),
+            n: n(2),
+            dialect: dialect::RESP2,
+            database: 15,
             command: b"*1\r\n$4\r\nPING\r\n",
         },
         Message::Reply {
