@@ -558,6 +558,7 @@ impl Lies<'_, '_> {
         for _ in 0..self.script.below(4) {
             let key = format!("k{}", self.script.below(8));
             let object = ObjectRecord {
+                database: self.script.below(3) as u8,
                 key: key.as_bytes(),
                 value: self.script.bytes(40),
                 record: self.script.bytes(3),
@@ -738,11 +739,13 @@ impl Lies<'_, '_> {
                 conn: ConnId(self.script.below(8) as u64),
                 n: self.script.below(16) as u64,
                 dialect: u8::from(self.script.flag()),
+                database: self.script.below(3) as u8,
                 command: self.script.pick(&[
                     &b"*3\r\n$3\r\nSET\r\n$2\r\nk1\r\n$1\r\nx\r\n"[..],
                     b"*2\r\n$3\r\nGET\r\n$2\r\nk1\r\n",
                     b"*1\r\n$6\r\nDBSIZE\r\n",
                     b"*1\r\n$8\r\nFLUSHALL\r\n",
+                    b"*2\r\n$13\r\nPARITAS.FLUSH\r\n$1\r\n0\r\n",
                     b"*2\r\n$4\r\nSCAN\r\n$1\r\n0\r\n",
                     b"*2\r\n$6\r\nCLIENT\r\n$2\r\nID\r\n",
                     b"*1\r\n$4\r\nQUIT\r\n",

@@ -61,6 +61,10 @@ pub(crate) fn housekeep<O: Out>(
     if learns == LEARN_CHUNKS {
         return true;
     }
+    if learns > 0 {
+        // All keys may be counted now.
+        owner.wake.progress = true;
+    }
     if owner.admit_write(cx) != Admission::Admitted {
         return false;
     }

@@ -4,8 +4,15 @@ use super::*;
 
 fn encoded(key: &[u8], value: &Value<'_>, further: &[(u32, usize)]) -> Vec<u8> {
     let mut bytes = Vec::new();
-    value.encode_head(key, further.iter().copied(), &mut bytes);
-    assert_eq!(bytes.len(), value.head_bytes(key.len(), further.len()));
+    value.encode_head(0, key, further.iter().copied(), &mut bytes);
+    assert_eq!(bytes.len(), value.head_bytes(0, key.len(), further.len()));
+    bytes
+}
+
+fn encoded_in(database: u8, key: &[u8], value: &Value<'_>, further: &[(u32, usize)]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    value.encode_head(database, key, further.iter().copied(), &mut bytes);
+    assert_eq!(bytes.len(), value.head_bytes(database, key.len(), further.len()));
     bytes
 }
 
@@ -17,6 +24,7 @@ fn golden_bytes() {
         ..Value::default()
     };
     assert_eq!(encoded(b"key", &plain(b"value"), &[]), b"\x03\x0bkey");
+    assert_eq!(encoded_in(5, b"key", &plain(b"value"), &[]), b"\x03\x0a\x80\x50key");
     assert_eq!(encoded(b"k", &plain(&[0; 63]), &[]), b"\x01\x7fk");
     assert_eq!(encoded(b"k", &plain(&[0; 64]), &[]), b"\x01\x81\x01k");
     assert_eq!(encoded(b"k", &plain(&[0; 65536]), &[]), b"\x01\x81\x80\x08k");
@@ -99,10 +107,35 @@ fn a_record_of_no_bytes_or_beyond_the_chunk_is_damage() {
     none[3] = 0;
     assert_eq!(parse_object(&none, 0), None);
     let mut unknown_bit = bytes.clone();
-    // Kept for invisible objects, memcached's marks, type and database.
-    for bit in [32, 64, 128] {
+    // Kept for invisible objects and memcached's marks.
+    for bit in [32, 64] {
         unknown_bit[2] = bytes[2] | bit;
         assert_eq!(parse_object(&unknown_bit, 0), None, "bit {bit}");
+    }
+}
+
+#[test]
+fn an_object_of_another_database_has_one_byte_for_it_and_an_unknown_type_is_damage() {
+    let value = Value {
+        bytes: b"value",
+        expiry_ms: Some(7),
+        flags: Some(9),
+        record: b"rec",
+        ..Value::default()
+    };
+    for database in 1..16 {
+        let mut bytes = encoded_in(database, b"key", &value, &[]);
+        assert_eq!(bytes.len(), encoded(b"key", &value, &[]).len() + 1);
+        bytes.extend_from_slice(b"value");
+        let head = parse_object(&bytes, 0).unwrap();
+        assert_eq!((head.database(), head.key(&bytes)), (database, &b"key"[..]));
+        assert_eq!((head.expiry_ms(&bytes), head.flags(&bytes)), (Some(7), Some(9)));
+        assert_eq!((head.record(&bytes), head.body(&bytes)), (Some(&b"rec"[..]), &b"value"[..]));
+        // The byte behind the kind.
+        for wrong in [0, database << 4 | 1, database << 4 | 15] {
+            bytes[3] = wrong;
+            assert_eq!(parse_object(&bytes, 0), None, "{wrong}");
+        }
     }
 }
 

@@ -77,6 +77,11 @@ impl Stored {
     }
 }
 
+/// The database in which a test keeps a key: most are in database 0.
+fn database(key: &[u8]) -> u8 {
+    key.last().map_or(0, |last| (last % 6).saturating_sub(3))
+}
+
 struct World {
     arena: Arena,
     stream: ObjectStore,
@@ -176,35 +181,41 @@ impl World {
             assert_eq!(self.stream.user_bytes(), user as u64);
             let expiring = self.model.values().filter(|s| s.expiry_ms.is_some());
             assert_eq!(self.stream.gauges().expiring, expiring.count() as u64);
+            let mut keys = [Keys::default(); DATABASES as usize];
+            for (key, stored) in &self.model {
+                let of = &mut keys[usize::from(database(key))];
+                (of.count, of.expiring) = (of.count + 1, of.expiring + u64::from(stored.expiry_ms.is_some()));
+            }
+            assert_eq!(self.stream.keys(), Some(keys));
         }
         self.compare_records();
     }
 
     fn find(&self, key: &[u8]) -> Result<Option<Stored>, Blocked> {
-        let hash = self.stream.hash(0, key);
+        let hash = self.stream.hash(database(key), key);
         let found = self.stream.find(&self.arena, hash, key)?;
         Ok(found.map(|object| {
-            assert_eq!(object.key(), key);
+            assert_eq!((object.key(), object.database()), (key, database(key)));
             Stored::of(&object)
         }))
     }
 
     fn put(&mut self, key: &[u8], stored: &Stored) -> Result<(), Blocked> {
-        let hash = self.stream.hash(0, key);
+        let hash = self.stream.hash(database(key), key);
         self.run(|stream, arena, delta| stream.put(arena, delta, hash, key, stored.value()))?;
         self.model.insert(key.to_vec(), stored.clone());
         Ok(())
     }
 
     fn delete(&mut self, key: &[u8]) -> Result<(), Blocked> {
-        let hash = self.stream.hash(0, key);
+        let hash = self.stream.hash(database(key), key);
         let there = self.run(|stream, arena, delta| stream.delete(arena, delta, hash, key))?;
         assert_eq!(there, self.model.remove(key).is_some());
         Ok(())
     }
 
     fn set_expiry(&mut self, key: &[u8], expiry: Option<u64>) -> Result<(), Blocked> {
-        let hash = self.stream.hash(0, key);
+        let hash = self.stream.hash(database(key), key);
         let there = self.run(|stream, arena, delta| stream.set_expiry(arena, delta, hash, key, expiry))?;
         assert_eq!(there, self.model.contains_key(key));
         if let Some(stored) = self.model.get_mut(key) {
@@ -495,7 +506,7 @@ fn many_operations_share_a_delta_until_it_is_full() {
         while full < 3 {
             let key = random_key(&mut prng, limits, 5000);
             let stored = random_stored(&mut prng, limits);
-            let hash = world.stream.hash(0, &key);
+            let hash = world.stream.hash(database(&key), &key);
             let (stream, arena) = (&mut world.stream, &mut world.arena);
             let before = delta.bytes().len();
             match stream.put(arena, &mut delta, hash, &key, stored.value()) {
@@ -570,7 +581,7 @@ fn a_successor_finds_every_key_and_goes_on() {
 fn live_bytes_are_right(world: &World) {
     let mut live = 0;
     for key in world.model.keys() {
-        let hash = world.stream.hash(0, key);
+        let hash = world.stream.hash(database(key), key);
         let found = world.stream.locate(&world.arena, hash, key).unwrap().unwrap();
         let (number, _) = world.stream.split(found.locator);
         let chunk = world.stream.data(&world.arena, number).unwrap();
@@ -743,7 +754,7 @@ fn keys_outlast_many_doublings_and_spill_pages() {
 #[test]
 fn what_a_key_may_be_compared_with_is_told_before() {
     let mut world = World::new(256, 1 << 10);
-    let place = |world: &World, key: &[u8]| world.stream.shape.place(world.stream.hash(0, key), 1);
+    let place = |world: &World, key: &[u8]| world.stream.shape.place(world.stream.hash(database(key), key), 1);
     let (first, other) = (1..)
         .find_map(|n| {
             let (key, place_of) = (numbered(n), |key: &[u8]| place(&world, key));
@@ -765,7 +776,7 @@ fn what_a_key_may_be_compared_with_is_told_before() {
     assert_eq!(world.stream.page_count(), 1);
     world.take_over();
     world.directory();
-    let hash = world.stream.hash(0, &first);
+    let hash = world.stream.hash(database(&first), &first);
     world.insist(|world| world.find(&first).map(|_| ()));
     let missing = world.stream.may_compare(&world.arena, hash);
     assert!(
@@ -1042,7 +1053,7 @@ fn the_index_fills_well_from_a_hundred_thousand_keys_on() {
     let mut bytes = Vec::new();
     for i in 0..1_000_000u64 {
         let key = i.to_le_bytes();
-        let hash = stream.hash(0, &key);
+        let hash = stream.hash(database(&key), &key);
         let mut delta = Delta::new(Version::new(1, i + 1), bytes);
         let value = Value::default();
         stream.put(&mut arena, &mut delta, hash, &key, value).unwrap();
@@ -1108,7 +1119,7 @@ impl World {
             })
         });
         assert_eq!(count.unwrap() as usize, hashes.len());
-        let keys = self.model.keys().filter(|key| hashes.contains(&self.stream.hash(0, key)));
+        let keys = self.model.keys().filter(|key| hashes.contains(&self.stream.hash(database(key), key)));
         let keys: Vec<Vec<u8>> = keys.cloned().collect();
         for key in &keys {
             assert_eq!(self.find(key), Ok(None));
@@ -1118,7 +1129,7 @@ impl World {
     }
 
     fn read(&mut self, key: &[u8]) {
-        let hash = self.stream.hash(0, key);
+        let hash = self.stream.hash(database(key), key);
         assert!(self.stream.access(&self.arena, hash, key).unwrap().is_some());
     }
 }

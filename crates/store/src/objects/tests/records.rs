@@ -116,7 +116,7 @@ fn each_change_reports_what_it_does_to_records() {
     assert_eq!(expired, [died(b"three")]);
 
     assert_eq!(world.events_of_put(b"four", 10), [born(b"four")]);
-    let hash = world.stream.hash(0, b"key");
+    let hash = world.stream.hash(database(b"key"), b"key");
     let deleted = world.events(|stream, arena, delta| stream.delete(arena, delta, hash, b"key"));
     assert_eq!(deleted, [died(b"four")]);
 
@@ -341,7 +341,7 @@ fn births_less_deaths(chunk_bytes: usize, seed: u64) {
                 });
                 assert_eq!(evicted.map(|count| count as usize), Ok(gone.len()));
                 let stream = &world.stream;
-                world.model.retain(|key, _| !gone.contains(&stream.hash(0, key)));
+                world.model.retain(|key, _| !gone.contains(&stream.hash(database(key), key)));
             }
             60..65 => {
                 let now_ms = 1 << 19;
