@@ -331,7 +331,7 @@ mod tests {
 
     fn read(heat: &mut Heat, n: u64, times: u64) {
         for _ in 0..times {
-            heat.on_read(group(n), format!("key{n}").as_bytes(), BYTES, BYTES, false);
+            heat.on_read(group(n), (0, format!("key{n}").as_bytes()), BYTES, BYTES, false);
         }
     }
 
@@ -400,10 +400,10 @@ mod tests {
     fn ranges_count_with_their_bytes() {
         let (hotness, mut heat) = (hotness("hot rep:3 cold ec:4,2 reads 2"), Heat::default());
         for _ in 0..19 {
-            heat.on_read(group(1), b"k", BYTES, BYTES / 10, false);
+            heat.on_read(group(1), (0, b"k"), BYTES, BYTES / 10, false);
         }
         assert_eq!(wanted(&heat, &hotness), None);
-        heat.on_read(group(1), b"k", BYTES, BYTES / 10, false);
+        heat.on_read(group(1), (0, b"k"), BYTES, BYTES / 10, false);
         assert_eq!(wanted(&heat, &hotness), Some((group(1), true)));
     }
 
@@ -425,7 +425,7 @@ mod tests {
         let mut heat = Heat::default();
         let key = [b'k'; 8 << 10];
         for n in 1..1_000 {
-            heat.on_read(group(n), &key, BYTES, BYTES, false);
+            heat.on_read(group(n), (0, &key), BYTES, BYTES, false);
         }
         assert_eq!(heat.keys_bytes, KEYS_BYTES_MAX);
         assert_eq!(heat.len(), 64);
@@ -454,9 +454,9 @@ mod tests {
     #[test]
     fn a_new_owner_gives_hot_values_a_period() {
         let (hotness, mut heat) = (hotness("hot rep:3 cold ec:4,2"), Heat::default());
-        heat.on_found_hot(&hotness, group(1), b"k", BYTES);
+        heat.on_found_hot(&hotness, group(1), (0, b"k"), BYTES);
         assert_eq!(wanted(&heat, &hotness), None);
-        heat.on_found_hot(&hotness, group(1), b"k", BYTES);
+        heat.on_found_hot(&hotness, group(1), (0, b"k"), BYTES);
         heat.halve(|_| true);
         assert_eq!(wanted(&heat, &hotness), Some((group(1), false)));
         heat.on_refused(group(1));

@@ -99,6 +99,31 @@ pub(crate) enum Form {
     Scripted,
 }
 
+/// How a client comes to the database of a command.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) enum Select {
+    /// It has it.
+    #[default]
+    None,
+    /// By a command before.
+    Before,
+    /// By the first command of the transaction.
+    Inside,
+}
+
+/// What ends the name of a key of database 1. Keys of equal names are in both databases.
+const ELSEWHERE: &str = "@1";
+
+/// The name of a key as a node knows it, and its database.
+pub(crate) fn in_database(name: &str) -> (&str, u8) {
+    name.strip_suffix(ELSEWHERE).map_or((name, 0), |name| (name, 1))
+}
+
+/// The key of the same name in database 1.
+pub(crate) fn elsewhere(name: &str) -> String {
+    format!("{name}{ELSEWHERE}")
+}
+
 /// What a script does with a command.
 const SCRIPT: &str = "redis.pcall('GET', KEYS[1]) return redis.call(unpack(ARGV))";
 
@@ -113,6 +138,7 @@ pub(crate) struct Pending {
     /// The operation on each key.
     pub(crate) action: Action,
     pub(crate) form: Form,
+    pub(crate) select: Select,
     /// When it was sent.
     pub(crate) begin: Time,
     /// When the last of its bytes are sent.
@@ -130,6 +156,8 @@ pub(crate) struct Client {
     pub(crate) port: Port,
     /// The node that a `-MOVED` reply named.
     pub(crate) moved: Option<usize>,
+    /// The database of its connection, as far as it knows.
+    pub(crate) database: Option<u8>,
     /// Replies in a row that refused a command. A client waits longer after each, as real ones do.
     pub(crate) refused_in_row: u32,
     /// Whether the node has accepted the connection.
@@ -150,6 +178,7 @@ impl Client {
             conn: None,
             port: Port::Any,
             moved: None,
+            database: Some(0),
             refused_in_row: 0,
             up: false,
             pending: VecDeque::new(),
@@ -209,8 +238,9 @@ impl Crowds {
         Self(names.chunks(keys.max(1)).map(<[String]>::to_vec).collect())
     }
 
-    /// The keys that a name stands for: those of a group, or the name itself.
+    /// The keys that a name stands for, as nodes know them: those of a group, or the name itself.
     pub(crate) fn keys(&self, name: &str) -> Vec<String> {
+        let (name, _) = in_database(name);
         let crowd = name.strip_prefix(CROWD).and_then(|nth| nth.parse::<usize>().ok());
         match crowd.and_then(|nth| self.0.get(nth)) {
             Some(keys) => keys.clone(),
@@ -223,18 +253,28 @@ impl Crowds {
 /// Encodes a command on keys and groups in a form, as a client sends it. Returns the bytes, and those of them that it
 /// may send first and wait before it sends the others.
 pub(crate) fn encode_as(
-    form: Form,
+    (form, select): (Form, Select),
     crowds: &Crowds,
     keys: &[String],
     action: Action,
     lengths: Lengths,
 ) -> (Vec<u8>, usize) {
+    let database = keys.first().map_or(0, |key| in_database(key).1).to_string();
+    let selection = words(&["SELECT", &database]);
+    if select == Select::Before {
+        let (bytes, first) = encode_as((form, Select::None), crowds, keys, action, lengths);
+        let first = if first > 0 { first + selection.len() } else { 0 };
+        return ([selection, bytes].concat(), first);
+    }
     let names: Vec<String> = keys.iter().flat_map(|key| crowds.keys(key)).collect();
     let (multi, exec) = (["MULTI"], ["EXEC"]);
     match form {
         Form::One => (encode_names(names, action, lengths), 0),
         Form::Transaction => {
             let mut bytes = words(&multi);
+            if select == Select::Inside {
+                bytes.extend(&selection);
+            }
             for name in names {
                 bytes.extend(encode_names(vec![name], action, lengths));
             }
@@ -273,7 +313,7 @@ fn words(args: &[&str]) -> Vec<u8> {
 
 /// Encodes a command on keys and groups.
 pub(crate) fn encode(crowds: &Crowds, keys: &[String], action: Action, lengths: Lengths) -> Vec<u8> {
-    encode_as(Form::One, crowds, keys, action, lengths).0
+    encode_as((Form::One, Select::None), crowds, keys, action, lengths).0
 }
 
 fn encode_names(names: Vec<String>, action: Action, lengths: Lengths) -> Vec<u8> {
@@ -329,6 +369,25 @@ fn words_of(names: Vec<String>, action: Action, lengths: Lengths) -> Vec<String>
 
 /// Takes the replies to a command in its form.
 pub(crate) fn take_answer_to(received: &mut Vec<u8>, to: Option<(&Pending, usize)>) -> Result<Option<Answer>, String> {
+    let mut selected_bytes = 0;
+    if to.is_some_and(|(pending, _)| pending.select == Select::Before) {
+        match parse(received)? {
+            None => return Ok(None),
+            Some((Parsed::One(Answer::Outcome(Outcome::Done(None))), used)) => selected_bytes = used,
+            Some((other, _)) => return Err(format!("I14: SELECT was answered {other:?}")),
+        }
+    }
+    let mut rest = received.split_off(selected_bytes);
+    let answer = take_rest(&mut rest, to);
+    if !matches!(answer, Ok(Some(_))) {
+        received.append(&mut rest);
+    } else {
+        *received = rest;
+    }
+    answer
+}
+
+fn take_rest(received: &mut Vec<u8>, to: Option<(&Pending, usize)>) -> Result<Option<Answer>, String> {
     match to {
         Some((pending, names)) if matches!(pending.form, Form::Transaction | Form::Watched) => {
             take_transaction(received, pending, names)
@@ -352,7 +411,7 @@ fn take_transaction(received: &mut Vec<u8>, pending: &Pending, names: usize) -> 
     let mut refused = None;
     let before = match pending.form {
         Form::Watched => 4,
-        _ => 1 + names,
+        _ => 1 + names + usize::from(pending.select == Select::Inside),
     };
     for nth in 0..before {
         match next(received)? {
@@ -395,7 +454,9 @@ fn take_transaction(received: &mut Vec<u8>, pending: &Pending, names: usize) -> 
                     Some(other) => return Err(format!("I14: a client got {other:?} in a transaction")),
                 }
             }
-            Answer::Outcome(Outcome::Done(match (pending.action, results.as_slice()) {
+            let selects = usize::from(pending.select == Select::Inside);
+            let results = results.get(selects..).unwrap_or_default();
+            Answer::Outcome(Outcome::Done(match (pending.action, results) {
                 (Action::Delete, some) => Some(some.iter().flatten().sum()),
                 (_, [first, rest @ ..]) if rest.iter().all(|value| value == first) => *first,
                 (_, some) => return Err(format!("I9: keys that are only written together have values {some:?}")),

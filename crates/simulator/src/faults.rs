@@ -1,7 +1,7 @@
 //! Faults of processes and of paths between them. Faults of the coordinator are in `coordinator`, faults of single
 //! frames in `network`.
 
-use crate::client::ALL;
+use crate::client::{ALL, elsewhere};
 use crate::events::SimEvent;
 use crate::linear::{Action, Operation, Outcome, WALL_SKEW};
 use crate::marks::Seen;
@@ -257,7 +257,10 @@ impl World {
         }
         self.workload.final_reads = self.oracle.history.keys().cloned().collect();
         if self.swarm.parameters.walk_keys < 1024 {
-            self.workload.final_reads.insert(0, ALL.to_owned());
+            let other = (self.swarm.elsewhere > 0).then(|| elsewhere(ALL));
+            self.workload
+                .final_reads
+                .splice(0..0, [ALL.to_owned()].into_iter().chain(other));
         }
     }
 }

@@ -1,7 +1,7 @@
 //! What judges a run: what clients saw, what chunks must contain, which faults excuse what, and the verdict. The checks
 //! are in `checks`.
 
-use crate::client::{Crowds, LARGE, Pending};
+use crate::client::{Crowds, LARGE, Pending, in_database};
 use crate::flips::Flip;
 use crate::ghost::Ghost;
 use crate::linear::{self, Action, OPERATIONS_MAX, Operation, Outcome};
@@ -95,11 +95,11 @@ impl Oracle {
         }
     }
 
-    /// Records for each key whether KEYS named it. KEYS is not atomic, but for a single key it is a read.
+    /// Records for each key of a database whether KEYS named it. KEYS is not atomic, but for a single key it is a read.
     pub(crate) fn record_list(
         &mut self,
         crowds: &Crowds,
-        begin: Time,
+        pending: &Pending,
         end: Time,
         names: &[String],
     ) -> Result<(), String> {
@@ -110,7 +110,9 @@ impl Oracle {
                 return Err(format!("I9: KEYS names {name} twice"));
             }
         }
-        for (key, history) in &mut self.history {
+        let database = pending.keys.first().map_or(0, |all| in_database(all).1);
+        let of_it = |key: &String| in_database(key).1 == database;
+        for (key, history) in self.history.iter_mut().filter(|(key, _)| of_it(key)) {
             // All keys of a group exist or none does.
             let first = crowds.keys(key).into_iter().next();
             let is_there = first.is_some_and(|first| seen.contains(first.as_str()));
@@ -118,7 +120,7 @@ impl Oracle {
                 history.push(Operation {
                     // KEYS goes on beside the commands that follow it.
                     place: None,
-                    begin,
+                    begin: pending.begin,
                     end,
                     action: Action::List,
                     outcome: Outcome::Done(is_there.then_some(1)),

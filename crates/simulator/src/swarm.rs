@@ -55,6 +55,8 @@ pub(crate) struct Swarm {
     pub(crate) group: u32,
     /// Probability that a command that may is sent as a transaction.
     pub(crate) transactions: u32,
+    /// Probability that a command is about keys of database 1, which have the names of those of database 0.
+    pub(crate) elsewhere: u32,
     /// Number of groups of keys that are neighbours in the index.
     pub(crate) crowds: u64,
     pub(crate) crowd_keys: usize,
@@ -267,6 +269,7 @@ impl Swarm {
             // If nodes evict, one key of a group may go without the others.
             group: if evicts { 0 } else { some(random, 300_000) },
             transactions: 0,
+            elsewhere: 0,
             crowds: 0,
             crowd_keys: 0,
             larges: 0,
@@ -430,6 +433,9 @@ impl Swarm {
         let mut own = Prng::new(random.clone().next_u64() ^ 0x7472_616e_7361_6374);
         if own.chance(400_000) {
             swarm.transactions = own.between(50_000, 600_000) as u32;
+        }
+        if own.chance(500_000) {
+            swarm.elsewhere = own.between(50_000, 500_000) as u32;
         }
         swarm
     }

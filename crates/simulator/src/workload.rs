@@ -1,6 +1,8 @@
 //! The commands of clients, and the handling of their replies.
 
-use crate::client::{self, ABORTED, ALL, Answer, CROWD, Client, Crowds, FILLER, Form, LARGE, LARGE_GROUP, Pending};
+use crate::client::{
+    self, ABORTED, ALL, Answer, CROWD, Client, Crowds, FILLER, Form, LARGE, LARGE_GROUP, Pending, Select, in_database,
+};
 use crate::events::SimEvent;
 use crate::linear::{Action, Operation, Outcome};
 use crate::marks::Seen;
@@ -27,6 +29,11 @@ pub(crate) struct Workload {
     lists_left: u32,
 }
 
+/// Whether a name stands for all keys of a database.
+fn is_list(name: &str) -> bool {
+    in_database(name).0 == ALL
+}
+
 impl Workload {
     pub(crate) fn new(swarm: &Swarm, crowds: Crowds) -> Self {
         Self {
@@ -49,7 +56,7 @@ impl Workload {
 
     /// What clients still wait for, if anything. With `but_lists`, listings of all keys are ignored.
     pub(crate) fn unanswered(&self, but_lists: bool) -> Option<String> {
-        let unread = self.final_reads.iter().filter(|key| !but_lists || *key != ALL).count();
+        let unread = self.final_reads.iter().filter(|key| !but_lists || !is_list(key)).count();
         if unread > 0 {
             return Some(format!("{unread} keys were not read at the end"));
         }
@@ -76,7 +83,7 @@ impl Workload {
         if schedule.healing {
             return loop {
                 let key = self.final_reads.pop()?;
-                match (key == ALL, port) {
+                match (is_list(&key), port) {
                     (false, _) => break Some((vec![key], Action::Get)),
                     (true, Port::Any) => break Some((vec![key], Action::List)),
                     // KEYS on this port would list this node's streams alone.
@@ -220,7 +227,7 @@ impl World {
                     *self.schedule.random.pick(&alive)
                 }
             };
-            self.workload.clients[client].moved = None;
+            (self.workload.clients[client].moved, self.workload.clients[client].database) = (None, Some(0));
             let incarnation = self.fleet.records[at].incarnation;
             let conn = ConnId(self.network.new_id());
             self.workload.clients[client].conn = Some((NodeId(at as u16), incarnation, conn));
@@ -247,9 +254,11 @@ impl World {
             let Some((keys, action)) = next else {
                 break;
             };
+            let keys = self.in_some_database(keys, action);
             let form = self.form_of(&keys, action);
+            let select = self.select_for(client, &keys, action, form);
             let crowds = &self.workload.crowds;
-            let (more, first) = client::encode_as(form, crowds, &keys, action, self.swarm.lengths());
+            let (more, first) = client::encode_as((form, select), crowds, &keys, action, self.swarm.lengths());
             if first > 0 {
                 bytes.extend(&more[..first]);
                 parts.push(core::mem::take(&mut bytes));
@@ -260,6 +269,7 @@ impl World {
                 keys,
                 action,
                 form,
+                select,
                 begin: self.schedule.now,
                 sent: self.schedule.now,
                 place,
@@ -275,6 +285,35 @@ impl World {
         } else if !self.schedule.healing || !self.workload.final_reads.is_empty() {
             self.schedule.push(Span::from_ms(3), SimEvent::ClientWakes(client));
         }
+    }
+
+    /// The keys of a command, or those of the same names in database 1.
+    fn in_some_database(&mut self, keys: Vec<String>, action: Action) -> Vec<String> {
+        let may = !self.schedule.healing && self.swarm.elsewhere > 0 && action != Action::Flush;
+        if !may || !self.schedule.random.chance(self.swarm.elsewhere) {
+            return keys;
+        }
+        let others: Vec<String> = keys.iter().map(|key| client::elsewhere(key)).collect();
+        match others.iter().all(|key| self.oracle.has_room(key)) {
+            true => others,
+            false => keys,
+        }
+    }
+
+    /// How a client comes to the database of these keys.
+    fn select_for(&mut self, client: usize, keys: &[String], action: Action, form: Form) -> Select {
+        let wanted = keys.first().map(|key| in_database(key).1);
+        let known = &mut self.workload.clients[client].database;
+        let Some(wanted) = wanted.filter(|wanted| *known != Some(*wanted) && action != Action::Flush) else {
+            return Select::None;
+        };
+        if form == Form::Transaction && self.schedule.random.chance(500_000) {
+            // It stays where it is if the transaction is refused.
+            *known = None;
+            return Select::Inside;
+        }
+        *known = Some(wanted);
+        Select::Before
     }
 
     /// How a client sends a command.
@@ -502,7 +541,7 @@ impl World {
                 if pending.action == Action::List {
                     // Expired keys are deleted when they are found, so it is not known whether they still exist.
                     if self.schedule.healing {
-                        self.workload.final_reads.push(ALL.to_owned());
+                        self.workload.final_reads.extend(pending.keys.iter().cloned());
                     }
                     return;
                 }
@@ -522,7 +561,7 @@ impl World {
                 let now = self.schedule.now;
                 let listed = self
                     .oracle
-                    .record_list(&self.workload.crowds, pending.begin, now, &names);
+                    .record_list(&self.workload.crowds, pending, now, &names);
                 if let Err(what) = listed {
                     self.violate(what);
                 }
@@ -547,6 +586,13 @@ impl World {
             outcome,
         };
         if matches!(outcome, Outcome::Done(_)) {
+            let is_elsewhere = pending.keys.iter().any(|key| in_database(key).1 > 0);
+            if is_elsewhere && matches!(outcome, Outcome::Done(Some(_))) {
+                self.oracle.marks.see(Seen::OtherDatabaseRead);
+            }
+            if pending.select == Select::Inside {
+                self.oracle.marks.see(Seen::SelectedInTransaction);
+            }
             match pending.form {
                 Form::One => {}
                 Form::Transaction => self.oracle.marks.see(Seen::TransactionDone),

@@ -2,6 +2,7 @@
 
 use super::connection::is_word;
 use crate::router::client::Client;
+use paritas_base::DATABASES;
 use paritas_protocol::{
     ClassRules, Context, HotnessSetting, Lists, LogAssist, Out, Port, Shared, check_class_rules, check_hotness,
 };
@@ -184,7 +185,7 @@ fn fixed<O: Out>(cx: &Context<'_, O>, client: &Client) -> [(&'static str, String
         ("appendonly", "no".to_owned()),
         ("chunk-bytes", cx.shared.cluster.chunk_bytes.to_string()),
         ("cluster-enabled", cluster.to_owned()),
-        ("databases", "1".to_owned()),
+        ("databases", DATABASES.to_string()),
         ("min-redundancy", cx.shared.cluster.min_redundancy.to_string()),
         ("notify-keyspace-events", String::new()),
         ("requirepass", String::new()),

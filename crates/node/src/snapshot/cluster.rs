@@ -25,6 +25,9 @@ pub(super) struct Cluster {
     /// The first node that was used. The others have the same password.
     login: Login,
     connection: Connection,
+    /// The database that commands are about, and the one that the connection has.
+    database: u8,
+    selected: u8,
     timeout: Duration,
 }
 
@@ -60,8 +63,15 @@ impl Cluster {
             nodes: vec![login.node],
             login: login.clone(),
             connection,
+            database: 0,
+            selected: 0,
             timeout,
         })
+    }
+
+    /// From now on commands are about this database.
+    pub(super) fn select(&mut self, database: u8) {
+        self.database = database;
     }
 
     /// Asks the coordinator which slots moved last, and which other nodes may be asked.
@@ -135,6 +145,15 @@ impl Cluster {
         now: &[usize],
         answered: &mut [Option<Vec<Value>>],
     ) -> Result<Option<(usize, String)>, Failure> {
+        if self.selected != self.database {
+            let number = self.database.to_string();
+            let select: [&[u8]; 2] = [b"SELECT", number.as_bytes()];
+            self.connection.send(&select);
+            if let Value::Error(error) = self.connection.reply()? {
+                return Err(Failure(explained(&select, &error)));
+            }
+            self.selected = self.database;
+        }
         for at in now {
             for command in &requests[*at] {
                 self.connection.send(command);
@@ -167,7 +186,7 @@ impl Cluster {
                 if let Ok(connection) =
                     Connection::open(&self.login.at(self.nodes[0]), self.timeout / OTHER_SILENT_PARTS)
                 {
-                    self.connection = connection;
+                    (self.connection, self.selected) = (connection, 0);
                     return Ok(());
                 }
             }

@@ -8,6 +8,7 @@ pub mod rdb;
 use crate::connection::Login;
 use crate::{ByteCount, Failure};
 use cluster::{Cluster, Slots};
+use paritas_base::DATABASES;
 use paritas_protocol::LARGE_VALUE_BYTES_MAX;
 use paritas_store::KEY_BYTES_MAX;
 use paritas_wire::resp::Value;
@@ -179,21 +180,28 @@ pub fn take(node: &Login, path: &Path, timeout: Duration, tell: &mut dyn FnMut(&
     // hashes of 64 bits, which takes 20 to 60 bytes a key.
     let (one, other) = (RandomState::new(), RandomState::new());
     let mut seen: HashSet<(u64, u64)> = HashSet::new();
-    let mut cursor = b"0".to_vec();
-    loop {
-        let (next, mut keys) = scan(&mut cluster, &cursor)?;
-        keys.retain(|key| seen.insert((one.hash_one(key), other.hash_one(key))));
-        for keys in batches(&keys) {
-            for entry in read(&mut cluster, keys)? {
-                writer.push(&entry).map_err(failed)?;
-                count.add(&entry);
+    for database in 0..DATABASES {
+        cluster.select(database);
+        if has_no_keys(&mut cluster) {
+            continue;
+        }
+        seen.clear();
+        let mut cursor = b"0".to_vec();
+        loop {
+            let (next, mut keys) = scan(&mut cluster, &cursor)?;
+            keys.retain(|key| seen.insert((one.hash_one(key), other.hash_one(key))));
+            for keys in batches(&keys) {
+                for entry in read(&mut cluster, database, keys)? {
+                    writer.push(&entry).map_err(failed)?;
+                    count.add(&entry);
+                }
+                teller.tell(&count);
             }
-            teller.tell(&count);
+            if next == b"0" {
+                break;
+            }
+            cursor = next;
         }
-        if next == b"0" {
-            break;
-        }
-        cursor = next;
     }
     let after = cluster.slots();
     if after.moved_since(&before) {
@@ -225,6 +233,12 @@ fn batches(keys: &[Vec<u8>]) -> impl Iterator<Item = &[Vec<u8>]> {
     })
 }
 
+/// Whether the database is known to be empty: a SCAN of it looks at the keys of all databases.
+fn has_no_keys(cluster: &mut Cluster) -> bool {
+    let answer = cluster.ask(&[vec![vec![b"DBSIZE"]]]).map(|replies| replies.concat());
+    matches!(answer.as_deref(), Ok([Value::Integer(0)]))
+}
+
 /// One step of SCAN. Returns the next cursor, and keys.
 fn scan(cluster: &mut Cluster, cursor: &[u8]) -> Result<(Vec<u8>, Vec<Vec<u8>>), Failure> {
     let words: [&[u8]; 4] = [b"SCAN", cursor, b"COUNT", SCAN_COUNT.as_bytes()];
@@ -248,7 +262,7 @@ fn scan(cluster: &mut Cluster, cursor: &[u8]) -> Result<(Vec<u8>, Vec<Vec<u8>>),
 
 /// Reads the keys that still exist. Expiry and value need two commands, so the expiry is read before and after the
 /// value, and a key whose expiry has changed is read again.
-fn read(cluster: &mut Cluster, keys: &[Vec<u8>]) -> Result<Vec<Entry>, Failure> {
+fn read(cluster: &mut Cluster, database: u8, keys: &[Vec<u8>]) -> Result<Vec<Entry>, Failure> {
     let mut found = Vec::with_capacity(keys.len());
     let mut left: Vec<&Vec<u8>> = keys.iter().collect();
     for reads in 1.. {
@@ -280,6 +294,7 @@ fn read(cluster: &mut Cluster, keys: &[Vec<u8>]) -> Result<Vec<Entry>, Failure> 
             match (before.max(after), after) {
                 (_, GONE) => {}
                 (at_ms, _) => found.push(Entry {
+                    database,
                     key: key.clone(),
                     value,
                     expiry_ms: u64::try_from(at_ms).ok(),
@@ -330,11 +345,17 @@ pub fn restore(
     // Learns the other nodes, in case this one fails.
     cluster.slots();
     let (mut count, mut teller) = (Count::default(), Teller::new(tell));
+    // The first key of another database than those before it.
+    let mut held = None;
     loop {
-        let mut batch = Vec::new();
+        let mut batch: Vec<Entry> = Vec::new();
         let mut bytes = 0;
         while batch.len() < SENT_MAX && bytes < SENT_BYTES_MAX {
-            let entry = match next(&mut keys).map_err(|error| failed(&error))? {
+            let item = match held.take() {
+                Some(entry) => Some(Item::Key(entry)),
+                None => next(&mut keys).map_err(|error| failed(&error))?,
+            };
+            let entry = match item {
                 None => break,
                 Some(Item::Key(entry)) => entry,
                 Some(Item::PassedOver(_)) => {
@@ -346,13 +367,18 @@ pub fn restore(
                 count.expired += 1;
                 continue;
             }
+            if batch.first().is_some_and(|first| first.database != entry.database) {
+                held = Some(entry);
+                break;
+            }
             bytes += entry.key.len() + entry.value.len();
             batch.push(entry);
         }
-        if batch.is_empty() {
+        let Some(first) = batch.first() else {
             count.modules = keys.skipped_modules();
             return Ok(count);
-        }
+        };
+        cluster.select(first.database);
         let expiries: Vec<Option<String>> = batch
             .iter()
             .map(|entry| entry.expiry_ms.map(|at_ms| at_ms.to_string()))

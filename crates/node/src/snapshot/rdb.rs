@@ -2,6 +2,7 @@
 //! `valkey-server` can be read here, and they read files written here.
 
 use crc::{CRC_64_REDIS, Crc, Digest, Table};
+use paritas_base::DATABASES;
 use std::fmt;
 use std::io::{self, BufRead, Write};
 
@@ -29,6 +30,8 @@ const END: u8 = 0xFF;
 /// A key and its value.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Entry {
+    /// The database of the key, 0 to 15.
+    pub database: u8,
     /// The key: any bytes.
     pub key: Vec<u8>,
     /// The value: any bytes.
@@ -81,6 +84,8 @@ pub enum Wrong {
     },
 }
 
+const DATABASES_HERE: &str = "databases 0 to 15 exist here";
+
 const SKIP_HINT: &str = ". `restore --skip` lists what cannot be stored here, and restores the rest";
 
 impl fmt::Display for RdbError {
@@ -115,12 +120,18 @@ impl std::error::Error for RdbError {}
 pub struct Writer<W> {
     out: W,
     sum: Digest<'static, u64, Table<16>>,
+    /// That of the last key.
+    database: u8,
 }
 
 impl<W: Write> Writer<W> {
     /// Writes the beginning of the file.
     pub fn new(out: W) -> io::Result<Self> {
-        let mut writer = Self { out, sum: SUM.digest() };
+        let mut writer = Self {
+            out,
+            sum: SUM.digest(),
+            database: 0,
+        };
         writer.put(MAGIC)?;
         writer.put(&[FIELD])?;
         writer.string(b"paritas-ver")?;
@@ -129,8 +140,12 @@ impl<W: Write> Writer<W> {
         Ok(writer)
     }
 
-    /// Writes one key. No key may be written twice: Redis refuses such a file.
+    /// Writes one key. The keys of a database come together, and none may be written twice: Redis refuses such a file.
     pub fn push(&mut self, entry: &Entry) -> io::Result<()> {
+        if entry.database != self.database {
+            self.database = entry.database;
+            self.put(&[DATABASE, entry.database])?;
+        }
         if let Some(at_ms) = entry.expiry_ms {
             self.put(&[EXPIRY_MS])?;
             self.put(&at_ms.to_le_bytes())?;
@@ -273,8 +288,8 @@ impl<R: BufRead> Reader<R> {
                 }
                 DATABASE => {
                     self.database = self.plain_length()?;
-                    if self.database > 0 && !self.skips {
-                        let what = format!("keys of database {}; only database 0 exists here", self.database);
+                    if self.database >= u64::from(DATABASES) && !self.skips {
+                        let what = format!("keys of database {}; {DATABASES_HERE}", self.database);
                         return self.unsupported(what).map(Some);
                     }
                 }
@@ -315,16 +330,18 @@ impl<R: BufRead> Reader<R> {
             }
             return self.unsupported(format!("{name} is {}; only strings are supported here", name_of(kind)));
         }
-        if self.database > 0 {
+        let Some(database) = u8::try_from(self.database).ok().filter(|number| *number < DATABASES) else {
             self.skip_string()?;
-            return self.unsupported(format!(
-                "{name} is in database {}; only database 0 exists here",
-                self.database
-            ));
-        }
+            return self.unsupported(format!("{name} is in database {}; {DATABASES_HERE}", self.database));
+        };
         let value_bytes_max = self.limits.value_bytes_max;
         Ok(match self.string(value_bytes_max, || format!("the value of {name}"))? {
-            Ok(value) => Item::Key(Entry { key, value, expiry_ms }),
+            Ok(value) => Item::Key(Entry {
+                database,
+                key,
+                value,
+                expiry_ms,
+            }),
             Err(bytes) => self.unsupported(format!(
                 "the value of {name} has {bytes} bytes; at most {value_bytes_max} are allowed"
             ))?,

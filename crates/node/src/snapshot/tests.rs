@@ -7,6 +7,7 @@ use std::fs::File;
 
 fn entry(key: &[u8], value: &[u8], expiry_ms: Option<u64>) -> Entry {
     Entry {
+        database: 0,
         key: key.into(),
         value: value.into(),
         expiry_ms,
@@ -148,10 +149,25 @@ fn the_forms_that_redis_writes_are_read() {
 }
 
 #[test]
+fn keys_keep_their_database_and_those_of_one_come_together() {
+    let of = |database, key: &[u8]| Entry {
+        database,
+        ..entry(key, b"v", None)
+    };
+    let entries = [of(0, b"a"), of(0, b"b"), of(3, b"a"), of(15, b"a"), of(15, b"c")];
+    let mut writer = Writer::new(Vec::new()).unwrap();
+    entries.iter().for_each(|entry| writer.push(entry).unwrap());
+    let file = writer.finish().unwrap();
+    assert_eq!(all(&file, LIMITS).unwrap(), entries);
+    let chosen = file.windows(2).filter(|bytes| *bytes == b"\xFE\x03").count();
+    assert_eq!(chosen, 1);
+}
+
+#[test]
 fn what_cannot_be_kept_is_named() {
     assert!(refused(b"\x01\x05queue\x00").contains("queue is a list; only strings are supported here"));
     assert!(refused(b"\x04\x01h\x00").contains("h is a hash"));
-    assert!(refused(b"\xFE\x03\x00\x01k\x01v").contains("database 3"));
+    assert!(refused(b"\xFE\x10\x00\x01k\x01v").contains("keys of database 16; databases 0 to 15 exist here"));
     assert!(refused(b"\xF5\x01f").contains("functions"));
     assert!(refused(b"\xF7\x01\x02\x02\x07").contains("data of a module in an unknown form, 7"));
     assert!(refused(b"\xF2").contains("operation 242"));
@@ -209,7 +225,7 @@ fn what_cannot_be_kept_is_passed_over_to_the_byte() {
         ),
         (b"\xFC\x01\0\0\0\0\0\0\0\x01\x01k\x01\x01a", "k is a list"),
         (b"\xF5\x03abc", "functions"),
-        (b"\xFE\x02\x00\x01k\x01v\xFE\x00", "k is in database 2"),
+        (b"\xFE\x12\x00\x01k\x01v\xFE\x00", "k is in database 18"),
         (b"\xFE\x02\x04\x01k\x01\x01a\x01b\xFE\x00", "k is a hash"),
         // Lengths of 9,000 bytes below are put in by the test.
         (b"\x00LONG\x01v", "a key of 9000 bytes"),
