@@ -17,8 +17,8 @@ a minus means at least that many.
   stream. The parts are not atomic together. If a part of MSET, DEL or UNLINK was sent and is not answered, the reply is
   `-UNCERTAIN`; a part of the others that is not answered makes the reply `-TRYAGAIN`. If a part is refused before any
   change, the reply is that error.
-- On `port`, KEYS, SCAN, RANDOMKEY, DBSIZE and FLUSHALL speak for the whole cluster. FLUSHALL is atomic for each stream,
-  and answered when all owners have it acknowledged.
+- On `port`, KEYS, SCAN, RANDOMKEY, DBSIZE, FLUSHDB and FLUSHALL speak for the whole cluster. FLUSHALL is atomic for
+  each stream, and answered when all owners have it acknowledged.
 - On `cluster_port`, as in Redis Cluster: MOVED for another node's key, CROSSSLOT for keys in several hash slots, and
   commands without a key speak for this node's hash slots only.
 - A command that changes several keys of one hash slot is one delta: all of it happens, or nothing. Its keys and values
@@ -125,7 +125,12 @@ WATCH may stop a transaction that Redis would not stop: [transactions.md](transa
 | EVAL, EVALSHA, SCRIPT | keys of one hash slot, declared or not; limits of work and memory; SCRIPT LOAD and FLUSH \
 reach all nodes, but on the cluster port that node alone: [scripts.md](scripts.md) |
 | FCALL, FUNCTION | there are no functions: an error names EVALSHA, [scripts.md](scripts.md#what-is-not-there) |
-| SELECT, COPY DB | there is one database, 0 |
+| SELECT, MOVE, COPY DB | databases 0 to 15, on `cluster_port` too. The hash slot of a key is the same in all of them |
+| FLUSHDB | deletes all keys of a stream at once if it has none of other databases, else one after the other: keys that \
+are written meanwhile may stay |
+| DBSIZE, INFO keyspace | after a takeover they wait, or leave a stream out, until all its chunks are here again: only \
+then the keys of each database are counted |
+| SWAPDB | refused: the keys of a database are on many nodes, which cannot exchange them at one moment |
 | READONLY, READWRITE, ASKING | OK on either port, and change nothing |
 ";
 
