@@ -4,6 +4,7 @@
 mod commands;
 mod commands_gather;
 mod commands_page;
+mod databases;
 mod forwarded_waits;
 mod hotness;
 mod large_pairs;

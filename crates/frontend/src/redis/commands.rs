@@ -611,7 +611,12 @@ impl<O: Out> Operation<'_, '_, O> {
 
     /// Stores a value under the key in argument `at`.
     fn put(&mut self, at: usize, value: Value<'_>) -> Result<(), Stop> {
-        let (key, hash) = (self.job.args.arg(at), self.hash_of(at));
+        self.put_as(self.hash_of(at), at, value)
+    }
+
+    /// The same under this hash, which may be that of another database.
+    fn put_as(&mut self, hash: u64, at: usize, value: Value<'_>) -> Result<(), Stop> {
+        let key = self.job.args.arg(at);
         if self.job.is_staged {
             return Ok(self.access.put_staged(self.job.ticket, hash, key, value)?);
         }

@@ -88,9 +88,8 @@ impl<O: Out> Operation<'_, '_, O> {
             hash_kind: object.seen.is_hash,
             record: &object.record,
         };
-        let key = self.job.args.arg(at);
-        let hash = self.access.hash_in(database, key);
-        Ok(self.access.put(hash, key, value)?)
+        let hash = self.access.hash_in(database, self.job.args.arg(at));
+        self.put_as(hash, at, value)
     }
 
     pub(crate) fn copy(&mut self) -> Result<(), Stop> {

@@ -7,6 +7,7 @@ fn combined_for(dialect: Dialect, how: How, replies: &[&str]) -> String {
         wait: Wait::Ready,
     };
     let gather = Gather {
+        database: 0,
         how,
         dialect,
         parts: replies.iter().map(part).collect(),
