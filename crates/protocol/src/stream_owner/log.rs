@@ -254,7 +254,8 @@ impl StreamLog {
 
 #[inline]
 fn bucket(hash: u64) -> usize {
-    hash as usize % TOUCHED_BUCKETS
+    // The last bits are the database.
+    (hash >> 4) as usize % TOUCHED_BUCKETS
 }
 
 #[inline]

@@ -577,6 +577,79 @@ fn a_successor_finds_every_key_and_goes_on() {
     }
 }
 
+#[test]
+fn equal_names_in_all_databases_are_different_keys() {
+    let mut world = World::new(512, 1 << 14);
+    let names = 200;
+    let value = |database: u8, n: u64| format!("{n} in {database}").into_bytes();
+    for n in 0..names {
+        for database in 0..DATABASES {
+            let hash = world.stream.hash(database, &numbered(n));
+            assert_eq!(database_of(hash), database);
+            let bytes = value(database, n);
+            let put = Value {
+                bytes: &bytes,
+                ..Value::default()
+            };
+            world
+                .run(|stream, arena, delta| stream.put(arena, delta, hash, &numbered(n), put))
+                .unwrap();
+        }
+    }
+    // A database is emptied, and another one changed.
+    for n in 0..names {
+        let [gone, changed] = [3, 4].map(|database| world.stream.hash(database, &numbered(n)));
+        let key = numbered(n);
+        assert!(world.run(|stream, arena, delta| stream.delete(arena, delta, gone, &key)).unwrap());
+        assert!(!world.run(|stream, arena, delta| stream.delete(arena, delta, gone, &key)).unwrap());
+        assert!(
+            world
+                .run(|stream, arena, delta| stream.set_expiry(arena, delta, changed, &key, Some(7)))
+                .unwrap()
+        );
+    }
+    let check = |world: &World| {
+        for n in 0..names {
+            for database in 0..DATABASES {
+                let hash = world.stream.hash(database, &numbered(n));
+                let found = world.stream.find(&world.arena, hash, &numbered(n)).unwrap();
+                let stored = found.as_ref().map(Stored::of);
+                assert_eq!(stored.is_none(), database == 3);
+                if let (Some(object), Some(stored)) = (found, stored) {
+                    assert_eq!((object.database(), stored.bytes), (database, value(database, n)));
+                    assert_eq!(stored.expiry_ms, (database == 4).then_some(7));
+                }
+            }
+        }
+        let counts = world.stream.keys().unwrap();
+        for (database, keys) in (0..).zip(counts) {
+            let count = if database == 3 { 0 } else { names };
+            let expiring = if database == 4 { names } else { 0 };
+            assert_eq!((keys.count, keys.expiring), (count, expiring), "database {database}");
+        }
+    };
+    check(&world);
+    world.take_over();
+    world.directory();
+    assert_eq!(world.stream.keys(), None, "nothing is counted yet");
+    for stripe in world.mirror.0.keys().copied().collect::<Vec<_>>() {
+        world.install(stripe);
+    }
+    assert_eq!(world.stream.keys(), None, "nothing is counted yet");
+    while world.stream.learn_one(&world.arena).unwrap() {}
+    check(&world);
+    // A random key of a database is found wherever it is, and of an empty one none.
+    let mut prng = Prng::new(1);
+    let draw = |random, database| match world.stream.random_key(&world.arena, random, |o| o.database() == database) {
+        Ok(Drawn::Key(object)) => Some(object.database()),
+        Ok(Drawn::None) => None,
+        other => panic!("{other:?}"),
+    };
+    for _ in 0..50 {
+        assert_eq!((draw(prng.next_u64(), 9), draw(prng.next_u64(), 3)), (Some(9), None));
+    }
+}
+
 /// Checks that, after the recount, live bytes are those of the model's objects.
 fn live_bytes_are_right(world: &World) {
     let mut live = 0;

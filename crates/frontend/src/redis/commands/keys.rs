@@ -12,6 +12,8 @@ const EMBEDDED_BYTES_MAX: usize = 44;
 const OBJECT_BYTES: usize = 3 + 8;
 /// Bytes that an expiry adds.
 const EXPIRY_BYTES: usize = 7;
+/// Bytes that a database other than 0 adds.
+const DATABASE_BYTES: usize = 2;
 
 /// A copy of an object, of any type.
 struct CopiedObject {
@@ -253,7 +255,8 @@ impl<O: Out> Operation<'_, '_, O> {
                 return Ok(());
             };
             let expiry = if object.expiry_ms().is_some() { EXPIRY_BYTES } else { 0 };
-            let mut bytes = key_bytes + object.len() + expiry + OBJECT_BYTES;
+            let elsewhere = if object.database() > 0 { DATABASE_BYTES } else { 0 };
+            let mut bytes = key_bytes + object.len() + expiry + elsewhere + OBJECT_BYTES;
             let mut parts_bytes = 0;
             if let Some(record) = object.record() {
                 // A damaged object may be repaired.

@@ -55,7 +55,7 @@ impl Dispatcher {
     ) -> Ran {
         // By this node's slot map, some slot has no owner. Its keys still exist somewhere, and would be missed (P10.8).
         if !cx.rules().may_list_keys(cx.shared.slots.is_whole()) {
-            return self.stall(cx, lists, client, turn, Command::Keys.spec());
+            return self.stall(cx, lists, client, turn, find.spec());
         }
         let mut options: Vec<Vec<u8>> = options.iter().map(|word| word.to_vec()).collect();
         let step_keys = cx.shared.parameters.walk_keys;
