@@ -101,8 +101,8 @@ class Counting(threading.Thread):
 
 
 # The kind of position whose chunk gets a flipped bit, the kind of chunk, and whether clients write meanwhile. They
-# write to counters, which come after all keys, but not while an index page may be wrong (docs/protocol.md, "What the
-# scrub cannot do").
+# write to counters, which come after all keys, but not while an index page may be wrong (P9.3, "What this
+# cannot do").
 KINDS = [("data", "data", True), ("data", "index", False), ("parity", "data", True), ("parity", "index", True)]
 
 
