@@ -129,7 +129,7 @@ def test_each_flipped_bit_is_found_and_repaired_by_one_pass(start_cluster, rng, 
         memory.one_pass()
         if busy:
             counting.stop()
-        assert memory.found() == (flipped, flipped), f"{holders} {kind}"
+        until(lambda: memory.found() == (flipped, flipped), lambda: f"{holders} {kind}: {memory.found()}")
         memory.all_there()
     scrub = memory.cluster.status()["scrub"]
     until(lambda: memory.cluster.status()["scrub"]["repaired_chunks"] == flipped, f"the coordinator to know: {scrub}")
