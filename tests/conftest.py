@@ -119,10 +119,12 @@ class Cluster:
         self.port = free_base(self.nodes)
         self.output = directory / "dev.out"
         self.process = self._start(nodes, scheme, memory, spares, policy)
-        if until(lambda: self._is_ready() or self.process.poll() is not None, "ready") and self._is_ready():
-            return
-        self.stop()
-        raise AssertionError(f"dev did not become ready:\n{self.text()}")
+        try:
+            until(lambda: self._is_ready() or self.process.poll() is not None, "ready")
+            assert self._is_ready(), f"dev did not become ready:\n{self.text()}"
+        except BaseException:
+            self.stop()
+            raise
 
     def _start(self, nodes, scheme, memory, spares, policy):
         arguments = ["--nodes", str(nodes), "--scheme", scheme, "--memory", memory, "--spares", str(spares)]
@@ -147,13 +149,13 @@ class Cluster:
 
     def peer_socket(self, node):
         """As another node connects."""
-        return self._connect(until(self._any_status, "a status")["nodes"][node]["peer_address"])
+        return self._connect(self.any_status()["nodes"][node]["peer_address"])
 
     def secret(self):
         return (self.directory / "data" / "secret").read_bytes().strip()
 
     def coordinator_socket(self):
-        return self._connect(until(self._any_status, "a status")["coordinator_address"])
+        return self._connect(self.any_status()["coordinator_address"])
 
     @staticmethod
     def _connect(address):
@@ -161,17 +163,24 @@ class Cluster:
         return socket.create_connection((host, int(port)), timeout=TIMEOUT_S)
 
     def status(self, node=0):
+        """What a node says, once it can."""
+        return until(lambda: self._status(node), "a status")
+
+    def _status(self, node):
         command = [BINARY, "status", "--port", str(self.port + node), "--json"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
         return json.loads(done.stdout) if done.returncode == 0 else None
 
     def pids(self):
         """The process id of each node, from any node that answers."""
-        status = until(self._any_status, "a node that answers")
-        return {node["id"]: node["pid"] for node in status["nodes"]}
+        return {node["id"]: node["pid"] for node in self.any_status()["nodes"]}
+
+    def any_status(self):
+        """What any node says, once one can."""
+        return until(self._any_status, "a node that answers")
 
     def _any_status(self):
-        return next(filter(None, map(self.status, range(self.nodes))), None)
+        return next(filter(None, map(self._status, range(self.nodes))), None)
 
     def is_whole(self):
         status = self._any_status()
@@ -250,6 +259,19 @@ def is_refused(reply):
     words = ("NOREPLICAS", "CLUSTERDOWN", "TRYAGAIN", "LOADING")
     known = (redis.exceptions.TryAgainError, redis.exceptions.ClusterDownError, redis.exceptions.BusyLoadingError)
     return isinstance(reply, known) or str(reply).startswith(words)
+
+
+def once_served(ask):
+    """What `ask` returns, once it is not refused: on a busy machine a takeover may take longer than a command waits."""
+
+    def asked():
+        try:
+            return [ask()]
+        except redis.ResponseError as error:
+            assert is_refused(error), error
+            return None
+
+    return until(asked, "an answer that is no refusal")[0]
 
 
 def make_cluster(file):

@@ -208,6 +208,7 @@ def wall(tmp_path):
     yield move
 
 
+@pytest.mark.measures_time
 def test_a_wall_clock_that_jumps_ends_what_expires_and_nothing_else(run, tmp_path, wall):
     cluster = ByHand(run, tmp_path / "store", env=wall.environment)
     client = cluster.client()

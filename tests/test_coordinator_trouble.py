@@ -136,6 +136,7 @@ def test_a_coordinator_away_for_10_s_and_then_a_death_lose_nothing(run, tmp_path
         until(lambda: cluster.is_whole() and cluster.is_settled(), "all positions live")
 
 
+@pytest.mark.measures_time
 @pytest.mark.timeout(sum(OUTAGES) * 10 * len(CLUSTERS) + 300)
 @pytest.mark.parametrize("nodes", CLUSTERS)
 def test_a_coordinator_away_changes_nothing(run, tmp_path, nodes):

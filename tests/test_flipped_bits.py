@@ -101,8 +101,8 @@ class Counting(threading.Thread):
 
 
 # The kind of position whose chunk gets a flipped bit, the kind of chunk, and whether clients write meanwhile. They
-# write to counters, which come after all keys, but not while an index page may be wrong (docs/protocol.md, "What the
-# scrub cannot do").
+# write to counters, which come after all keys, but not while an index page may be wrong (P9.3, "What this
+# cannot do").
 KINDS = [("data", "data", True), ("data", "index", False), ("parity", "data", True), ("parity", "index", True)]
 
 
@@ -129,7 +129,7 @@ def test_each_flipped_bit_is_found_and_repaired_by_one_pass(start_cluster, rng, 
         memory.one_pass()
         if busy:
             counting.stop()
-        assert memory.found() == (flipped, flipped), f"{holders} {kind}"
+        until(lambda: memory.found() == (flipped, flipped), lambda: f"{holders} {kind}: {memory.found()}")
         memory.all_there()
     scrub = memory.cluster.status()["scrub"]
     until(lambda: memory.cluster.status()["scrub"]["repaired_chunks"] == flipped, f"the coordinator to know: {scrub}")

@@ -4,7 +4,7 @@ import time
 
 import redis
 
-from conftest import Background, is_refused
+from conftest import Background, is_refused, once_served
 
 
 class Writer(Background):
@@ -70,12 +70,17 @@ def compare(cluster, node, values):
     """Compares every value, read through one node."""
     client = cluster.client(node, decode_responses=False)
     keys = list(values)
-    for start in range(0, len(keys), 500):
+
+    def read(part):
         with client.pipeline(transaction=False) as pipe:
-            for key in keys[start : start + 500]:
+            for key in part:
                 pipe.get(key)
-            for key, found in zip(keys[start : start + 500], pipe.execute()):
-                assert found == values[key], key
+            return pipe.execute()
+
+    for start in range(0, len(keys), 500):
+        part = keys[start : start + 500]
+        for key, found in zip(part, once_served(lambda part=part: read(part))):
+            assert found == values[key], key
 
 
 def kill_under_load(cluster, rng, victims, asked):

@@ -3,6 +3,7 @@
 import pytest
 import redis
 
+from conftest import once_served
 from test_large_values import ROOMY, bytes_of, parts_bytes, until_parts_are
 from test_redundancy import COMMAND, MIB, value_of
 
@@ -23,7 +24,7 @@ def load(cluster, count):
 def all_are_right(cluster, node, values):
     client = bytes_of(cluster, node)
     for key, value in values.items():
-        assert client.get(key) == value, key
+        assert once_served(lambda: client.get(key)) == value, key
 
 
 def test_the_logged_parity_takes_no_memory_and_two_losses_leave_all_values(cluster):
@@ -55,13 +56,13 @@ def test_long_values_and_other_classes(cluster):
         assert client.get("eor") == value_of(8), class_
     client.append("eor", b"end")
     dead = cluster.kill(0, 2)
-    assert bytes_of(cluster, 3).get("long") == long
+    assert once_served(lambda: bytes_of(cluster, 3).get("long")) == long
     assert bytes_of(cluster, 3).get("eor") == value_of(8) + b"end"
     cluster.until_replaced(dead)
     # A log node that comes back has the parts of its tenure before no longer. It makes them again before it is Live.
     cluster.until_replaced(cluster.kill(5))
     dead = cluster.kill(1, 4)
-    assert bytes_of(cluster, 3).get("long") == long
+    assert once_served(lambda: bytes_of(cluster, 3).get("long")) == long
     cluster.until_replaced(dead)
 
 

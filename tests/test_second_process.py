@@ -54,7 +54,7 @@ def test_a_second_process_does_not_turn_a_pause_into_a_loss(run, tmp_path):
         time.sleep(6)  # the length of the pause is tested
 
         def is_said():
-            words = (cluster.status(2) or {"coordinator": []})["coordinator"]
+            words = cluster.status(2)["coordinator"]
             return any("second process of n3" in line and "paritas fence 3" in line for line in words)
 
         until(is_said, "status to tell of the second process")

@@ -83,8 +83,8 @@ def test_two_silent_nodes_are_stood_in_for_and_get_their_places_back(start_clust
 
         def stood_in():
             status = cluster.status(left)
-            states = [sorted(p["state"] for p in entry["positions"]) for entry in status["lists"]] if status else []
-            return states and all(found == ["live"] * 4 + ["stand-in"] * 2 for found in states)
+            states = [sorted(p["state"] for p in entry["positions"]) for entry in status["lists"]]
+            return all(found == ["live"] * 4 + ["stand-in"] * 2 for found in states)
 
         until(stood_in, "all positions whole on four nodes")
         compare(cluster, left, values)

@@ -11,7 +11,7 @@ from redis.cluster import RedisCluster
 from redis.crc import key_slot
 from redis.retry import Retry
 
-from conftest import BINARY, TIMEOUT_S, Background, is_refused, until
+from conftest import BINARY, TIMEOUT_S, Background, is_refused, once_served, until
 from test_kill import Writer, compare, load
 from test_large_values import ROOMY, until_only_the_sentinel_has_parts
 
@@ -243,11 +243,11 @@ class LargeWriter(Background):
             except redis.ResponseError as error:
                 # On a busy machine a step of the move may take longer than a command waits.
                 assert is_refused(error), error
-                assert self.possible.pop() == value and client.get(self.key) == self.possible[0]
+                assert self.possible.pop() == value and once_served(lambda: client.get(self.key)) == self.possible[0]
                 continue
             self.acknowledged += 1
             self.possible = [value]
-            assert client.get(self.key) == value
+            assert once_served(lambda: client.get(self.key)) == value
 
 
 def test_large_values_move_to_a_new_node_with_their_slots(start_cluster, rng):
@@ -294,7 +294,7 @@ def test_large_values_move_to_a_new_node_with_their_slots(start_cluster, rng):
     # The old parts are gone, and the new ones bear two losses.
     dead = cluster.kill(0, 6)
     for key, value in values.items():
-        assert cluster.client(1, decode_responses=False).get(key) == value, key
+        assert once_served(lambda: cluster.client(1, decode_responses=False).get(key)) == value, key
     cluster.until_replaced(dead)
     cluster.client(1).delete(*values, writer.key)
     until_only_the_sentinel_has_parts(cluster, 1)

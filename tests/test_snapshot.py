@@ -236,7 +236,7 @@ def test_a_snapshot_while_clients_write_and_a_node_dies(start_cluster, tmp_path,
     writer.start()
     until(lambda: changer.changes > 2, "all changing keys to be there")
     taking = begin("snapshot", tmp_path / "busy.rdb", cluster.port + 1)
-    until(lambda: list(tmp_path.glob("busy.rdb.*.partial")), "the file to be begun")
+    until(lambda: list(tmp_path.glob("busy.rdb.*.partial")) or taking.poll() is not None, "the file to be begun")
     cluster.kill(dying)
     _, errors = taking.communicate(timeout=2 * TIMEOUT_S)
     changer.stop()

@@ -1,7 +1,7 @@
 """The longest turn of an event loop, in CPU time, for commands whose work their size does not bound, or that are large.
 
 python3 scripts/bench/costly.py [--keys 200000] [--only KEYS]; PARITAS_BIN names the binary. Counts with turns.c.
-No command of a client should make a turn of more than 60 ms of CPU (docs/protocol.md, P10.2b)."""
+No command of a client should make a turn of more than 60 ms of CPU (docs/protocol-control.md, P10.2b)."""
 
 import argparse
 import contextlib

@@ -57,7 +57,9 @@ pub(crate) fn run() -> Result<(), String> {
     problems.extend(licences::check(&all, &files.read("deny.toml").unwrap_or_default()));
 
     let page = |path| files.read(path).unwrap_or_default();
-    let ids = contract::Ids::read(&page(contract::PROTOCOL), &page(contract::HAZARDS));
+    let defining = contract::DEFINING.map(|path| (path, page(path)));
+    let (ids, twice) = contract::Ids::read(defining.iter().map(|(path, text)| (*path, text.as_str())));
+    problems.extend(twice);
     let mut code = Vec::new();
     for path in &files.paths {
         problems.extend(sources::check_name(path));

@@ -1,4 +1,4 @@
-//! Who may say what to the coordinator: one table (P10.19). A test compares it with that of `docs/protocol.md`.
+//! Who may say what to the coordinator: one table (P10.19). A test compares it with that of `docs/protocol-control.md`.
 
 use crate::message::ToCoordinator;
 use core::fmt;
@@ -156,12 +156,12 @@ mod tests {
     use paritas_base::configuration::Duty;
 
     #[test]
-    fn the_table_of_docs_protocol_is_that_of_the_code() {
-        let text = include_str!("../../../docs/protocol.md");
+    fn the_table_of_the_protocol_is_that_of_the_code() {
+        let text = include_str!("../../../docs/protocol-control.md");
         for about in About::ALL {
             let names: Vec<String> = about.messages().iter().map(|name| format!("`{name}`")).collect();
             let row = format!("| {} | {} |", names.join(", "), about.speakers());
-            assert!(text.contains(&row), "docs/protocol.md lacks this row:\n{row}");
+            assert!(text.contains(&row), "docs/protocol-control.md lacks this row:\n{row}");
         }
     }
 

@@ -1,41 +1,58 @@
 //! Citations of the protocol's rules and hazards, and the table of rules, functions and tests.
 
 use super::Problem;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-/// The document that defines rules and invariants.
-pub(super) const PROTOCOL: &str = "docs/protocol.md";
-/// The document that defines hazards.
-pub(super) const HAZARDS: &str = "docs/hazards.md";
+/// The documents that define ids: the four pages of the protocol its rules and invariants, the last one the hazards.
+pub(super) const DEFINING: [&str; 5] = [
+    "docs/protocol.md",
+    "docs/protocol-memory.md",
+    "docs/protocol-control.md",
+    "docs/protocol-large.md",
+    "docs/hazards.md",
+];
 /// The document that lists the functions and tests of each rule.
 pub(super) const TRACE: &str = "docs/protocol-trace.md";
 
-/// The ids that can be cited: `P3.7`, `H17`, `I9`.
+/// The ids that can be cited: `P3.7`, `H17`, `I9`. Each has the path and the line of its definition.
 #[derive(Debug, Default)]
-pub(super) struct Ids(BTreeSet<String>);
+pub(super) struct Ids(BTreeMap<String, (String, usize)>);
 
 impl Ids {
-    /// Reads the definitions. A definition is a bold id at the beginning of a line or of a list item, or a heading.
-    pub(super) fn read(protocol: &str, hazards: &str) -> Self {
-        let mut ids = BTreeSet::new();
-        for line in protocol.lines().chain(hazards.lines()) {
-            let line = line.trim_start_matches("- ");
-            let (bold, heading) = (line.strip_prefix("**"), line.strip_prefix("### "));
-            ids.extend(bold.or(heading).and_then(first_id));
-            // Two invariants may share a line.
-            ids.extend(
-                line.split(" **")
-                    .skip(1)
-                    .filter_map(first_id)
-                    .filter(|id| is_invariant(id)),
-            );
+    /// Reads the definitions in documents, each a path and a text. An id that is defined twice is a problem.
+    pub(super) fn read<'a>(documents: impl IntoIterator<Item = (&'a str, &'a str)>) -> (Self, Vec<Problem>) {
+        let (mut ids, mut problems) = (BTreeMap::new(), Vec::new());
+        for (path, text) in documents {
+            for (index, line) in text.lines().enumerate() {
+                for id in definitions(line) {
+                    let here = (path.to_owned(), index + 1);
+                    if let Some((path, line)) = ids.insert(id.clone(), here.clone()) {
+                        let what = format!("`{id}` is defined in {path}:{line} too: define it once");
+                        problems.push(Problem::new(&here.0, here.1, what));
+                    }
+                }
+            }
         }
-        Self(ids)
+        (Self(ids), problems)
+    }
+
+    fn has(&self, id: &str) -> bool {
+        self.0.contains_key(id)
     }
 
     fn rules(&self) -> impl Iterator<Item = &String> {
-        self.0.iter().filter(|id| id.starts_with('P'))
+        self.0.keys().filter(|id| id.starts_with('P'))
     }
+}
+
+/// The ids that a line defines. A definition is a bold id at the beginning of a line or of a list item, or a heading.
+/// Two invariants may share a line.
+fn definitions(line: &str) -> impl Iterator<Item = String> {
+    let line = line.trim_start_matches("- ");
+    let first = line.strip_prefix("**").or_else(|| line.strip_prefix("### "));
+    let others = line.split(" **").skip(1).filter_map(first_id);
+    let first = first.and_then(first_id).into_iter();
+    first.chain(others.filter(|id| is_invariant(id)))
 }
 
 /// Checks the citations of rules and hazards in one file.
@@ -43,13 +60,9 @@ pub(super) fn check_citations(path: &str, text: &str, ids: &Ids) -> Vec<Problem>
     let mut problems = Vec::new();
     for (index, line) in text.lines().enumerate() {
         let cited = words(line).filter(|id| id.starts_with('H') || id.starts_with('P') && id.contains('.'));
-        for id in cited.filter(|id| !ids.0.contains(*id)) {
-            let page = if id.starts_with('H') { HAZARDS } else { PROTOCOL };
-            problems.push(Problem::new(
-                path,
-                index + 1,
-                format!("{page} does not define `{id}`: cite an id that it defines"),
-            ));
+        for id in cited.filter(|id| !ids.has(id)) {
+            let what = format!("no page defines `{id}`: cite an id of docs/protocol*.md or docs/hazards.md");
+            problems.push(Problem::new(path, index + 1, what));
         }
     }
     problems
@@ -75,8 +88,8 @@ pub(super) fn check_trace(
             continue;
         };
         for rule in words(rules) {
-            if !ids.0.contains(rule) {
-                problem(format!("{PROTOCOL} does not define `{rule}`"));
+            if !ids.has(rule) {
+                problem(format!("no page of the protocol defines `{rule}`"));
             }
             traced.insert(rule.to_owned());
         }
@@ -108,8 +121,8 @@ pub(super) fn check_trace(
             problem(format!("there is no mark \"{name}\""));
         }
         let invariants: Vec<&str> = words(shown).filter(|id| is_invariant(id)).collect();
-        for id in invariants.iter().filter(|id| !ids.0.contains(**id)) {
-            problem(format!("{PROTOCOL} does not define `{id}`"));
+        for id in invariants.iter().filter(|id| !ids.has(id)) {
+            problem(format!("no page of the protocol defines `{id}`"));
         }
         let is_shown = [&tests, &mutants, &marks, &invariants]
             .iter()
@@ -146,7 +159,7 @@ fn is_of_word(c: char) -> bool {
 }
 
 fn is_invariant(id: &str) -> bool {
-    id.starts_with(['I', 'F', 'L', 'D'])
+    id.starts_with(['I', 'B', 'F', 'L', 'D'])
 }
 
 /// The id at the beginning of a definition.
@@ -160,7 +173,7 @@ fn first_id(text: &str) -> Option<String> {
 fn words(text: &str) -> impl Iterator<Item = &str> {
     let parts = text.split(|c: char| !(is_of_word(c) || c == '.'));
     parts.map(|part| part.trim_matches('.')).filter(|part| {
-        let Some(rest) = part.strip_prefix(['P', 'H', 'I', 'F', 'L', 'D']) else {
+        let Some(rest) = part.strip_prefix(['P', 'H', 'I', 'B', 'F', 'L', 'D']) else {
             return false;
         };
         let rest = rest.strip_suffix(|c: char| c.is_ascii_lowercase()).unwrap_or(rest);
@@ -179,7 +192,12 @@ mod tests {
     const PAGE: &str = "**P3.7 Acked.** See P3.8.\n\n**P3.8** Stable.\n\n### P5a Phases\n\n- **I9** One. **L2** Two.\n";
 
     fn ids() -> Ids {
-        Ids::read(PAGE, "- **H17** A parity is replaced. [P3.7]\n")
+        let (ids, problems) = Ids::read([
+            ("docs/protocol.md", PAGE),
+            ("docs/hazards.md", "- **H17** A parity is replaced. [P3.7]\n"),
+        ]);
+        assert_eq!(problems, []);
+        ids
     }
 
     fn cited(text: &str) -> Vec<String> {
@@ -195,14 +213,33 @@ mod tests {
     }
 
     #[test]
+    fn an_id_that_two_pages_define_is_named() {
+        let (_, problems) = Ids::read([
+            ("docs/protocol.md", PAGE),
+            (
+                "docs/protocol-large.md",
+                "Beside P3.8.\n\n**P3.8 Stable.** Again.\n- **L2** Again.\n",
+            ),
+        ]);
+        let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            problems,
+            [
+                "docs/protocol-large.md:3: `P3.8` is defined in docs/protocol.md:3 too: define it once",
+                "docs/protocol-large.md:4: `L2` is defined in docs/protocol.md:7 too: define it once",
+            ]
+        );
+    }
+
+    #[test]
     fn a_citation_without_a_rule_is_named_with_its_line() {
         assert_eq!(
             cited("// P3.7, P3.8; H17\n// (P3.9)"),
-            ["crates/a/src/a.rs:2: docs/protocol.md does not define `P3.9`: cite an id that it defines"]
+            ["crates/a/src/a.rs:2: no page defines `P3.9`: cite an id of docs/protocol*.md or docs/hazards.md"]
         );
         assert_eq!(
             cited("//! H18."),
-            ["crates/a/src/a.rs:1: docs/hazards.md does not define `H18`: cite an id that it defines"]
+            ["crates/a/src/a.rs:1: no page defines `H18`: cite an id of docs/protocol*.md or docs/hazards.md"]
         );
         assert!(cited("P1 is a name, as is MP3.9, and XH18; P3.7–P3.8").is_empty());
     }
@@ -226,12 +263,12 @@ mod tests {
         assert_eq!(
             traced(&format!("{bad}{REST}")),
             [
-                "docs/protocol.md does not define `P3.9`",
+                "no page of the protocol defines `P3.9`",
                 "`a/b.rs` does not declare `gone`",
                 "there is no test `it_stays`",
                 "there is no mutant `no-lease`",
                 "there is no mark \"never\"",
-                "docs/protocol.md does not define `I7`",
+                "no page of the protocol defines `I7`",
             ]
         );
         let bare = "| P3.7 | `a/b.rs` | every run |\n";
