@@ -101,7 +101,17 @@ impl Node {
                 command,
                 stream,
                 epoch,
-            } => router.on_forward(&mut cx, lists, from, conn, n, (dialect, database), command, stream, epoch),
+            } => router.on_forward(
+                &mut cx,
+                lists,
+                from,
+                conn,
+                n,
+                (dialect, database),
+                command,
+                stream,
+                epoch,
+            ),
             FrontMessage::Reply { from, conn, n, bytes } => router.on_reply(&mut cx, lists, from, conn, n, bytes),
             FrontMessage::Staged {
                 from,

@@ -12,7 +12,8 @@ fn start() -> Cluster {
 /// A key of the first stream, or of the second.
 fn key(second: bool) -> String {
     let mut keys = (0..).map(|i| format!("key{i}"));
-    keys.find(|key| (command::slot(key.as_bytes()) >= 8192) == second).unwrap()
+    keys.find(|key| (command::slot(key.as_bytes()) >= 8192) == second)
+        .unwrap()
 }
 
 /// Sends all commands at once, as a pipelining client does, and returns all replies.
@@ -101,7 +102,10 @@ fn commands_of_many_keys_and_walks_are_about_one_database() {
     assert_eq!(ask(&mut cluster, client, &["DBSIZE"]), ":30\r\n");
     assert!(ask(&mut cluster, client, &["KEYS", "*"]).starts_with("*30\r\n"));
     let random = ask(&mut cluster, client, &["RANDOMKEY"]);
-    assert!(names.iter().skip(10).any(|name| random.contains(name.as_str())), "{random}");
+    assert!(
+        names.iter().skip(10).any(|name| random.contains(name.as_str())),
+        "{random}"
+    );
     let info = ask(&mut cluster, client, &["INFO", "keyspace"]);
     assert!(
         info.contains("db0:keys=40,expires=0") && info.contains("db3:keys=30,expires=0"),
@@ -208,10 +212,17 @@ fn large_values_are_copied_and_moved_between_databases() {
                 ask(&mut cluster, client, &["SELECT", database]);
                 assert_eq!(ask(&mut cluster, client, &["GET", &key]), bulk);
             }
-            assert_eq!(ask(&mut cluster, client, &["APPEND", &key, "z"]), format!(":{}\r\n", value.len() + 1));
+            assert_eq!(
+                ask(&mut cluster, client, &["APPEND", &key, "z"]),
+                format!(":{}\r\n", value.len() + 1)
+            );
             ask(&mut cluster, client, &["SELECT", "1"]);
             assert_eq!(ask(&mut cluster, client, &["GET", &key]), bulk);
-            ask_all(&mut cluster, client, &[&["FLUSHDB"], &["SELECT", "2"], &["FLUSHDB"], &["SELECT", "0"]]);
+            ask_all(
+                &mut cluster,
+                client,
+                &[&["FLUSHDB"], &["SELECT", "2"], &["FLUSHDB"], &["SELECT", "0"]],
+            );
         }
     }
 }
@@ -224,7 +235,10 @@ fn a_successor_has_the_keys_of_all_databases_and_counts_them() {
     for database in [0, 1, 9] {
         ask(&mut cluster, client, &["SELECT", &database.to_string()]);
         for name in names.iter().take(60 - database) {
-            assert_eq!(ask(&mut cluster, client, &["SET", name, &format!("{name} in {database}")]), "+OK\r\n");
+            assert_eq!(
+                ask(&mut cluster, client, &["SET", name, &format!("{name} in {database}")]),
+                "+OK\r\n"
+            );
         }
     }
     cluster.kill(0);

@@ -168,7 +168,14 @@ pub struct Heat {
 
 impl Heat {
     /// Clients have read `read_bytes` bytes of a value. `key`: its database and its bytes.
-    pub fn on_read(&mut self, group: GroupId, key: (u8, &[u8]), value_bytes: u64, read_bytes: u64, has_hot_class: bool) {
+    pub fn on_read(
+        &mut self,
+        group: GroupId,
+        key: (u8, &[u8]),
+        value_bytes: u64,
+        read_bytes: u64,
+        has_hot_class: bool,
+    ) {
         if let Some(value) = self.values.get_mut(&group) {
             value.read_bytes = value.read_bytes.saturating_add(read_bytes);
         } else {

@@ -43,6 +43,12 @@ pub enum Fault {
     /// P1.9: a large value of a transaction is sent anew if it is another when the transaction runs again. The old one
     /// goes on.
     DraftWithoutBasis,
+    /// P1.10: a forwarded command carries the database of its client. It runs in database 0.
+    ForwardedWithoutDatabase,
+    /// P1.10: objects of hash slots that are handed off carry their database. They come to database 0.
+    ImportedWithoutDatabase,
+    /// P1.10: a client has the database that its transaction has chosen only if that was done. It has it always.
+    SelectedByGivenUp,
     /// P3.3: a member takes no delta across a gap. It takes it, and forgets its ring.
     GapAccepted,
     /// P3.10: a newcomer keeps the deltas of a `Sync` in its ring. It folds them and forgets them.
@@ -195,7 +201,7 @@ impl Rules {
 }
 
 #[cfg(feature = "mutants")]
-const NAMES: [(&str, Mutant); 72] = [
+const NAMES: [(&str, Mutant); 75] = [
     ("owner-judges-who-is-alive", Mutant::OwnerJudgesWhoIsAlive),
     ("no-epoch-fence", Mutant::NoEpochFence),
     ("serve-before-push", Mutant::Does(Fault::ServeBeforePush)),
@@ -239,6 +245,15 @@ const NAMES: [(&str, Mutant); 72] = [
     ("watch-without-term", Mutant::Does(Fault::WatchWithoutTerm)),
     ("draft-without-basis", Mutant::Does(Fault::DraftWithoutBasis)),
     ("draft-forgets-reads", Mutant::Does(Fault::DraftForgetsReads)),
+    (
+        "forwarded-without-database",
+        Mutant::Does(Fault::ForwardedWithoutDatabase),
+    ),
+    (
+        "imported-without-database",
+        Mutant::Does(Fault::ImportedWithoutDatabase),
+    ),
+    ("selected-by-given-up", Mutant::Does(Fault::SelectedByGivenUp)),
     ("seal-from-too-few", Mutant::SealFromTooFew),
     ("cut-without-term", Mutant::CutWithoutTerm),
     ("union-of-rings", Mutant::Does(Fault::UnionOfRings)),

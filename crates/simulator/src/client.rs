@@ -107,8 +107,9 @@ pub(crate) enum Select {
     None,
     /// By a command before.
     Before,
-    /// By the first command of the transaction.
-    Inside,
+    /// By the first command of the transaction. If that is not done, the connection has the database of before, if it
+    /// is known.
+    Inside(Option<u8>),
 }
 
 /// What ends the name of a key of database 1. Keys of equal names are in both databases.
@@ -145,6 +146,13 @@ pub(crate) struct Pending {
     pub(crate) sent: Time,
     /// The connection, and the number of the command on it.
     pub(crate) place: (u64, u64),
+}
+
+impl Pending {
+    /// Whether it is a transaction that changes its database.
+    pub(crate) fn selects_inside(&self) -> bool {
+        matches!(self.select, Select::Inside(_))
+    }
 }
 
 /// One client.
@@ -272,7 +280,7 @@ pub(crate) fn encode_as(
         Form::One => (encode_names(names, action, lengths), 0),
         Form::Transaction => {
             let mut bytes = words(&multi);
-            if select == Select::Inside {
+            if matches!(select, Select::Inside(_)) {
                 bytes.extend(&selection);
             }
             for name in names {
@@ -411,7 +419,7 @@ fn take_transaction(received: &mut Vec<u8>, pending: &Pending, names: usize) -> 
     let mut refused = None;
     let before = match pending.form {
         Form::Watched => 4,
-        _ => 1 + names + usize::from(pending.select == Select::Inside),
+        _ => 1 + names + usize::from(pending.selects_inside()),
     };
     for nth in 0..before {
         match next(received)? {
@@ -454,7 +462,7 @@ fn take_transaction(received: &mut Vec<u8>, pending: &Pending, names: usize) -> 
                     Some(other) => return Err(format!("I14: a client got {other:?} in a transaction")),
                 }
             }
-            let selects = usize::from(pending.select == Select::Inside);
+            let selects = usize::from(pending.selects_inside());
             let results = results.get(selects..).unwrap_or_default();
             Answer::Outcome(Outcome::Done(match (pending.action, results) {
                 (Action::Delete, some) => Some(some.iter().flatten().sum()),

@@ -389,6 +389,7 @@ impl State {
         let begin = Time(self.moments);
         let place = self.world.workload.next_place(conn);
         self.world.workload.clients[0].pending.push_back(Pending {
+            select: Default::default(),
             keys,
             action,
             form: Form::One,

@@ -66,7 +66,7 @@ pub(crate) enum Seen {
     EndByNext,
 }
 
-const SEEN: [(Seen, &str); 55] = [
+const SEEN: [(Seen, &str); 57] = [
     (Seen::TwoTakeovers, "two data positions without their chunks at once"),
     (Seen::RefillBesideTakeover, "a parity refilled beside a takeover"),
     (Seen::BornAgain, "a position without parity begins again empty"),
@@ -159,7 +159,10 @@ const SEEN: [(Seen, &str); 55] = [
     ),
     (Seen::ScriptDone, "1.9 a script done"),
     (Seen::OtherDatabaseRead, "1.9 a key of database 1 read"),
-    (Seen::SelectedInTransaction, "1.9 a transaction done that has changed its database"),
+    (
+        Seen::SelectedInTransaction,
+        "1.9 a transaction done that has changed its database",
+    ),
     (Seen::MayLeave, "10.20 a process that is to end may do so"),
     (Seen::LeaveWaits, "10.20 a process that is to end has to wait"),
     (Seen::EndByNext, "10.4 an end certified by the next process of its node"),

@@ -56,7 +56,11 @@ impl Workload {
 
     /// What clients still wait for, if anything. With `but_lists`, listings of all keys are ignored.
     pub(crate) fn unanswered(&self, but_lists: bool) -> Option<String> {
-        let unread = self.final_reads.iter().filter(|key| !but_lists || !is_list(key)).count();
+        let unread = self
+            .final_reads
+            .iter()
+            .filter(|key| !but_lists || !is_list(key))
+            .count();
         if unread > 0 {
             return Some(format!("{unread} keys were not read at the end"));
         }
@@ -227,7 +231,10 @@ impl World {
                     *self.schedule.random.pick(&alive)
                 }
             };
-            (self.workload.clients[client].moved, self.workload.clients[client].database) = (None, Some(0));
+            (
+                self.workload.clients[client].moved,
+                self.workload.clients[client].database,
+            ) = (None, Some(0));
             let incarnation = self.fleet.records[at].incarnation;
             let conn = ConnId(self.network.new_id());
             self.workload.clients[client].conn = Some((NodeId(at as u16), incarnation, conn));
@@ -308,9 +315,8 @@ impl World {
             return Select::None;
         };
         if form == Form::Transaction && self.schedule.random.chance(500_000) {
-            // It stays where it is if the transaction is refused.
-            *known = None;
-            return Select::Inside;
+            // Until it is answered it is not known.
+            return Select::Inside(known.take());
         }
         *known = Some(wanted);
         Select::Before
@@ -466,6 +472,16 @@ impl World {
                     };
                     self.schedule
                         .log(|| format!("client {client}: {:?} {:?} = {answer:?}", pending.keys, pending.action));
+                    let later = &self.workload.clients[client].pending;
+                    if let Select::Inside(before) = pending.select
+                        && later.iter().all(|later| later.select == Select::None)
+                    {
+                        self.workload.clients[client].database = match answer {
+                            Answer::Outcome(Outcome::Done(_)) => pending.keys.first().map(|key| in_database(key).1),
+                            Answer::Refused(_) => before,
+                            _ => None,
+                        };
+                    }
                     let is_refused = matches!(&answer, Answer::Refused(text) if client::says_stuck(text));
                     let waits = matches!(&answer, Answer::Refused(text) if client::moved_to(text).is_none());
                     let in_row = &mut self.workload.clients[client].refused_in_row;
@@ -559,9 +575,7 @@ impl World {
             }
             Answer::Keys(names) => {
                 let now = self.schedule.now;
-                let listed = self
-                    .oracle
-                    .record_list(&self.workload.crowds, pending, now, &names);
+                let listed = self.oracle.record_list(&self.workload.crowds, pending, now, &names);
                 if let Err(what) = listed {
                     self.violate(what);
                 }
@@ -590,7 +604,7 @@ impl World {
             if is_elsewhere && matches!(outcome, Outcome::Done(Some(_))) {
                 self.oracle.marks.see(Seen::OtherDatabaseRead);
             }
-            if pending.select == Select::Inside {
+            if pending.selects_inside() {
                 self.oracle.marks.see(Seen::SelectedInTransaction);
             }
             match pending.form {

@@ -288,7 +288,10 @@ fn time(chunk_bytes: usize) {
     let start = cpu_ns();
     for _ in 0..n {
         let key = key(count + prng.below(count));
-        sum += u64::from(matches!(stream.find(&store.arena, stream.hash(0, &key), &key), Ok(None)));
+        sum += u64::from(matches!(
+            stream.find(&store.arena, stream.hash(0, &key), &key),
+            Ok(None)
+        ));
     }
     println!("find nothing                  {:6.0}", each(start, n) - making);
     let start = cpu_ns();

@@ -77,7 +77,9 @@ pub(crate) fn append_own(lists: &Lists, out: &mut Vec<u8>) {
     encode::array_header(out, NUMBERS * counted.len());
     for (stream, count) in counted {
         let of_keys = count.keys.iter().flat_map(|keys| [keys.count, keys.expiring]);
-        let numbers = [u64::from(stream.list.0), u64::from(stream.x.0)].into_iter().chain(of_keys);
+        let numbers = [u64::from(stream.list.0), u64::from(stream.x.0)]
+            .into_iter()
+            .chain(of_keys);
         numbers.for_each(|number| encode::integer(out, number as i64));
     }
 }

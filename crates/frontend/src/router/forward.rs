@@ -19,7 +19,7 @@ use crate::redis::parts::word_count;
 use crate::redis::refusals::{is_error, is_not_owner, is_reply_too_large, is_wrong_type};
 use paritas_base::configuration::Tenure;
 use paritas_base::{ConnId, Epoch, Incarnation, ListId, NodeId, Position, Span, StreamId, Time};
-use paritas_protocol::{Channel, Context, Lists, Out, Port, WriteRefusal};
+use paritas_protocol::{Channel, Context, Fault, Lists, Out, Port, WriteRefusal};
 use paritas_wire::command::{self, Command, CommandSpec, flag};
 use paritas_wire::peer::{FRAME_BYTES_MAX, Message, dialect};
 use paritas_wire::resp::{self, ArgList, Args, Decoded, Limits};
@@ -350,7 +350,10 @@ fn send_forward<O: Out>(
         conn,
         n,
         dialect: client.dialect.to_byte() | staged,
-        database,
+        database: match cx.rules().fault(Fault::ForwardedWithoutDatabase) {
+            true => 0,
+            false => database,
+        },
         command,
     };
     cx.send(owner, Channel::Main, stream, epoch, &message)
@@ -435,8 +438,7 @@ impl Router {
                         if is_too_large
                             && last_write_n <= segment.n
                             && let args = &mut self.dispatcher.part_args
-                            && let Some(one_by_one) =
-                                OneByOne::of_command(forwarded.database, &forwarded.command, args)
+                            && let Some(one_by_one) = OneByOne::of_command(forwarded.database, &forwarded.command, args)
                         {
                             one_by_one_bytes = Some(one_by_one.held_bytes());
                             (segment.wait, bytes) = (Wait::OneByOne(one_by_one), &[]);

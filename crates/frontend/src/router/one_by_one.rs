@@ -182,7 +182,13 @@ impl Dispatcher {
     }
 
     /// Puts GETs ahead of the other commands of a client. They are sent like commands that could not be sent before.
-    fn read_next<O: Out>(&mut self, cx: &mut Context<'_, O>, client: &mut Client, database: u8, commands: Vec<Vec<u8>>) {
+    fn read_next<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        client: &mut Client,
+        database: u8,
+        commands: Vec<Vec<u8>>,
+    ) {
         let spec = command::lookup(b"GET");
         let mut segments = Vec::with_capacity(commands.len());
         for command in commands {

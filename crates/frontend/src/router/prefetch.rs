@@ -211,5 +211,10 @@ pub(crate) fn place_of<O: Out>(
     if !one_slot {
         return Target::Slots(one_stream.then_some(stream));
     }
-    Target::One(stream, lists.owner(stream).map(|(_, owner)| owner.store().hash(database, first)))
+    Target::One(
+        stream,
+        lists
+            .owner(stream)
+            .map(|(_, owner)| owner.store().hash(database, first)),
+    )
 }

@@ -6,7 +6,7 @@ use crate::dialect::{Dialect, Refusal};
 use crate::memcached::Shown;
 use crate::redis::refusals::{is_error, is_reply_too_large};
 use paritas_base::{Span, Time};
-use paritas_protocol::{Context, Lists, Out, ReadLease, TakenAgain};
+use paritas_protocol::{Context, Fault, Lists, Out, ReadLease, TakenAgain};
 
 /// Timeout of an answer of the coordinator or the process. It covers the replacement of a coordinator.
 const ANSWER_MAX: Span = Span::from_secs(10);
@@ -131,7 +131,8 @@ impl Dispatcher {
                     && let Some(database) = client.next_database.take()
                 {
                     let reply = turn.bytes.get(turn.released..turn.released + length);
-                    if reply.is_some_and(|reply| reply.starts_with(b"*") && !reply.starts_with(b"*-1")) {
+                    let is_done = reply.is_some_and(|reply| reply.starts_with(b"*") && !reply.starts_with(b"*-1"));
+                    if is_done || cx.rules().fault(Fault::SelectedByGivenUp) {
                         client.database = database;
                     }
                     self.wake = true;
@@ -164,7 +165,13 @@ impl Dispatcher {
 
 /// [`Fault::ValueTakenAtRelease`](paritas_protocol::Fault::ValueTakenAtRelease): the value as it is now, under the
 /// `need` of the one that was read.
-fn value_now<O: Out>(cx: &Context<'_, O>, lists: &Lists, dialect: Dialect, wait: &Wait, (database, key): (u8, &[u8])) -> Option<Vec<u8>> {
+fn value_now<O: Out>(
+    cx: &Context<'_, O>,
+    lists: &Lists,
+    dialect: Dialect,
+    wait: &Wait,
+    (database, key): (u8, &[u8]),
+) -> Option<Vec<u8>> {
     let Wait::Read { stream, .. } = wait else { return None };
     let (_, owner) = lists.owner(*stream)?;
     let object = owner

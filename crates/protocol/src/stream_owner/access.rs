@@ -420,7 +420,11 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
         self.depends_on_all();
         let owner = &*self.owner;
         let counts = owner.store.keys();
-        if counts.is_some_and(|counts| counts.get(usize::from(self.database)).is_none_or(|keys| keys.count == 0)) {
+        if counts.is_some_and(|counts| {
+            counts
+                .get(usize::from(self.database))
+                .is_none_or(|keys| keys.count == 0)
+        }) {
             return Ok(None);
         }
         let (database, has_foreign) = (self.database, owner.has_foreign_keys());

@@ -302,7 +302,10 @@ impl StreamOwner {
     /// Bytes of memory of hand-offs under way.
     pub(super) fn hand_off_bytes(&self) -> usize {
         let source = self.hand_offs.source.as_ref().map_or(0, |s| {
-            let keys = s.keys.iter().map(|(_, key)| key.capacity() + size_of::<(u8, Vec<u8>)>());
+            let keys = s
+                .keys
+                .iter()
+                .map(|(_, key)| key.capacity() + size_of::<(u8, Vec<u8>)>());
             let bodies = s.bodies.iter();
             let bodies = bodies.map(|((_, key), record)| key.capacity() + record.capacity());
             s.batch.capacity() + bodies.sum::<usize>() + s.weights.capacity() * size_of::<u64>() + keys.sum::<usize>()

@@ -10,6 +10,7 @@ use super::{Phase, StreamOwner};
 use crate::context::Context;
 use crate::interface::{Channel, Out};
 use crate::mark::Mark;
+use crate::rules::Fault;
 use paritas_base::configuration::Configuration;
 use paritas_base::{DATABASES, Incarnation, NodeId, StreamId, Term, Time};
 use paritas_store::Value;
@@ -286,7 +287,11 @@ impl StreamOwner {
                 record: record.get(1..).unwrap_or_default(),
             };
             let before = self.store.count().unwrap_or(0);
-            take_in(cx, configuration, self, (object.database, object.key), value)?;
+            let database = match cx.rules().fault(Fault::ImportedWithoutDatabase) {
+                true => 0,
+                false => object.database,
+            };
+            take_in(cx, configuration, self, (database, object.key), value)?;
             if !object.record.is_empty() {
                 self.on_imported_named(&mut import.imported, object.record);
                 cx.out.mark(Mark::LargeValueImported);

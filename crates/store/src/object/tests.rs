@@ -130,7 +130,10 @@ fn an_object_of_another_database_has_one_byte_for_it_and_an_unknown_type_is_dama
         let head = parse_object(&bytes, 0).unwrap();
         assert_eq!((head.database(), head.key(&bytes)), (database, &b"key"[..]));
         assert_eq!((head.expiry_ms(&bytes), head.flags(&bytes)), (Some(7), Some(9)));
-        assert_eq!((head.record(&bytes), head.body(&bytes)), (Some(&b"rec"[..]), &b"value"[..]));
+        assert_eq!(
+            (head.record(&bytes), head.body(&bytes)),
+            (Some(&b"rec"[..]), &b"value"[..])
+        );
         // The byte behind the kind.
         for wrong in [0, database << 4 | 1, database << 4 | 15] {
             bytes[3] = wrong;

@@ -206,7 +206,14 @@ impl ObjectStore {
         };
         let key = here.key(copy);
         let mut plan = core::mem::take(&mut self.plan);
-        let planned = self.plan(arena, delta, (head.database(), key.len()), &value, Writer::Compaction, &mut plan);
+        let planned = self.plan(
+            arena,
+            delta,
+            (head.database(), key.len()),
+            &value,
+            Writer::Compaction,
+            &mut plan,
+        );
         let new = planned.map(|()| {
             let new = self.write_object(arena, delta, hash, key, &value, &plan);
             self.bury(arena, locator, &head);

@@ -600,8 +600,16 @@ fn equal_names_in_all_databases_are_different_keys() {
     for n in 0..names {
         let [gone, changed] = [3, 4].map(|database| world.stream.hash(database, &numbered(n)));
         let key = numbered(n);
-        assert!(world.run(|stream, arena, delta| stream.delete(arena, delta, gone, &key)).unwrap());
-        assert!(!world.run(|stream, arena, delta| stream.delete(arena, delta, gone, &key)).unwrap());
+        assert!(
+            world
+                .run(|stream, arena, delta| stream.delete(arena, delta, gone, &key))
+                .unwrap()
+        );
+        assert!(
+            !world
+                .run(|stream, arena, delta| stream.delete(arena, delta, gone, &key))
+                .unwrap()
+        );
         assert!(
             world
                 .run(|stream, arena, delta| stream.set_expiry(arena, delta, changed, &key, Some(7)))
@@ -640,7 +648,10 @@ fn equal_names_in_all_databases_are_different_keys() {
     check(&world);
     // A random key of a database is found wherever it is, and of an empty one none.
     let mut prng = Prng::new(1);
-    let draw = |random, database| match world.stream.random_key(&world.arena, random, |o| o.database() == database) {
+    let draw = |random, database| match world
+        .stream
+        .random_key(&world.arena, random, |o| o.database() == database)
+    {
         Ok(Drawn::Key(object)) => Some(object.database()),
         Ok(Drawn::None) => None,
         other => panic!("{other:?}"),
@@ -1192,7 +1203,10 @@ impl World {
             })
         });
         assert_eq!(count.unwrap() as usize, hashes.len());
-        let keys = self.model.keys().filter(|key| hashes.contains(&self.stream.hash(database(key), key)));
+        let keys = self
+            .model
+            .keys()
+            .filter(|key| hashes.contains(&self.stream.hash(database(key), key)));
         let keys: Vec<Vec<u8>> = keys.cloned().collect();
         for key in &keys {
             assert_eq!(self.find(key), Ok(None));

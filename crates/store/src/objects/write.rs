@@ -47,7 +47,14 @@ impl ObjectStore {
             return Ok(());
         }
         let mut plan = core::mem::take(&mut self.plan);
-        let planned = self.plan(arena, delta, (database_of(hash), key.len()), &value, Writer::Foreground, &mut plan);
+        let planned = self.plan(
+            arena,
+            delta,
+            (database_of(hash), key.len()),
+            &value,
+            Writer::Foreground,
+            &mut plan,
+        );
         self.note_space(plan.fresh, planned);
         let done = planned.and_then(|()| {
             let entry = match old {

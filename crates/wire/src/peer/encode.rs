@@ -1,9 +1,9 @@
 //! Encodes the body of a frame.
 
+use super::FORWARD_DATABASE;
 use super::message::{ChunkStatus, ImportStatus, Message, PartState, StageState};
 use super::parts::LeaseRecord;
 use super::read::Write;
-use super::FORWARD_DATABASE;
 use paritas_base::sections;
 
 /// A difference of either sign: small if it is near zero.

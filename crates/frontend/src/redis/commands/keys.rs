@@ -135,8 +135,7 @@ impl<O: Out> Operation<'_, '_, O> {
                 let key = self.job.args.arg(1);
                 let there = (database, key);
                 let (keys, inserted) = ([(self.job.database, key), there].into_iter(), [there].into_iter());
-                self.access
-                    .reserve(2, object.bytes.len() + key.len(), keys, inserted)?;
+                self.access.reserve(2, object.bytes.len() + key.len(), keys, inserted)?;
                 // As in RENAME, the write comes before the removal.
                 self.put_object(database, 1, &object)?;
                 self.remove(1)?

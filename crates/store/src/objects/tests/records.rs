@@ -341,7 +341,9 @@ fn births_less_deaths(chunk_bytes: usize, seed: u64) {
                 });
                 assert_eq!(evicted.map(|count| count as usize), Ok(gone.len()));
                 let stream = &world.stream;
-                world.model.retain(|key, _| !gone.contains(&stream.hash(database(key), key)));
+                world
+                    .model
+                    .retain(|key, _| !gone.contains(&stream.hash(database(key), key)));
             }
             60..65 => {
                 let now_ms = 1 << 19;
