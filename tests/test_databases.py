@@ -62,9 +62,9 @@ def test_the_number_in_an_address_chooses_a_database(start_cluster):
     with pytest.raises(redis.ResponseError, match="DB index is out of range"):
         redis.Redis(port=cluster.port, db=16).ping()
     # redis-py's own commands for it.
-    assert clients[3].move("name", 4) == 0 and clients[3].rename("name", "other") and clients[3].move("other", 4) == 1
-    assert clients[4].get("other") == "3" and clients[4].copy("other", "again", destination_db=9) is True
-    assert sorted(clients[9].keys()) == ["again", "name"]
+    assert clients[3].move("name", 4) == 0 and clients[3].rename("name", "{name}other") and clients[3].move("{name}other", 4) == 1
+    assert clients[4].get("{name}other") == "3" and clients[4].copy("{name}other", "{name}again", destination_db=9) is True
+    assert sorted(clients[9].keys()) == ["name", "{name}again"]
     keyspace = clients[0].info("keyspace")
     assert {name: of["keys"] for name, of in keyspace.items()} == {f"db{n}": {3: 0, 4: 2, 9: 2}.get(n, 1) for n in range(16) if n != 3}
     assert clients[4].flushdb() and clients[4].dbsize() == 0

@@ -126,8 +126,8 @@ WATCH may stop a transaction that Redis would not stop: [transactions.md](transa
 reach all nodes, but on the cluster port that node alone: [scripts.md](scripts.md) |
 | FCALL, FUNCTION | there are no functions: an error names EVALSHA, [scripts.md](scripts.md#what-is-not-there) |
 | SELECT, MOVE, COPY DB | databases 0 to 15, on `cluster_port` too. The hash slot of a key is the same in all of them |
-| FLUSHDB | deletes all keys of a stream at once if it has none of other databases, else one after the other: keys that \
-are written meanwhile may stay |
+| FLUSHDB | deletes all keys of a stream at once if it has none of other databases, else one after the other: \
+keys that are written meanwhile may stay |
 | DBSIZE, INFO keyspace | after a takeover they wait, or leave a stream out, until all its chunks are here again: only \
 then the keys of each database are counted |
 | SWAPDB | refused: the keys of a database are on many nodes, which cannot exchange them at one moment |

@@ -171,8 +171,9 @@ fn a_transaction_changes_its_database_in_the_midst_and_its_client_keeps_the_last
             ],
         );
         let expected = format!(
-            "+OK\r\n+OK\r\n{}*8\r\n+OK\r\n+OK\r\n+OK\r\n+OK\r\n+OK\r\n*2\r\n$-1\r\n$-1\r\n+OK\r\n{two}{two}+OK\r\n{zero}",
+            "+OK\r\n+OK\r\n{}*8\r\n{ok}*2\r\n$-1\r\n$-1\r\n+OK\r\n{two}{two}+OK\r\n{zero}",
             "+QUEUED\r\n".repeat(8),
+            ok = "+OK\r\n".repeat(5),
             two = "*2\r\n$3\r\na2b\r\n$2\r\nb2\r\n",
             zero = "*2\r\n$2\r\na0\r\n$2\r\nb0\r\n",
         );

@@ -51,7 +51,8 @@ pub(crate) struct Client {
     pub(crate) dialect: Dialect,
     /// The database that its commands are about. A forwarded one brings its own.
     pub(crate) database: u8,
-    /// The database that it gets if the EXEC that was sent is not given up. Until that is known, no command of it starts.
+    /// The database that it gets if the transaction that was sent is done. Until that is known, no command of it
+    /// starts.
     pub(crate) next_database: Option<u8>,
     pub(crate) about: Box<About>,
     /// It has given the password, or needs none.

@@ -357,8 +357,8 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
     }
 
     /// Walks from a cursor over about `limit` keys of the stream, or until the turn's budget is spent, but over one
-    /// line at least: a walk that has read its pattern goes on. `visit` sees those of the client's database, and adds the
-    /// steps of its own work. Returns the next cursor, which is 0 at the end.
+    /// line at least: a walk that has read its pattern goes on. `visit` sees those of the client's database, and
+    /// adds the steps of its own work. Returns the next cursor, which is 0 at the end.
     ///
     /// # Errors
     /// [`Stop::Wait`] while a chunk that is needed is absent.

@@ -205,9 +205,9 @@ pub struct ObjectRecord<'a> {
     pub hash_kind: bool,
 }
 
-/// A sequence of whole objects, each key length, value length, `u8 form, [u8 database × 16], [u64 expiry], [u32 flags],
-/// [u8 record length, record], key, value`. `form` has the bits of an object's kind (`docs/formats/object.md`), except
-/// that of pieces.
+/// A sequence of whole objects, each key length, value length, `u8 form, [u8 database × 16], [u64 expiry],
+/// [u32 flags], [u8 record length, record], key, value`. `form` has the bits of an object's kind
+/// (`docs/formats/object.md`), except that of pieces.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Objects<'a>(pub(super) &'a [u8]);
 

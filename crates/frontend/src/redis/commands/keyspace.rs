@@ -161,8 +161,9 @@ impl<O: Out> Operation<'_, '_, O> {
         Ok(())
     }
 
-    /// One step of FLUSHDB: deletes the keys of the client's database among the next ones from a cursor on. Answers where
-    /// the next step goes on: one more than a cursor of the stream, or 0 at the end. If the stream has no keys of other databases, the first step deletes all.
+    /// One step of FLUSHDB: deletes the keys of the client's database among the next ones from a cursor on. Answers
+    /// where the next step goes on: one more than a cursor of the stream, or 0 at the end. If the stream has no keys of
+    /// other databases, the first step deletes all.
     pub(crate) fn flush_step(&mut self) -> Result<(), Stop> {
         let cursor = str::from_utf8(self.job.args.arg(1)).ok();
         let cursor: Option<u64> = cursor.and_then(|text| text.parse().ok());

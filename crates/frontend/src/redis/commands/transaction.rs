@@ -4,10 +4,10 @@
 //! ```text
 //! PARITAS.EXEC versions count commands key [key …]
 //! ```
-//! `versions` is an array of databases, keys and the versions that WATCH saw; nothing is done if one differs. `commands`
-//! are `count` commands behind each other. Before them there may be `SELECT`, which has no reply and does not count: the
-//! commands behind it are about that database. `versions` and each command are arrays of strings, as a client sends
-//! them. `key` is one of the keys of each slot. The reply is the array of the commands' replies.
+//! `versions` is an array of databases, keys and the versions that WATCH saw; nothing is done if one differs.
+//! `commands` are `count` commands behind each other. Before each there may be a `SELECT`, which has no reply and does
+//! not count: the commands behind it are about that database. `versions` and each command are arrays of strings, as a
+//! client sends them. `key` is one of the keys of each slot. The reply is the array of the commands' replies.
 
 use super::{Executed, Job, Lookups, Operation, ReadLarge, Stop, admit_many, end_of, script};
 use crate::dialect::Refusal;
