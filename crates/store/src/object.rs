@@ -396,8 +396,8 @@ impl Head {
         self.table as usize + index * PIECE_ENTRY_BYTES
     }
 
-    /// Whether encoding this value under the same key gives the same bytes except in expiry, flags and value. Never with
-    /// a record: a record enters and leaves the stream only with a whole object.
+    /// Whether encoding this value under the same key gives the same bytes except in expiry, flags and value. Never
+    /// with a record: a record enters and leaves the stream only with a whole object.
     pub(crate) fn same_form(&self, value: &Value<'_>) -> bool {
         self.value_length as usize == value.bytes.len()
             && self.kind & !KIND_PIECES == value.kind(self.database, false)
