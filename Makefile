@@ -4,7 +4,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 PYTHON := target/venv/bin/python
 
 # Seeds of one test run, some minutes; and fresh ones, named in the output.
-TEST_SEEDS ?= 3000
+TEST_SEEDS ?= 2000
 FRESH_SEEDS ?= 1000
 FRESH_START := $(shell date +%s)000000
 # Of `make simulate`.
@@ -12,6 +12,9 @@ SEEDS ?= 100000
 START ?= 1
 
 SIMULATOR = $(TARGET)/checked/simulator
+# What the tests of the gate with real processes run: the build with assertions, or PROFILE=release, the program that ships.
+PROFILE ?= checked
+PROGRAM = $(abspath $(TARGET))/$(PROFILE)/paritas
 # Of simulators and tests: as many as cores, and more where tests mostly wait.
 THREADS ?= $(shell nproc)
 WORKERS ?= 4
@@ -28,15 +31,16 @@ run:
 # Everything that has to pass before a change lands; last the time of each stage. Black-box tests and storms wait most of
 # their time: the simulator runs meanwhile, but not while time is measured.
 test:
-	@MAKE='$(MAKE)' scripts/stages tools verify checked unit-test java-test release black-box-timed \
+	@MAKE='$(MAKE)' scripts/stages tools verify checked unit-test java-test black-box-timed \
 		--beside 'simulator-test mutant-test' black-box-others files-smoke storm-test
 
 # What takes longer than a change may wait for: some hours.
 nightly: export SEEDS := 100000
 nightly: export START := $(FRESH_START)
 nightly: export MINUTES := 60
+nightly: export PROFILE := release
 nightly:
-	@MAKE='$(MAKE)' scripts/stages tools mutants simulate fuzz asan-test files-test soak
+	@MAKE='$(MAKE)' scripts/stages tools mutants simulate fuzz asan-test black-box-test files-test soak
 
 tools:
 	$(say)
@@ -75,7 +79,7 @@ simulator-test: checked
 	$(SIMULATOR) --threads $(THREADS) --exhaustive 2
 	$(call simulate,$(TEST_SEEDS),1)
 	$(call simulate,$(FRESH_SEEDS),$(FRESH_START))
-	$(call simulate,150,$(FRESH_START),--ungoverned --forks 2)
+	$(call simulate,50,$(FRESH_START),--ungoverned --forks 2)
 
 # Rules of the protocol broken one at a time: each must be seen. `make mutants` runs the rare ones too.
 mutant-test: checked
@@ -87,19 +91,20 @@ mutants:
 
 # PARITAS_BIN is the binary under test, PARITAS_FAULTY_BIN one whose memory can be made wrong; ARGS="-k kill" picks tests.
 # `timed` are those that measure time.
-black-box-test black-box-timed black-box-others: tools release checked
+black-box-test black-box-timed black-box-others: tools $(PROFILE) checked
 	$(say)
-	PARITAS_BIN=$(abspath $(TARGET))/release/paritas PARITAS_FAULTY_BIN=$(abspath $(TARGET))/checked/paritas \
+	PARITAS_BIN=$(PROGRAM) PARITAS_FAULTY_BIN=$(abspath $(TARGET))/checked/paritas \
 		WORKERS=$(WORKERS) PART=$(filter timed others,$(@:black-box-%=%)) scripts/black-box-test $(ARGS)
 
 # Clients on few keys while nodes are killed and paused, then a linearizability checker: tests/storm/README.md.
-storm-test: tools release
+storm-test: tools $(PROFILE)
 	$(say)
 	cd tests/storm/checker && go vet . && go test .
 	$(call storm,--minutes 3 --act 1)
 
 # Longer: make soak MINUTES=60 ARGS="--seed 7 --nodes 9"
 MINUTES ?= 15
+soak: PROFILE = release
 soak: tools
 	cargo build --release --package paritas
 	$(call storm,--minutes $(MINUTES) $(ARGS))
@@ -132,13 +137,14 @@ lab: tools
 		$(TARGET)/release/paritas lab run all --out docs/lab $(ARGS)
 
 # Reads and writes of a real HDFS through the Java client: some minutes. HADOOP=3.3.6 make files-test: of another version.
+files-test: PROFILE = release
 files-test: java-test release
 	$(say)
 	$(call hdfs-tests,$(ARGS))
 
 # The shortest of them: a file with an erasure-coding policy and a hedged read, each with a DataNode that stands still.
 # Where there is no Java, pytest says that it skips them, and why.
-files-smoke: java-test release
+files-smoke: java-test $(PROFILE)
 	$(say)
 	$(call hdfs-tests,-k "erasure or position_is_hedged")
 
@@ -203,11 +209,11 @@ fix:
 	cargo xtask fix
 
 define hdfs-tests
-PARITAS_BIN=$(abspath $(TARGET))/release/paritas $(PYTHON) -m pytest tests/test_hdfs_*.py $(1)
+PARITAS_BIN=$(PROGRAM) $(PYTHON) -m pytest tests/test_hdfs_*.py $(1)
 endef
 
 define storm
-PARITAS_BIN=$(abspath $(TARGET))/release/paritas $(PYTHON) tests/storm/main.py $(1)
+PARITAS_BIN=$(PROGRAM) $(PYTHON) tests/storm/main.py $(1)
 endef
 
 # 15,000 seeds must meet every coverage mark, as those of `make nightly` do; fewer need not.

@@ -16,13 +16,18 @@ MEMORY = int(os.environ.get("MEMORY_MIB", "48")) << 20
 NODES, SPARES = 6, 2
 
 
+def memory_kinds(pid):
+    with open(f"/proc/{pid}/status", encoding="ascii") as status:
+        return {line.split()[0]: int(line.split()[1]) for line in status if line.startswith(("Rss", "VmData", "Threads"))}
+
+
 class Watch(threading.Thread):
     """Polls every node for its memory and its evictions, and records the maximum."""
 
     def __init__(self, cluster, memory=MEMORY):
         super().__init__(daemon=True)
         self.cluster, self.memory, self.ending = cluster, memory, threading.Event()
-        self.used, self.resident, self.evicted, self.asked = {}, {}, 0, 0
+        self.used, self.resident, self.at_peak, self.evicted, self.asked = {}, {}, {}, 0, 0
         self.idle = min(map(resident, cluster.pids().values()))
 
     def run(self):
@@ -32,7 +37,8 @@ class Watch(threading.Thread):
                 try:
                     info = client.info()
                     pid = info["process_id"]
-                    self.resident[pid] = max(self.resident.get(pid, 0), resident(pid))
+                    if (rss := resident(pid)) > self.resident.get(pid, 0):
+                        self.resident[pid], self.at_peak[pid] = rss, (info["used_memory"], memory_kinds(pid))
                     self.used[pid] = max(self.used.get(pid, 0), info["used_memory_peak"])
                     self.evicted += info["evicted_keys"]
                     self.asked += 1
@@ -44,6 +50,7 @@ class Watch(threading.Thread):
         self.join(TIMEOUT_S)
         for pid, used in self.used.items():
             print(f"process {pid}: at most {used / self.memory:.4f} of its limit counted, RSS {self.resident[pid] / self.memory:.3f}")
+            print(f"process {pid} when its RSS was greatest: counted, and the system's kinds: {self.at_peak[pid]}")
         assert self.asked > 20 * self.cluster.nodes
         assert max(self.used.values()) <= self.memory * 1.01
         # The memory of a process that holds no data yet: code, stacks and so on.

@@ -105,6 +105,10 @@ fn sections_may_follow_a_body_of_known_length_and_one_that_must_be_known_is_refu
         let body = covered(&bytes).unwrap().0;
         let with = |sections: &[u8]| sealed(&[body, sections].concat());
         let read = decode(&with(may.bytes())).map(|(_, read)| read == *message);
+        if matches!(message, Message::Forward { database: 1.., .. }) {
+            // It has a section already, which must come last.
+            return;
+        }
         if kind::takes_sections(kind) {
             assert_eq!(read, Ok(true), "left out");
             let refused = |bad| Err(BadFrame::Section(kind, bad));
@@ -175,6 +179,56 @@ fn an_object_of_a_kind_to_come_is_refused_by_its_bits() {
     }
     let told = BadFrame::Object(64).to_string();
     assert!(told.contains("kind bits 64"), "{told}");
+}
+
+#[test]
+fn a_forwarded_command_has_a_database_from_1_to_15_or_none() {
+    let message = Message::Forward {
+        conn: paritas_base::ConnId(1),
+        n: 2,
+        dialect: dialect::RESP2,
+        database: 0,
+        command: b"*1\r\n$4\r\nPING\r\n",
+    };
+    let mut bytes = Vec::new();
+    encode(&mut bytes, &header(), &message);
+    let body = covered(&bytes).unwrap().0.to_vec();
+    let with = |database: &[u8]| {
+        let mut section = Sections::none();
+        section.put(128, database);
+        let frame = sealed(&[&body, section.bytes()].concat());
+        decode(&frame).map(|(_, read)| match read {
+            Message::Forward { database, .. } => database,
+            other => panic!("{other:?}"),
+        })
+    };
+    for number in 1..16 {
+        assert_eq!(with(&[number]), Ok(number));
+    }
+    for wrong in [&[0][..], &[16], &[255], &[], &[1, 1]] {
+        assert_eq!(with(wrong), Err(BadFrame::Body(kind::FORWARD)), "{wrong:?}");
+    }
+}
+
+#[test]
+fn an_object_of_a_hand_off_has_a_database_from_1_to_15_or_none() {
+    let object = ObjectRecord {
+        database: 1,
+        key: b"k",
+        value: b"v",
+        record: &[],
+        expiry_ms: None,
+        flags: None,
+        hash_kind: false,
+    };
+    let mut objects = Vec::new();
+    Objects::push(&mut objects, &object);
+    assert_eq!(Objects::new(&objects).split_first().map(|(read, _)| read), Some(object));
+    // Behind lengths and form: no database, or a type that is not known.
+    for wrong in [0x00, 0x11, 0x0f] {
+        objects[3] = wrong;
+        assert_eq!(Objects::new(&objects).split_first(), None, "{wrong}");
+    }
 }
 
 #[test]
