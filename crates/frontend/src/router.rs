@@ -482,7 +482,7 @@ impl Dispatcher {
         raw: &[u8],
     ) -> Ran {
         let is_full = client.segments.len() >= SEGMENTS_MAX || client.forwarded_bytes >= FORWARDED_BYTES_MAX;
-        let waits = client.next_database.is_some() || client.has_many_long_replies() || client.one_by_ones > 0;
+        let waits = client.awaited.is_some() || client.has_many_long_replies() || client.one_by_ones > 0;
         if is_full || waits {
             client.full = true;
             client.stalled_since = None;

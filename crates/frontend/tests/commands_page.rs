@@ -127,7 +127,7 @@ reach all nodes, but on the cluster port that node alone: [scripts.md](scripts.m
 | FCALL, FUNCTION | there are no functions: an error names EVALSHA, [scripts.md](scripts.md#what-is-not-there) |
 | SELECT, MOVE, COPY DB | databases 0 to 15, on `cluster_port` too. The hash slot of a key is the same in all of them |
 | FLUSHDB | deletes all keys of a stream at once if it has none of other databases, else one after the other: \
-keys that are written meanwhile may stay |
+keys that other clients write meanwhile may stay, and `-TRYAGAIN` means that a part may be deleted |
 | DBSIZE, INFO keyspace | after a takeover they wait, or leave a stream out, until all its chunks are here again: only \
 then the keys of each database are counted |
 | SWAPDB | refused: the keys of a database are on many nodes, which cannot exchange them at one moment |

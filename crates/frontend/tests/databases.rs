@@ -259,3 +259,94 @@ fn a_successor_has_the_keys_of_all_databases_and_counts_them() {
         assert_eq!(ask(&mut cluster, client, &["DBSIZE"]), expected);
     }
 }
+
+#[test]
+fn what_is_sent_behind_flushdb_finds_an_empty_database_and_is_kept() {
+    for node in [0, 3] {
+        let mut cluster = start();
+        let client = cluster.connect(node, Port::Any);
+        for database in ["0", "1"] {
+            ask(&mut cluster, client, &["SELECT", database]);
+            for part in 0..6 {
+                let names: Vec<String> = (0..500).map(|i| format!("n{part}/{i}")).collect();
+                let mut mset = vec!["MSET"];
+                names.iter().for_each(|name| mset.extend([name.as_str(), "value"]));
+                assert_eq!(ask(&mut cluster, client, &mset), "+OK\r\n");
+            }
+        }
+        let [one, other] = [false, true].map(key);
+        let commands: [&[&str]; 6] = [
+            &["FLUSHDB"],
+            &["GET", "n5/499"],
+            &["DBSIZE"],
+            &["SET", &one, "new"],
+            &["SET", &other, "new"],
+            &["GET", &one],
+        ];
+        let replies = ask_all(&mut cluster, client, &commands);
+        assert_eq!(
+            replies, "+OK\r\n$-1\r\n:0\r\n+OK\r\n+OK\r\n$3\r\nnew\r\n",
+            "node {node}"
+        );
+        assert_eq!(
+            ask(&mut cluster, client, &["MGET", &one, &other]),
+            "*2\r\n$3\r\nnew\r\n$3\r\nnew\r\n"
+        );
+        assert_eq!(ask(&mut cluster, client, &["DBSIZE"]), ":2\r\n");
+    }
+}
+
+#[test]
+fn a_select_counts_with_the_exec_that_has_it_and_not_with_the_one_before() {
+    for node in [0, 3] {
+        let mut cluster = start();
+        let [client, writer] = [node, 1].map(|node| cluster.connect(node, Port::Any));
+        let [one, other] = [false, true].map(key);
+        for watched in [&one, &other] {
+            ask(&mut cluster, client, &["WATCH", watched]);
+            ask(&mut cluster, writer, &["INCR", watched]);
+            let commands: [&[&str]; 9] = [
+                &["MULTI"],
+                &["PING"],
+                &["SET", watched, "never"],
+                &["EXEC"],
+                &["MULTI"],
+                &["SELECT", "5"],
+                &["PING"],
+                &["EXEC"],
+                &["SET", "chosen", "5"],
+            ];
+            let replies = ask_all(&mut cluster, client, &commands);
+            let expected =
+                "+OK\r\n+QUEUED\r\n+QUEUED\r\n*-1\r\n+OK\r\n+QUEUED\r\n+QUEUED\r\n*2\r\n+OK\r\n+PONG\r\n+OK\r\n";
+            assert_eq!(replies, expected, "node {node}");
+            assert_eq!(ask(&mut cluster, client, &["GET", "chosen"]), "$1\r\n5\r\n");
+            assert_eq!(ask(&mut cluster, writer, &["GET", "chosen"]), "$-1\r\n");
+            assert_eq!(
+                ask_all(&mut cluster, client, &[&["DEL", "chosen"], &["SELECT", "0"]]),
+                ":1\r\n+OK\r\n"
+            );
+        }
+    }
+}
+
+#[test]
+fn few_keys_beside_many_are_scanned_in_few_steps() {
+    let mut cluster = start();
+    let client = cluster.connect(0, Port::Any);
+    for part in 0..20 {
+        let names: Vec<String> = (0..500).map(|i| format!("n{part}/{i}")).collect();
+        let mut mset = vec!["MSET"];
+        names.iter().for_each(|name| mset.extend([name.as_str(), "value"]));
+        assert_eq!(ask(&mut cluster, client, &mset), "+OK\r\n");
+    }
+    ask_all(&mut cluster, client, &[&["SELECT", "2"], &["SET", "only", "one"]]);
+    let (mut cursor, mut steps, mut found) = ("0".to_owned(), 0, String::new());
+    while steps == 0 || cursor != "0" {
+        let reply = ask(&mut cluster, client, &["SCAN", &cursor]);
+        cursor = reply.split("\r\n").nth(2).unwrap().to_owned();
+        steps += 1;
+        found += reply.split_once("\r\n").unwrap().1;
+    }
+    assert!(found.contains("only") && steps < 20, "{steps} steps");
+}

@@ -365,7 +365,7 @@ struct RestoreTask {
     #[arg(long)]
     keep: bool,
     /// List and pass over what cannot be stored here: other types than strings, keys and values that are too long,
-    /// other databases, functions. Otherwise such a file is refused, and nothing is changed
+    /// databases above 15, functions. Otherwise such a file is refused, and nothing is changed
     #[arg(long)]
     skip: bool,
     #[command(flatten)]

@@ -243,6 +243,7 @@ pub(crate) fn may_be_in_transaction(id: Command) -> bool {
 /// The text of the error for the client.
 pub(crate) fn database_number(text: &[u8]) -> Result<u8, &'static str> {
     let number = parse_integer(text).ok_or(errors::NOT_AN_INTEGER)?;
+    i32::try_from(number).map_err(|_| errors::NOT_AN_INTEGER_OF_32_BITS)?;
     let number = u8::try_from(number).ok().filter(|number| *number < DATABASES);
     number.ok_or(errors::DB_OUT_OF_RANGE)
 }

@@ -51,9 +51,8 @@ pub(crate) struct Client {
     pub(crate) dialect: Dialect,
     /// The database that its commands are about. A forwarded one brings its own.
     pub(crate) database: u8,
-    /// The database that it gets if the transaction that was sent is done. Until that is known, no command of it
-    /// starts.
-    pub(crate) next_database: Option<u8>,
+    /// The number of the command for whose reply all later ones wait.
+    pub(crate) awaited: Option<u64>,
     pub(crate) about: Box<About>,
     /// It has given the password, or needs none.
     pub(crate) authenticated: bool,
@@ -133,7 +132,7 @@ impl Client {
                 Port::Any | Port::Cluster => Dialect::default(),
             },
             database: 0,
-            next_database: None,
+            awaited: None,
             about: Box::new(About {
                 id,
                 last_command: "NULL",
@@ -242,9 +241,14 @@ impl Client {
     pub(crate) fn drop_replies(&mut self) {
         self.segments.clear();
         (self.detours, self.long_replies, self.one_by_ones) = (0, 0, 0);
-        self.next_database = None;
+        self.awaited = None;
         (self.forwarded_bytes, self.expected_bytes) = (0, 0);
         self.closing = true;
+    }
+
+    /// No later command starts before the newest one has its reply.
+    pub(crate) fn await_newest(&mut self) {
+        self.awaited = self.segments.back().map(|newest| newest.n);
     }
 
     /// Takes back the charge of an answered command.

@@ -83,7 +83,11 @@ pub(crate) enum How {
     /// The keys that all steps of the walk have found.
     Walked(Walk),
     /// The replies of a transaction's commands, in their order. A refused part is the reply of its commands.
-    Transaction(Vec<Piece>),
+    Transaction {
+        pieces: Vec<Piece>,
+        /// The database of the connection if it is done.
+        selects: Option<u8>,
+    },
     /// OK, to a WATCH of these keys. The reply of the part is the array of their versions.
     Versions(Vec<Vec<u8>>),
 }
@@ -536,9 +540,12 @@ impl Gather {
         (find.spec(), self.database)
     }
 
-    /// Whether it is an EXEC.
-    pub(crate) const fn is_transaction(&self) -> bool {
-        matches!(self.how, How::Transaction(_))
+    /// The database of the connection once this EXEC is done, if it changes that.
+    pub(crate) const fn selects(&self) -> Option<u8> {
+        match self.how {
+            How::Transaction { selects, .. } => selects,
+            _ => None,
+        }
     }
 
     /// Counts the reply of part `at`, which has arrived, and returns its length in bytes. If the replies of an MGET
@@ -549,7 +556,7 @@ impl Gather {
         let is_read = matches!(&part.wait, Wait::Forwarded(forwarded) if !forwarded.write);
         let is_bounded = match self.how {
             How::InOrder { .. } => true,
-            How::Transaction(_) => is_read,
+            How::Transaction { .. } => is_read,
             _ => false,
         };
         if is_bounded && self.reply_bytes + part.reply.len() > self.reply_bytes_max {
@@ -566,7 +573,7 @@ impl Gather {
     pub(crate) fn command_bytes(&self) -> usize {
         match &self.how {
             How::InOrder { command, .. } => command.capacity(),
-            How::Transaction(pieces) => pieces.iter().map(Piece::held_bytes).sum(),
+            How::Transaction { pieces, .. } => pieces.iter().map(Piece::held_bytes).sum(),
             How::Versions(keys) => keys.iter().map(Vec::capacity).sum(),
             _ => 0,
         }
@@ -609,7 +616,7 @@ impl Gather {
         let how = match &self.how {
             How::InOrder { part_of, command } => part_of.capacity() * size_of::<u32>() + command.capacity(),
             How::Walked(walk) => walk.held_bytes(),
-            How::Transaction(pieces) => pieces.iter().map(Piece::held_bytes).sum(),
+            How::Transaction { pieces, .. } => pieces.iter().map(Piece::held_bytes).sum(),
             How::Versions(keys) => keys.iter().map(Vec::capacity).sum(),
             _ => 0,
         };
@@ -655,7 +662,7 @@ impl Gather {
         // If the result of one part is unknown, the client must learn that. Other errors only say that a part was
         // refused.
         let uncertain = errors().find(|reply| is_uncertain(reply));
-        if let How::Transaction(_) = self.how {
+        if let How::Transaction { .. } = self.how {
             // Each command has a reply of its own.
         } else if let Some(error) = uncertain.or_else(|| errors().next()) {
             reply.extend_from_slice(error);
@@ -692,7 +699,7 @@ impl Gather {
                 .dialect
                 .number(out, replies().map(|reply| parts::head(reply).0).sum()),
             How::Walked(walk) => walk.combine(self.dialect, out),
-            How::Transaction(pieces) => transact::combine(pieces, replies(), out),
+            How::Transaction { pieces, .. } => transact::combine(pieces, replies(), out),
             How::Versions(_) => self.dialect.done(out),
             How::Any { pick } => {
                 let some: Vec<&[u8]> = replies().filter(|reply| !parts::is_nothing(reply)).collect();

@@ -127,16 +127,16 @@ impl Dispatcher {
                     client.end_watch(&gather);
                     self.wake = true;
                 }
-                if gather.is_transaction()
-                    && let Some(database) = client.next_database.take()
-                {
+                if let Some(database) = gather.selects() {
                     let reply = turn.bytes.get(turn.released..turn.released + length);
                     let is_done = reply.is_some_and(|reply| reply.starts_with(b"*") && !reply.starts_with(b"*-1"));
                     if is_done || cx.rules().fault(Fault::SelectedByGivenUp) {
                         client.database = database;
                     }
-                    self.wake = true;
                 }
+            }
+            if client.awaited.take_if(|awaited| *awaited == n).is_some() {
+                self.wake = true;
             }
             self.wake |= client.full;
             match client.caller {

@@ -427,8 +427,16 @@ impl Dispatcher {
         });
         let parts = parts.collect();
         self.count_transaction(queue, spec);
-        client.next_database = queue.selects.then_some(queue.database);
-        self.gather(cx, lists, client, turn, How::Transaction(split.pieces), parts)
+        let how = How::Transaction {
+            pieces: split.pieces,
+            selects: queue.selects.then_some(queue.database),
+        };
+        let ran = self.gather(cx, lists, client, turn, how, parts);
+        if queue.selects {
+            // Which database the commands behind it mean is known with its reply.
+            client.await_newest();
+        }
+        ran
     }
 
     /// EXEC of a transaction of one slot.

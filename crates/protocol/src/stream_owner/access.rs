@@ -25,6 +25,8 @@ use std::sync::Arc;
 
 /// Steps of a turn's budget for a line of the index that is looked at, and for a key.
 const LINE_STEPS: u64 = 100;
+/// Objects that a step of SCAN looks at if few are of its database, or all that were asked for.
+const LOOKED_AT_MAX: usize = 4096;
 /// As above.
 pub const KEY_STEPS: u64 = 300;
 /// As above, for a key drawn at random.
@@ -371,7 +373,10 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
         let (owner, database) = (&*self.owner, self.database);
         let has_foreign = owner.has_foreign_keys();
         let steps_max = self.cx.shared.turn_budget.left();
-        let (mut steps, mut met) = (0, 0);
+        if owner.store.keys().is_some_and(|counts| is_empty(&counts, database)) {
+            return Ok(0);
+        }
+        let (mut steps, mut met, mut looked_at) = (0, 0, 0);
         let visited = owner.store.scan_lines(&self.cx.shared.arena, cursor, |objects| {
             steps += LINE_STEPS;
             for object in objects {
@@ -383,11 +388,12 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
                     }
                 }
                 if object.database() == database {
+                    met += 1;
                     visit(object, &mut steps);
                 }
             }
-            met += objects.len();
-            met < limit && steps < steps_max
+            looked_at += objects.len();
+            met < limit && looked_at < limit.max(LOOKED_AT_MAX) && steps < steps_max
         });
         self.cx.shared.turn_budget.spend(steps);
         visited.map_err(|blocked| self.blocked(blocked))
@@ -419,12 +425,11 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
         let random = self.cx.shared.prng.next_u64();
         self.depends_on_all();
         let owner = &*self.owner;
-        let counts = owner.store.keys();
-        if counts.is_some_and(|counts| {
-            counts
-                .get(usize::from(self.database))
-                .is_none_or(|keys| keys.count == 0)
-        }) {
+        if owner
+            .store
+            .keys()
+            .is_some_and(|counts| is_empty(&counts, self.database))
+        {
             return Ok(None);
         }
         let (database, has_foreign) = (self.database, owner.has_foreign_keys());
@@ -1029,4 +1034,9 @@ pub(super) fn give_up<O: Out>(
     let hash = owner.store.hash(database, key);
     let mut access = Access::new(cx, configuration, owner, database);
     Ok(access.change(hash, |store, arena, delta| store.delete(arena, delta, hash, key))?)
+}
+
+/// Whether this database has no key, of those that are moving neither.
+fn is_empty(counts: &[Keys], database: u8) -> bool {
+    counts.get(usize::from(database)).is_none_or(|keys| keys.count == 0)
 }

@@ -58,12 +58,12 @@ pub(crate) fn housekeep<O: Out>(
     while learns < LEARN_CHUNKS && owner.store.learn_one(&cx.shared.arena) == Ok(true) {
         learns += 1;
     }
-    if learns == LEARN_CHUNKS {
-        return true;
-    }
     if learns > 0 {
         // All keys may be counted now.
         owner.wake.progress = true;
+    }
+    if learns == LEARN_CHUNKS {
+        return true;
     }
     if owner.admit_write(cx) != Admission::Admitted {
         return false;

@@ -68,6 +68,8 @@ pub const SYNTAX: &str = "ERR syntax error";
 pub const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
 /// An argument or a value is not a 64-bit integer.
 pub const NOT_AN_INTEGER: &str = "ERR value is not an integer or out of range";
+/// Of the number of a database.
+pub const NOT_AN_INTEGER_OF_32_BITS: &str = "ERR value is out of range, value must between -2147483648 and 2147483647";
 /// An argument or a value is not a number.
 pub const NOT_A_FLOAT: &str = "ERR value is not a valid float";
 /// The result of INCR, INCRBY, DECR or DECRBY does not fit in 64 bits.

@@ -12,7 +12,7 @@ const EMBEDDED_BYTES_MAX: usize = 44;
 const OBJECT_BYTES: usize = 3 + 8;
 /// Bytes that an expiry adds.
 const EXPIRY_BYTES: usize = 7;
-/// Bytes that a database other than 0 adds.
+/// Bytes that a database other than 0 adds, with the byte of the kind.
 const DATABASE_BYTES: usize = 2;
 
 /// A copy of an object, of any type.
@@ -138,7 +138,9 @@ impl<O: Out> Operation<'_, '_, O> {
                 self.access.reserve(2, object.bytes.len() + key.len(), keys, inserted)?;
                 // As in RENAME, the write comes before the removal.
                 self.put_object(database, 1, &object)?;
-                self.remove(1)?
+                // False if the write made room by evicting it.
+                self.remove(1)?;
+                true
             }
             _ => false,
         };

@@ -76,7 +76,12 @@ impl Dispatcher {
             .iter()
             .map(|stream| (scan, *stream, walk.step(0)))
             .collect();
-        self.gather(cx, lists, client, turn, How::Walked(walk), steps)
+        let ran = self.gather(cx, lists, client, turn, How::Walked(walk), steps);
+        if find == Find::Deleted {
+            // Its later steps would delete what commands behind it write.
+            client.await_newest();
+        }
+        ran
     }
 
     /// Starts the next steps of the walk that is first in the reply queue of `client`.
