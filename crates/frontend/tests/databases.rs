@@ -1,7 +1,8 @@
 //! Databases over several nodes. Replies of one node, as recorded from Redis, are in `redis-replies.txt`.
 
+use crate::transactions::{ask, ask_all};
 use paritas_protocol::{Parameters, Port};
-use paritas_testbed::{Client, Cluster};
+use paritas_testbed::Cluster;
 use paritas_wire::command;
 
 /// `2+1` and a spare. Node 3 owns nothing.
@@ -14,21 +15,6 @@ fn key(second: bool) -> String {
     let mut keys = (0..).map(|i| format!("key{i}"));
     keys.find(|key| (command::slot(key.as_bytes()) >= 8192) == second)
         .unwrap()
-}
-
-/// Sends all commands at once, as a pipelining client does, and returns all replies.
-fn ask_all(cluster: &mut Cluster, client: Client, commands: &[&[&str]]) -> String {
-    let mut request = Vec::new();
-    for words in commands {
-        paritas_wire::resp::encode::request(&mut request, words);
-    }
-    cluster.feed(client, &request);
-    cluster.advance(200);
-    String::from_utf8(cluster.take(client)).unwrap()
-}
-
-fn ask(cluster: &mut Cluster, client: Client, words: &[&str]) -> String {
-    ask_all(cluster, client, &[words])
 }
 
 #[test]

@@ -26,7 +26,7 @@ fn bulk(value: &str) -> String {
 }
 
 /// Sends all commands at once, as a pipelining client does, and returns all replies.
-fn ask_all(cluster: &mut Cluster, client: Client, commands: &[&[&str]]) -> String {
+pub(crate) fn ask_all(cluster: &mut Cluster, client: Client, commands: &[&[&str]]) -> String {
     let mut request = Vec::new();
     for words in commands {
         paritas_wire::resp::encode::request(&mut request, words);
@@ -36,7 +36,7 @@ fn ask_all(cluster: &mut Cluster, client: Client, commands: &[&[&str]]) -> Strin
     String::from_utf8(cluster.take(client)).unwrap()
 }
 
-fn ask(cluster: &mut Cluster, client: Client, words: &[&str]) -> String {
+pub(crate) fn ask(cluster: &mut Cluster, client: Client, words: &[&str]) -> String {
     ask_all(cluster, client, &[words])
 }
 
