@@ -221,5 +221,5 @@ def has_memory_for(client, key):
 
 def holders(cluster):
     """The nodes that hold positions."""
-    status = until(cluster._any_status, "a node that answers")  # pylint: disable=protected-access
+    status = cluster.any_status()
     return {position["node"] for entry in status["lists"] for position in entry["positions"]}

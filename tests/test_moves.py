@@ -17,16 +17,16 @@ def order(cluster, task, node, *more, asked=0):
 
 
 def held(cluster, node):
-    status = until(cluster._any_status, "a node that answers")
+    status = cluster.any_status()
     return sum(p["node"] == node for entry in status["lists"] for p in entry["positions"])
 
 
 def duty(cluster, node):
-    return until(cluster._any_status, "a node that answers")["nodes"][node]["duty"]
+    return cluster.any_status()["nodes"][node]["duty"]
 
 
 def places(cluster):
-    status = until(cluster._any_status, "a node that answers")
+    status = cluster.any_status()
     return [[p["node"] for p in entry["positions"]] for entry in status["lists"]]
 
 

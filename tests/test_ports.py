@@ -19,7 +19,7 @@ def paritas(*words, inside=()):
 
 def addresses(cluster):
     """Of every process: those of the nodes for each other, then that of the coordinator."""
-    status = until(cluster._any_status, "a status")  # pylint: disable=protected-access
+    status = cluster.any_status()
     return [node["peer_address"] for node in status["nodes"]] + [status["coordinator_address"]]
 
 

@@ -231,10 +231,8 @@ impl World {
                     *self.schedule.random.pick(&alive)
                 }
             };
-            (
-                self.workload.clients[client].moved,
-                self.workload.clients[client].database,
-            ) = (None, Some(0));
+            self.workload.clients[client].moved = None;
+            self.workload.clients[client].database = Some(0);
             let incarnation = self.fleet.records[at].incarnation;
             let conn = ConnId(self.network.new_id());
             self.workload.clients[client].conn = Some((NodeId(at as u16), incarnation, conn));

@@ -21,6 +21,8 @@ pub use chunks::{Chunks, Missing, Presence, grow_table};
 pub use delta::Delta;
 pub use image::Image;
 pub use object::{KEY_BYTES_MAX, Object, RECORD_BYTES_MAX, VALUE_BYTES_MAX, Value};
-pub use objects::{Blocked, CURSOR_BITS, Drawn, Gauges, Keys, Limits, ObjectStore, RecordEvent, Settings, database_of};
+pub use objects::{
+    Blocked, CURSOR_BITS, DATABASE_BITS, Drawn, Gauges, Keys, Limits, ObjectStore, RecordEvent, Settings, database_of,
+};
 pub use policy::Policy;
 pub use stash::{Old, Stash};

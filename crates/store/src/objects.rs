@@ -40,15 +40,17 @@ pub use space::Keys;
 /// Every 16th number of an index stripe is for a spill page. The others are pages, in order.
 const SPILL_EVERY: u32 = 16;
 
-/// The bits of a hash that are the database of the key. The index and pieces use the first bits, at most 50.
-const DATABASE_BITS: u64 = 15;
+/// The number of bits at the end of a hash that are the database of the key. The index and pieces use the first bits,
+/// at most 50.
+pub const DATABASE_BITS: u32 = 4;
+const DATABASE_MASK: u64 = (1 << DATABASE_BITS) - 1;
 /// What makes the hash of a key another one in each database.
 const DATABASE_MIX: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// The database of a key with this hash.
 #[inline]
 pub const fn database_of(hash: u64) -> u8 {
-    (hash & DATABASE_BITS) as u8
+    (hash & DATABASE_MASK) as u8
 }
 
 /// Why an operation cannot be done now. It has changed nothing.
@@ -263,7 +265,7 @@ impl ObjectStore {
     #[inline]
     pub fn hash(&self, database: u8, key: &[u8]) -> u64 {
         let database = u64::from(database);
-        (self.hasher.hash(key) ^ database.wrapping_mul(DATABASE_MIX)) & !DATABASE_BITS | database
+        (self.hasher.hash(key) ^ database.wrapping_mul(DATABASE_MIX)) & !DATABASE_MASK | database
     }
 
     /// The hash of the key of an object.

@@ -23,14 +23,14 @@ use paritas_store::{
 use paritas_wire::command::{slot, slot_steps};
 use std::sync::Arc;
 
-/// Steps of a turn's budget for a line of the index that is looked at, and for a key.
+/// Steps of a turn's budget for a line of the index that is looked at.
 const LINE_STEPS: u64 = 100;
-/// Objects that a step of SCAN looks at if few are of its database, or all that were asked for.
-const LOOKED_AT_MAX: usize = 4096;
-/// As above.
+/// Steps for a key that is looked at.
 pub const KEY_STEPS: u64 = 300;
-/// As above, for a key drawn at random.
+/// Steps for a key drawn at random.
 const RANDOM_KEY_STEPS: u64 = 2000;
+/// The most objects that one step of SCAN looks at when few are of its database. A larger COUNT raises it.
+const LOOKED_AT_MAX: usize = 4096;
 
 /// Why the owner of a stream refuses a change. Nothing of the command has happened, except after
 /// [`Uncertain`](Self::Uncertain).
@@ -1036,7 +1036,7 @@ pub(super) fn give_up<O: Out>(
     Ok(access.change(hash, |store, arena, delta| store.delete(arena, delta, hash, key))?)
 }
 
-/// Whether this database has no key, of those that are moving neither.
+/// Whether this database has no key. Keys of hash slots that are being moved count.
 fn is_empty(counts: &[Keys], database: u8) -> bool {
     counts.get(usize::from(database)).is_none_or(|keys| keys.count == 0)
 }

@@ -5,8 +5,8 @@ use crate::interface::Out;
 use crate::ring::Ring;
 use paritas_base::configuration::Configuration;
 use paritas_base::{Term, Time, Version};
-use paritas_store::Delta;
 use paritas_store::delta::DELTA_BYTES_MAX;
+use paritas_store::{DATABASE_BITS, Delta};
 
 /// A buffer with more capacity than this, in bytes, is not kept for the next turn's delta.
 const SPARE_BYTES_MAX: usize = 16 << 10;
@@ -254,8 +254,7 @@ impl StreamLog {
 
 #[inline]
 fn bucket(hash: u64) -> usize {
-    // The last bits are the database.
-    (hash >> 4) as usize % TOUCHED_BUCKETS
+    (hash >> DATABASE_BITS) as usize % TOUCHED_BUCKETS
 }
 
 #[inline]
