@@ -29,8 +29,10 @@ class Recovered(ByHand):
         return {entry["id"]: entry for entry in until(self.ask_coordinator, "a status")["lists"]}
 
     def kill(self, *nodes):
+        """Kills all of them at once: a busy machine may take long to end one."""
         for node in nodes:
             self.processes[node].kill()
+        for node in nodes:
             self.processes[node].wait()
 
     def renew(self, node):

@@ -42,9 +42,9 @@ pub(crate) enum Hold {
         /// When the wait ends.
         until: Time,
     },
-    /// Too many failure domains are silent at once.
+    /// Too many failure domains are quiet at once, and one of them is silent.
     Many {
-        /// Silent failure domains.
+        /// Quiet failure domains.
         silent: usize,
         /// How many may be silent.
         most: usize,
@@ -71,6 +71,9 @@ pub(crate) struct Holder {
     pub(crate) available: bool,
     /// Not heard by the coordinator for the suspicion time, and not known to have ended.
     pub(crate) silent: bool,
+    /// As `silent`, but for half of the suspicion time. Nodes that fail together are not silent at the same instant: the
+    /// last heartbeat of each came at another time.
+    pub(crate) quiet: bool,
 }
 
 /// The silent nodes, and which of them may be removed.
@@ -114,17 +117,15 @@ impl Silence {
             }
             judged.said.insert(*node, said);
         }
-        let domains = |silent: bool| -> BTreeSet<&str> {
-            let counted = holders.values().filter(|h| !silent || h.silent);
-            counted.map(|h| h.domain.as_str()).collect()
+        let domains = |counts: fn(&Holder) -> bool| -> usize {
+            let counted = holders.values().filter(|h| counts(h));
+            counted.map(|h| h.domain.as_str()).collect::<BTreeSet<_>>().len()
         };
-        let (silent, most) = (
-            domains(true).len(),
-            parity.max(domains(false).len() * HOLD_PERCENT / 100),
-        );
+        let most = parity.max(domains(|_| true) * HOLD_PERCENT / 100);
+        let quiet = domains(|h| h.quiet);
         judged.hold = match wait_until {
             Some(until) => Some(Hold::Wait { until }),
-            None if silent > most => Some(Hold::Many { silent, most }),
+            None if quiet > most && domains(|h| h.silent) > 0 => Some(Hold::Many { silent: quiet, most }),
             None => None,
         };
         if judged.hold.is_some() {
