@@ -14,8 +14,8 @@ use paritas_base::{
 use paritas_protocol::{Channel, LinkId, PROTOCOL_VERSION, Parameters, Port, Proposal};
 use paritas_testbed::{Client, Cluster, tenure};
 use paritas_wire::peer::{
-    self, ChunkStatus, Deltas, Header, Hello, ImportStatus, LeaseEntry, LeaseRecord, Leases, Message, ObjectRecord,
-    Objects, Parity, Versions,
+    self, Behind, ChunkStatus, Deltas, Header, Hello, ImportStatus, LeaseEntry, LeaseRecord, Leases, Message,
+    ObjectRecord, Objects, Parity, Versions,
 };
 
 /// Memory of each node in bytes: little, so that it becomes full.
@@ -281,7 +281,7 @@ impl Play<'_> {
         // It replaces a link that is believed.
         self.believed = true;
         let mut frame = Vec::new();
-        peer::encode(&mut frame, &Header::bare(), &Message::Hello(hello));
+        peer::encode(&mut frame, &Header::bare(), &Message::Hello { hello });
         self.cluster.hear(at, link, &frame);
     }
 
@@ -293,7 +293,7 @@ impl Play<'_> {
         self.believed = true;
         let mut left = 1;
         self.cluster.tamper = Some(Box::new(move |_, _, header, message| {
-            if message.kind() != kind || left == 0 {
+            if message.kind() as u8 != kind || left == 0 {
                 return None;
             }
             left -= 1;
@@ -354,7 +354,7 @@ impl Play<'_> {
         };
         let mut frame = Vec::new();
         let kind = told.encode(&header, &mut frame);
-        if from.is_none_or(holds) || kind == peer::kind::STALE || kind == peer::kind::FORWARD {
+        if from.is_none_or(holds) || kind == peer::Kind::Stale || kind == peer::Kind::Forward {
             self.believed = true;
         }
         self.cluster.hear(to, link, &frame);
@@ -575,37 +575,38 @@ impl Lies<'_, '_> {
     }
 
     /// Encodes any message of any kind. Returns the kind.
-    fn encode(&mut self, header: &Header, frame: &mut Vec<u8>) -> u8 {
-        let kind = 10 + self.script.below(28) as u8;
+    fn encode(&mut self, header: &Header, frame: &mut Vec<u8>) -> peer::Kind {
+        // All numbers from that of `Delta` on are in use.
+        let kind = peer::Kind::new(10 + self.script.below(28) as u8).unwrap();
         let (term, seq, stripe) = (self.term(), self.seq(), self.stripe());
         // Requests are numbered from 1.
         let id = self.script.below(64) as u64;
         let mut parts = Vec::new();
         let (extents, mut leases, chunk) = match kind {
-            peer::kind::DELTA => (self.extents(), Vec::new(), Vec::new()),
-            peer::kind::IMPORT => (self.objects(), Vec::new(), Vec::new()),
-            peer::kind::SYNC | peer::kind::SEAL_REPLY => (self.deltas(seq.wrapping_add(1)), Vec::new(), Vec::new()),
-            peer::kind::PARITY_VALUE | peer::kind::CHUNK_VALUE => (Vec::new(), Vec::new(), self.chunk()),
+            peer::Kind::Delta => (self.extents(), Vec::new(), Vec::new()),
+            peer::Kind::Import => (self.objects(), Vec::new(), Vec::new()),
+            peer::Kind::Sync | peer::Kind::SealReply => (self.deltas(seq.wrapping_add(1)), Vec::new(), Vec::new()),
+            peer::Kind::ParityValue | peer::Kind::ChunkValue => (Vec::new(), Vec::new(), self.chunk()),
             _ => Default::default(),
         };
         let message = match kind {
-            peer::kind::DELTA => Message::Delta {
+            peer::Kind::Delta => Message::Delta {
                 term,
                 seq,
                 sent: self.time(),
-                stable: self.seq(),
+                stable: Behind::new(self.seq(), seq),
                 extents: &extents,
             },
-            peer::kind::ACK => Message::Ack {
+            peer::Kind::Ack => Message::Ack {
                 term,
                 recv: seq,
                 lease_sent: self.time(),
             },
-            peer::kind::STABLE => Message::Stable {
+            peer::Kind::Stable => Message::Stable {
                 term,
                 stable: self.seq(),
             },
-            peer::kind::SYNC => Message::Sync {
+            peer::Kind::Sync => Message::Sync {
                 term,
                 base: seq,
                 top: self
@@ -613,8 +614,8 @@ impl Lies<'_, '_> {
                     .number(seq.wrapping_add(Deltas::new(&extents).iter().count() as u64)),
                 deltas: Deltas::new(&extents),
             },
-            peer::kind::SYNC_ACK => Message::SyncAck { term, recv: seq },
-            peer::kind::ALLOC => {
+            peer::Kind::SyncAck => Message::SyncAck { term, recv: seq },
+            peer::Kind::Alloc => {
                 for _ in 0..self.script.below(4) {
                     let (stripe, version) = (self.stripe(), self.version());
                     Message::push_directory_entry(&mut parts, stripe, version);
@@ -625,7 +626,7 @@ impl Lies<'_, '_> {
                     entries: &parts,
                 }
             }
-            peer::kind::LEASE_REQUEST | peer::kind::LEASE => {
+            peer::Kind::LeaseRequest | peer::Kind::Lease => {
                 for _ in 0..self.script.below(3) {
                     let entry = LeaseEntry {
                         stream: self.stream,
@@ -636,7 +637,7 @@ impl Lies<'_, '_> {
                     Leases::push(&mut parts, &entry);
                 }
                 let streams = Leases::new(&parts);
-                if kind == peer::kind::LEASE {
+                if kind == peer::Kind::Lease {
                     Message::Lease {
                         sent: self.time(),
                         streams,
@@ -648,8 +649,8 @@ impl Lies<'_, '_> {
                     }
                 }
             }
-            peer::kind::SEAL => Message::Seal,
-            peer::kind::SEAL_REPLY => {
+            peer::Kind::Seal => Message::Seal,
+            peer::Kind::SealReply => {
                 for _ in 0..self.script.below(3) {
                     let record = LeaseRecord {
                         holder: self.tenure(),
@@ -667,10 +668,10 @@ impl Lies<'_, '_> {
                     deltas: Deltas::new(&extents),
                 }
             }
-            peer::kind::YIELD_QUERY => Message::YieldQuery { tenure: self.tenure() },
-            peer::kind::YIELDED => Message::Yielded { tenure: self.tenure() },
-            peer::kind::READ_DIRECTORY => Message::ReadDirectory { term, at_least: seq },
-            peer::kind::DIRECTORY => {
+            peer::Kind::YieldQuery => Message::YieldQuery { tenure: self.tenure() },
+            peer::Kind::Yielded => Message::Yielded { tenure: self.tenure() },
+            peer::Kind::ReadDirectory => Message::ReadDirectory { term, at_least: seq },
+            peer::Kind::Directory => {
                 for _ in 0..self.script.below(5) {
                     let (stripe, version) = (self.stripe(), self.version());
                     Message::push_directory_entry(&mut parts, stripe, version);
@@ -681,8 +682,8 @@ impl Lies<'_, '_> {
                     entries: &parts,
                 }
             }
-            peer::kind::READ_PARITY => Message::ReadParity { id, stripe },
-            peer::kind::PARITY_VALUE => {
+            peer::Kind::ReadParity => Message::ReadParity { id, stripe },
+            peer::Kind::ParityValue => {
                 for _ in 0..self.script.number(self.configuration.data.into()).min(8) {
                     Versions::push(&mut parts, self.version());
                 }
@@ -699,12 +700,12 @@ impl Lies<'_, '_> {
                     parity: (self.script.below(8) > 0).then_some(parity),
                 }
             }
-            peer::kind::READ_CHUNK => Message::ReadChunk {
+            peer::Kind::ReadChunk => Message::ReadChunk {
                 id,
                 stripe,
                 want: self.script.flag().then(|| self.version()),
             },
-            peer::kind::CHUNK_VALUE => Message::ChunkValue {
+            peer::Kind::ChunkValue => Message::ChunkValue {
                 id,
                 stripe,
                 status: if self.script.below(8) > 0 {
@@ -719,23 +720,23 @@ impl Lies<'_, '_> {
                 found: None,
                 bytes: &chunk,
             },
-            peer::kind::HOLD => Message::Hold { stripe },
-            peer::kind::CREDIT_REQUEST => Message::CreditRequest {
+            peer::Kind::Hold => Message::Hold { stripe },
+            peer::Kind::CreditRequest => Message::CreditRequest {
                 term,
                 data_end: self.stripe().number(),
                 index_end: self.stripe().number(),
             },
-            peer::kind::CREDIT => Message::Credit {
+            peer::Kind::Credit => Message::Credit {
                 term,
                 data_end: self.stripe().number(),
                 index_end: self.stripe().number(),
                 window_bytes: self.script.number(1 << 20),
             },
-            peer::kind::GET_CONFIGURATION => Message::GetConfiguration,
-            peer::kind::STALE => Message::Stale {
+            peer::Kind::GetConfiguration => Message::GetConfiguration,
+            peer::Kind::Stale => Message::Stale {
                 configuration: Box::new(self.configuration()),
             },
-            peer::kind::FORWARD => Message::Forward {
+            peer::Kind::Forward => Message::Forward {
                 conn: ConnId(self.script.below(8) as u64),
                 n: self.script.below(16) as u64,
                 dialect: u8::from(self.script.flag()),
@@ -754,7 +755,7 @@ impl Lies<'_, '_> {
                     b"",
                 ]),
             },
-            peer::kind::REPLY => Message::Reply {
+            peer::Kind::Reply => Message::Reply {
                 conn: ConnId(self.script.below(8) as u64),
                 n: self.script.below(16) as u64,
                 bytes: self.script.pick(&[
@@ -766,14 +767,14 @@ impl Lies<'_, '_> {
                     b":7\r\n",
                 ]),
             },
-            peer::kind::IMPORT => Message::Import {
+            peer::Kind::Import => Message::Import {
                 version: self.hand_off().version,
                 term,
                 round: self.script.number(1) as u32,
                 n: self.script.below(4) as u32,
                 objects: Objects::new(&extents),
             },
-            peer::kind::IMPORTED => Message::Imported {
+            peer::Kind::Imported => Message::Imported {
                 version: self.hand_off().version,
                 term,
                 round: self.script.number(1) as u32,
@@ -785,8 +786,8 @@ impl Lies<'_, '_> {
             // A body of any bytes.
             _ => {
                 let covered = self.script.bytes(80);
-                frame.extend(sealed(covered).unwrap_or_else(|| sealed(&[kind; 16]).unwrap_or_default()));
-                return peer::kind::STALE;
+                frame.extend(sealed(covered).unwrap_or_else(|| sealed(&[kind as u8; 16]).unwrap_or_default()));
+                return peer::Kind::Stale;
             }
         };
         peer::encode(frame, header, &message);

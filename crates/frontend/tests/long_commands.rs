@@ -3,7 +3,7 @@
 use paritas_protocol::{Parameters, Port};
 use paritas_testbed::{Client, Cluster};
 use paritas_wire::command;
-use paritas_wire::peer::kind;
+use paritas_wire::peer::Kind;
 
 /// `2+1` and a spare, with so much memory a node. Node 0 owns the lower half of the slots.
 fn start(memory_bytes: u64) -> (Cluster, Vec<String>) {
@@ -70,7 +70,7 @@ fn refused(memory_bytes: u64, value_bytes: usize) -> usize {
     let clients: Vec<Client> = keys.iter().map(|_| cluster.connect(3, Port::Any)).collect();
     let value = "v".repeat(value_bytes);
     cluster.tamper = Some(Box::new(|_, _, _, message| {
-        (message.kind() == kind::OPEN_PART).then(Vec::new)
+        (message.kind() == Kind::OpenPart).then(Vec::new)
     }));
     for (client, key) in clients.iter().zip(&keys) {
         feed(&mut cluster, *client, &["APPEND", key, &value]);

@@ -4,7 +4,7 @@ use crate::long_values::{ask, request, value_of};
 use paritas_protocol::{Parameters, Port};
 use paritas_testbed::Cluster;
 use paritas_wire::command;
-use paritas_wire::peer::kind;
+use paritas_wire::peer::Kind;
 
 const MGET_BYTES_MAX: usize = 200_000;
 
@@ -162,8 +162,8 @@ fn an_owner_that_does_not_answer_ends_the_connection_within_the_array() {
     // The other owner is gone when the values before its own have been read; nobody takes its place.
     let mut pieces = 0;
     cluster.tamper = Some(Box::new(move |_, _, _, message| {
-        pieces += usize::from(message.kind() == kind::FORWARD);
-        (message.kind() == kind::FORWARD && pieces > 1).then(Vec::new)
+        pieces += usize::from(message.kind() == Kind::Forward);
+        (message.kind() == Kind::Forward && pieces > 1).then(Vec::new)
     }));
     cluster.feed(client, &mget(&[&*here, &also_here, &here, &also_here, &there, &there]));
     cluster.advance(20_000);
@@ -183,8 +183,8 @@ fn an_element_that_cannot_be_read_ends_the_connection() {
     }
     let mut pieces = 0;
     cluster.tamper = Some(Box::new(move |_, _, _, message| {
-        pieces += usize::from(message.kind() == kind::REPLY_BYTES);
-        (message.kind() == kind::REPLY_BYTES && pieces > 4).then(Vec::new)
+        pieces += usize::from(message.kind() == Kind::ReplyBytes);
+        (message.kind() == Kind::ReplyBytes && pieces > 4).then(Vec::new)
     }));
     cluster.feed(client, &mget(&[&there, &here, &also_here, &there, &here]));
     cluster.advance(500);

@@ -3,7 +3,7 @@
 use paritas_protocol::{Parameters, Port};
 use paritas_testbed::{Client, Cluster};
 use paritas_wire::command;
-use paritas_wire::peer::{Message, kind};
+use paritas_wire::peer::{Kind, Message};
 
 /// Long enough to be staged here: a few pieces, and not a whole number of rows.
 const BYTES: usize = 1_300_007;
@@ -322,7 +322,7 @@ fn a_value_that_its_owner_has_lost_is_refused_and_never_stored_empty() {
     cluster.feed(client, &bytes[..BYTES / 2]);
     cluster.advance(100);
     cluster.tamper = Some(Box::new(|_, _, _, message| {
-        matches!(message.kind(), kind::STAGE | kind::STAGE_BYTES).then(Vec::new)
+        matches!(message.kind(), Kind::Stage | Kind::StageBytes).then(Vec::new)
     }));
     cluster.advance(9_000);
     assert_eq!(groups(&cluster), 0, "the owner still waits");
@@ -341,8 +341,8 @@ fn a_long_reply_that_cannot_be_completed_ends_the_connection() {
     assert_eq!(ask(&mut cluster, client, &["SET", &key, &value(1)]), "+OK\r\n");
     let mut pieces = 0;
     cluster.tamper = Some(Box::new(move |_, _, _, message| {
-        pieces += usize::from(message.kind() == kind::REPLY_BYTES);
-        (message.kind() == kind::REPLY_BYTES && pieces > 2).then(Vec::new)
+        pieces += usize::from(message.kind() == Kind::ReplyBytes);
+        (message.kind() == Kind::ReplyBytes && pieces > 2).then(Vec::new)
     }));
     cluster.feed(client, &request(&["GET", &key]));
     cluster.advance(500);

@@ -40,7 +40,7 @@ use paritas_base::{
 };
 use paritas_code::{Code, Scheme};
 use paritas_store::{Arena, HugeRange, Old};
-use paritas_wire::peer::{self, Message, StageState, kind};
+use paritas_wire::peer::{self, Kind, Message, StageState};
 pub use scrub::{flip_bit, flip_bit_of_unit};
 
 /// The most rounds of exchange between roles of this node in one event; a question and its answer are two. The rest is
@@ -398,7 +398,7 @@ impl Replica {
     pub fn look_ahead(&self, frames: &[&[u8]]) {
         let arena = &self.shared.arena;
         for frame in frames {
-            if peer::kind_of(frame) == Some(kind::DELTA)
+            if peer::kind_of(frame) == Some(Kind::Delta)
                 && let Ok((header, Message::Delta { extents, .. })) = peer::decode(frame)
                 && let Some(member) = self.lists.get(header.stream.list).and_then(List::member)
             {

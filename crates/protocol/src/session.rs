@@ -261,7 +261,7 @@ impl Sessions {
 
     fn greet(link: LinkId, hello: &Hello, out: &mut impl Out) {
         if let Some(buffer) = out.link(link) {
-            peer::encode(&mut buffer.bytes, &Header::bare(), &Message::Hello(*hello));
+            peer::encode(&mut buffer.bytes, &Header::bare(), &Message::Hello { hello: *hello });
         }
     }
 

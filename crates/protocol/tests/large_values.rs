@@ -4,7 +4,7 @@ use paritas_base::ListId;
 use paritas_base::configuration::PositionState;
 use paritas_protocol::{Channel, Parameters, Port, Proposal};
 use paritas_testbed::{Client, Cluster, following};
-use paritas_wire::peer::{self, Message, kind};
+use paritas_wire::peer::{self, Kind, Message};
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -110,7 +110,7 @@ fn a_successor_that_cannot_get_its_parts_does_not_ask_to_become_live() {
     set_all(&mut cluster, client, 1);
     cluster.kill(3);
     cluster.tamper = Some(Box::new(|_, to, _, message| {
-        (to == 4 && message.kind() == kind::UNIT_VALUE).then(Vec::new)
+        (to == 4 && message.kind() == Kind::UnitValue).then(Vec::new)
     }));
     asked_live(&mut cluster);
     cluster.hand_over(0, 3, 4);
@@ -132,7 +132,7 @@ fn parts_are_freed_when_their_value_is_overwritten_deleted_or_never_finished() {
     assert_eq!(before, after, "overwritten");
     // A holder takes no unit: the value is never whole, and its client gives up.
     cluster.tamper = Some(Box::new(|_, to, _, message| {
-        (to == 2 && message.kind() == kind::PUT_UNIT).then(Vec::new)
+        (to == 2 && message.kind() == Kind::PutUnit).then(Vec::new)
     }));
     let second = cluster.connect(8, Port::Any);
     let mut request = Vec::new();
@@ -140,7 +140,7 @@ fn parts_are_freed_when_their_value_is_overwritten_deleted_or_never_finished() {
     cluster.feed(second, &request);
     cluster.pump();
     cluster.tamper = Some(Box::new(|_, _, _, message| {
-        [kind::MAKE_PART, kind::OPEN_PART]
+        [Kind::MakePart, Kind::OpenPart]
             .contains(&message.kind())
             .then(Vec::new)
     }));
@@ -167,7 +167,7 @@ fn an_owner_that_dies_with_a_value_half_sent_leaves_nothing() {
     set_all(&mut cluster, client, 1);
     let before: Vec<u64> = (2..4).map(|at| part_bytes(&cluster, at)).collect();
     cluster.tamper = Some(Box::new(|_, to, _, message| {
-        (to == 3 && message.kind() == kind::PUT_UNIT).then(Vec::new)
+        (to == 3 && message.kind() == Kind::PutUnit).then(Vec::new)
     }));
     let second = cluster.connect(8, Port::Any);
     for n in 0..KEYS {
@@ -220,7 +220,7 @@ fn a_part_that_is_opened_after_its_group_has_died_is_freed_also_under_an_older_e
     let late = Rc::new(RefCell::new(None));
     let held_back = late.clone();
     cluster.tamper = Some(Box::new(move |from, to, header, message| {
-        (to == 3 && message.kind() == kind::OPEN_PART).then(|| {
+        (to == 3 && message.kind() == Kind::OpenPart).then(|| {
             let mut frame = Vec::new();
             peer::encode(&mut frame, header, message);
             *held_back.borrow_mut() = Some((from, frame));
@@ -277,7 +277,7 @@ fn eight_readers_of_a_value_at_once_ask_for_as_many_units_as_one() {
     let asked = Rc::new(RefCell::new(0));
     let count = asked.clone();
     cluster.tamper = Some(Box::new(move |_, _, _, message| {
-        *count.borrow_mut() += u32::from(message.kind() == kind::READ_UNIT);
+        *count.borrow_mut() += u32::from(message.kind() == Kind::ReadUnit);
         None
     }));
     let readers: Vec<Client> = (2..10).map(|at| cluster.connect(at, Port::Any)).collect();
@@ -309,7 +309,7 @@ fn reads_and_writes_of_a_value_at_once_are_all_done_and_see_whole_values() {
     cluster.advance(5_000);
     // A write after a read: the read has not got a unit yet.
     cluster.tamper = Some(Box::new(|_, _, _, message| {
-        (message.kind() == kind::READ_UNIT).then(Vec::new)
+        (message.kind() == Kind::ReadUnit).then(Vec::new)
     }));
     feed_words(&mut cluster, reader, &["GET", "key0"]);
     cluster.pump();
@@ -322,7 +322,7 @@ fn reads_and_writes_of_a_value_at_once_are_all_done_and_see_whole_values() {
     // A read after a write: the write lacks a unit at one holder.
     cluster.advance(5_000);
     cluster.tamper = Some(Box::new(|_, to, _, message| {
-        (to == 3 && message.kind() == kind::PUT_UNIT).then(Vec::new)
+        (to == 3 && message.kind() == Kind::PutUnit).then(Vec::new)
     }));
     feed_words(&mut cluster, writer, &["SET", "key0", &last]);
     cluster.pump();

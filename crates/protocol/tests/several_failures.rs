@@ -4,19 +4,19 @@ use paritas_base::configuration::PositionState;
 use paritas_base::{ListId, Position};
 use paritas_protocol::{Parameters, Port};
 use paritas_testbed::{Client, Cluster};
-use paritas_wire::peer::kind;
+use paritas_wire::peer::Kind;
 
 const KEYS: usize = 60;
 /// Longer than a dead owner's leases.
 const LEASES_MS: u64 = 2_500;
 
 /// What a successor waits for, from one phase of its takeover to the next: seal, push, directory, then chunks.
-const AWAITED: [u8; 5] = [
-    kind::SEAL_REPLY,
-    kind::SYNC_ACK,
-    kind::DIRECTORY,
-    kind::PARITY_VALUE,
-    kind::CHUNK_VALUE,
+const AWAITED: [Kind; 5] = [
+    Kind::SealReply,
+    Kind::SyncAck,
+    Kind::Directory,
+    Kind::ParityValue,
+    Kind::ChunkValue,
 ];
 
 /// One list of `2+2` on nodes 0 to 3, six more that hold nothing, and a client of the last.
@@ -44,7 +44,7 @@ fn all_there(cluster: &mut Cluster, client: Client, value: &str) {
 }
 
 /// Nothing of that kind reaches a node any more.
-fn withhold(cluster: &mut Cluster, from_whom: usize, what: u8) {
+fn withhold(cluster: &mut Cluster, from_whom: usize, what: Kind) {
     cluster.tamper = Some(Box::new(move |_, to, _, message| {
         (to == from_whom && message.kind() == what).then(Vec::new)
     }));
@@ -127,7 +127,7 @@ fn a_successor_dies_in_each_phase_of_its_takeover() {
         withhold(&mut cluster, 4, what);
         cluster.hand_over(0, 0, 4);
         cluster.advance(LEASES_MS);
-        assert!(!whole(&cluster, 4, 0), "kind {what} is not waited for");
+        assert!(!whole(&cluster, 4, 0), "{what:?} is not waited for");
         cluster.kill(4);
         cluster.tamper = None;
         cluster.hand_over(0, 0, 5);
@@ -147,8 +147,8 @@ fn the_other_owner_fails_in_each_phase_of_a_takeover() {
         cluster.hand_over(0, 1, 5);
         cluster.advance(500);
         // Another owner is not whole either, so it asks the two parity nodes, and no owner for a data chunk.
-        let waits = what != kind::CHUNK_VALUE;
-        assert_eq!(whole(&cluster, 4, 0), !waits, "kind {what}");
+        let waits = what != Kind::ChunkValue;
+        assert_eq!(whole(&cluster, 4, 0), !waits, "{what:?}");
         cluster.tamper = None;
         recovers(&mut cluster, client, [4, 5], [6, 7]);
     }
@@ -166,7 +166,7 @@ fn a_parity_fails_in_each_phase_of_a_takeover() {
             cluster.kill(parity);
             cluster.hand_over(0, parity as u8, 5);
             cluster.advance(500);
-            assert!(!whole(&cluster, 4, 0), "kind {what} is not waited for");
+            assert!(!whole(&cluster, 4, 0), "{what:?} is not waited for");
             cluster.tamper = None;
             recovers(&mut cluster, client, [4, 1], [6, 7]);
         }
@@ -180,7 +180,7 @@ fn two_successors_die_one_after_the_other_with_their_pushes_half_done() {
     for (successor, reached) in [(4, 2), (5, 3)] {
         // Its log comes to one of the two parities only.
         cluster.tamper = Some(Box::new(move |from, to, _, message| {
-            (from == successor && to != reached && message.kind() == kind::SYNC).then(Vec::new)
+            (from == successor && to != reached && message.kind() == Kind::Sync).then(Vec::new)
         }));
         cluster.hand_over(0, 0, successor);
         cluster.advance(500);

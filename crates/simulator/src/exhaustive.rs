@@ -19,7 +19,7 @@ use core::fmt::{self, Write};
 use core::hash::Hasher;
 use paritas_base::{ConnId, FixedHasher, ListId, NodeId, Position, Prng, Set, Span, Time, set};
 use paritas_protocol::{LinkId, Parameters, Policy, Role};
-use paritas_wire::peer::{self, kind};
+use paritas_wire::peer::{self, Kind};
 
 /// The events that may happen, and how often.
 #[derive(Clone, Copy, Debug)]
@@ -94,7 +94,7 @@ const KEY: &str = "k";
 /// The only list.
 const LIST: ListId = ListId(0);
 /// Kinds of frames whose order is not explored.
-const AT_ONCE: [u8; 4] = [kind::HELLO, kind::CREDIT_REQUEST, kind::CREDIT, kind::GET_CONFIGURATION];
+const AT_ONCE: [Kind; 4] = [Kind::Hello, Kind::CreditRequest, Kind::Credit, Kind::GetConfiguration];
 
 /// A sequence of choices to explore, and the digests of the processes after all but its last step.
 struct Way {
@@ -454,7 +454,7 @@ fn lane(what: &SimEvent) -> Option<(usize, Option<LinkId>)> {
 /// Whether the event is a frame that may be lost or duplicated. Handshakes and commands are not, because TCP protects
 /// them.
 fn may_fail(what: &SimEvent) -> bool {
-    let once = [kind::HELLO, kind::FORWARD, kind::REPLY, kind::LONG_REPLY];
+    let once = [Kind::Hello, Kind::Forward, Kind::Reply, Kind::LongReply];
     matches!(what, SimEvent::Frame { bytes, .. } if peer::kind_of(bytes).is_some_and(|k| !once.contains(&k)))
 }
 

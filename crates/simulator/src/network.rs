@@ -7,7 +7,7 @@ use crate::schedule::Schedule;
 use crate::swarm::Swarm;
 use paritas_base::{Incarnation, Map, NodeId, Span, Time, map};
 use paritas_protocol::{Channel, LinkId};
-use paritas_wire::peer;
+use paritas_wire::peer::{self, Kind};
 
 /// Longest frame whose memory is kept.
 const SPARE_MAX: usize = 4096;
@@ -174,17 +174,16 @@ impl Network {
             let (to, _) = wire.ends[to_end];
             self.sent.add([schedule.now.0, from as u64, to as u64], frame);
             // A handshake is lost only with its link, and a command is never duplicated, because TCP ensures this.
-            let kind = peer::kind_of(frame).unwrap_or_default();
-            let hello = kind == peer::kind::HELLO;
-            let front = [peer::kind::FORWARD, peer::kind::REPLY, peer::kind::LONG_REPLY];
-            let once = hello || front.contains(&kind);
+            let kind = peer::kind_of(frame);
+            let hello = kind == Some(Kind::Hello);
+            let once = matches!(kind, Some(Kind::Hello | Kind::Forward | Kind::Reply | Kind::LongReply));
             let blocked = self.is_blocked(schedule.now, from, to);
             if blocked && hello {
                 self.break_link(schedule, swarm, fleet, link);
                 return;
             }
             if blocked || (!schedule.healing && !hello && schedule.random.chance(swarm.drop)) {
-                schedule.log(|| format!("lost: n{from} -> n{to}, kind {kind}"));
+                schedule.log(|| format!("lost: n{from} -> n{to}, kind {kind:?}"));
                 continue;
             }
             let copies = if !once && !schedule.healing && schedule.random.chance(swarm.duplicate) {

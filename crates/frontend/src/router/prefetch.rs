@@ -11,7 +11,7 @@ use paritas_base::StreamId;
 use paritas_protocol::{Context, Lists, Out};
 use paritas_store::Arena;
 use paritas_wire::command::{self, CommandSpec, Refusal};
-use paritas_wire::peer::{self, Message, kind};
+use paritas_wire::peer::{self, Kind, Message};
 use paritas_wire::resp::{ArgList, Args, Decoded, Limits, ProtocolError, argument, decode, decode_more};
 
 /// The most frames whose keys are prefetched together.
@@ -166,7 +166,7 @@ impl Router {
     pub(crate) fn look_ahead(&self, arena: &Arena, lists: &Lists, frames: &[&[u8]]) {
         let mut places = [None; FORWARDS_AHEAD_MAX];
         for (place, frame) in places.iter_mut().zip(frames) {
-            if peer::kind_of(frame) == Some(kind::FORWARD)
+            if peer::kind_of(frame) == Some(Kind::Forward)
                 && let Ok((header, Message::Forward { database, command, .. })) = peer::decode(frame)
                 && let Some((_, owner)) = lists.owner(header.stream)
                 && let Some(key) = argument(command, 1)

@@ -153,7 +153,7 @@ pub(super) fn on_member<O: Out>(
             stable,
             extents,
         } => {
-            member.on_delta(cx, x, &owner, sent, term, seq, stable, extents);
+            member.on_delta(cx, x, &owner, sent, term, seq, stable.number(seq), extents);
         }
         Message::Stable { term, stable } => {
             member.on_stable(cx, x, term, stable);

@@ -23,7 +23,7 @@ impl Replica {
             out.refuse(link, "a frame that cannot be decoded");
             return None;
         };
-        if let Message::Hello(hello) = &message {
+        if let Message::Hello { hello } = &message {
             let before = self.shared.sessions.incarnation_of(hello.node, Channel::Main);
             let greeting = self.shared.sessions.on_hello(link, hello, out);
             if let Greeting::Bound(node, _, channel) = greeting {

@@ -81,7 +81,7 @@ fn a_fitting_greeting_is_answered_and_binds_the_link() {
     assert_eq!(greeted(&mut sessions, &mut out, 1, &newer), bound);
     assert_eq!((out.bound, out.closed), (vec![LinkId(1)], vec![]));
     let answer = peer::decode(&out.frames.bytes).unwrap().1;
-    let Message::Hello(answer) = answer else {
+    let Message::Hello { hello: answer } = answer else {
         panic!("{answer:?}");
     };
     assert_eq!((answer.node, answer.to_node, answer.session), (ME, PEER, 1));

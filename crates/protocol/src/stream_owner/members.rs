@@ -9,7 +9,7 @@ use crate::rules::Started;
 use core::cmp::Reverse;
 use paritas_base::configuration::{Configuration, Tenure};
 use paritas_base::{Epoch, NodeId, Position, Span, StreamId, Stripe, Term, Time};
-use paritas_wire::peer::{Deltas, Message};
+use paritas_wire::peer::{Behind, Deltas, Message};
 
 /// The most bytes of deltas sent to one member in one go.
 pub(super) const SEND_BYTES_MAX: usize = 1 << 20;
@@ -279,7 +279,7 @@ impl Members {
                 term: sender.term,
                 seq: record.seq,
                 sent: now,
-                stable: log.stable(),
+                stable: Behind::new(log.stable(), record.seq),
                 extents: record.extents,
             };
             if !cx.send(&member.tenure, Channel::Main, sender.stream, sender.epoch, &delta) {

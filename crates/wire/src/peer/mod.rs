@@ -8,20 +8,19 @@
 //! list, and the configuration that the frame refers to (P2.2).
 
 mod crc;
-mod decode;
 pub mod dialect;
-mod encode;
-pub mod kind;
+mod field;
 mod message;
 mod parts;
-mod read;
+mod types;
 
-pub use message::{ChunkStatus, Hello, ImportStatus, Message, Parity, PartState, StageState};
+pub use message::{Kind, Message};
 pub use parts::{
-    AliveGroups, DeltaRecord, Deltas, Groups, LeaseEntry, LeaseRecord, Leases, ObjectRecord, Objects, PartName,
-    Versions,
+    AliveGroups, DeltaRecord, Deltas, Groups, LeaseEntry, LeaseRecord, Leases, ObjectRecord, Objects, Versions,
 };
+pub use types::{Behind, ChunkStatus, Hello, ImportStatus, Parity, PartName, PartState, StageState};
 
+use field::{Field, Num, fields};
 use paritas_base::sections::BadSections;
 use paritas_base::{Epoch, ListId, Position, Reader, StreamId, varint};
 
@@ -58,23 +57,7 @@ impl Header {
     }
 }
 
-impl Header {
-    fn encode(&self, to: &mut Vec<u8>) {
-        varint::push(to, u64::from(self.stream.list.0));
-        to.push(self.stream.x.0);
-        varint::push(to, u64::from(self.epoch.0));
-    }
-
-    fn read(r: &mut Reader<'_>) -> Option<Self> {
-        Some(Self {
-            stream: StreamId {
-                list: ListId(r.varint()?.try_into().ok()?),
-                x: Position(r.u8()?),
-            },
-            epoch: Epoch(r.varint_u32()?),
-        })
-    }
-}
+fields!(Header { stream, epoch as Num });
 
 /// Why bytes are not a valid frame. The link must be closed, because the following bytes cannot be trusted either.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -86,9 +69,9 @@ pub enum BadFrame {
     /// There is no such kind of frame.
     Kind(u8),
     /// The body does not fit its kind.
-    Body(u8),
+    Body(Kind),
     /// After the body of this kind there are sections that are malformed, or that must be known and are not.
-    Section(u8, BadSections),
+    Section(Kind, BadSections),
     /// An object with these bits of its kind, which this version does not know.
     Object(u8),
 }
@@ -99,8 +82,8 @@ impl core::fmt::Display for BadFrame {
             Self::Length(n) => write!(f, "frame length {n} is out of bounds"),
             Self::Crc => write!(f, "frame CRC does not match"),
             Self::Kind(n) => write!(f, "unknown frame kind {n}"),
-            Self::Body(n) => write!(f, "malformed body of a frame of kind {n}"),
-            Self::Section(n, bad) => write!(f, "a frame of kind {n}: {bad}"),
+            Self::Body(kind) => write!(f, "malformed body of a frame of kind {}", *kind as u8),
+            Self::Section(kind, bad) => write!(f, "a frame of kind {}: {bad}", *kind as u8),
             Self::Object(bits) => write!(f, "an object with kind bits {bits}, which this version does not know"),
         }
     }
@@ -154,12 +137,8 @@ fn covered(frame: &[u8]) -> Result<(&[u8], u32), BadFrame> {
 pub fn decode(frame: &[u8]) -> Result<(Header, Message<'_>), BadFrame> {
     let (covered, whole) = covered(frame)?;
     let mut r = Reader(covered);
-    let Some(kind) = r.u8() else {
-        return Err(BadFrame::Length(0));
-    };
-    if !kind::is_known(kind) {
-        return Err(BadFrame::Kind(kind));
-    }
+    let number = r.u8().ok_or(BadFrame::Length(0))?;
+    let kind = Kind::new(number).ok_or(BadFrame::Kind(number))?;
     let header = Header::read(&mut r).ok_or(BadFrame::Body(kind))?;
     let mut message = Message::decode(kind, r.0)?;
     if let Message::ChunkValue { bytes, found, .. } = &mut message {
@@ -170,9 +149,9 @@ pub fn decode(frame: &[u8]) -> Result<(Header, Message<'_>), BadFrame> {
     Ok((header, message))
 }
 
-/// The number of a frame's kind, without decoding the frame.
-pub fn kind_of(frame: &[u8]) -> Option<u8> {
-    covered(frame).ok()?.0.first().copied()
+/// The kind of a frame, without decoding the frame.
+pub fn kind_of(frame: &[u8]) -> Option<Kind> {
+    Kind::new(*covered(frame).ok()?.0.first()?)
 }
 
 /// Appends one frame.
@@ -181,8 +160,8 @@ pub fn encode(to: &mut Vec<u8>, header: &Header, message: &Message<'_>) {
     // Most lengths have one byte or two. A longer one moves the frame, which is large and rare.
     const ROOM: usize = 2 + CRC_BYTES;
     to.extend_from_slice(&[0; ROOM]);
-    to.push(message.kind());
-    header.encode(to);
+    to.push(message.kind() as u8);
+    header.write(to);
     message.encode(to);
     let covered = to.get(start + ROOM..).unwrap_or_default();
     let crc = match message {

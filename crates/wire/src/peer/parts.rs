@@ -1,10 +1,40 @@
 //! Sequences within frames. They are built by appending, and borrowed from the frame and decoded on demand when read.
 
+use super::field::{Field, Num, fields};
 use super::message::Message;
-use super::read::{Write, tenure};
-use paritas_base::Reader;
 use paritas_base::configuration::Tenure;
-use paritas_base::{Epoch, ListId, Position, StreamId, Stripe, Term, Version};
+use paritas_base::{Epoch, Reader, StreamId, Stripe, Term, Version};
+
+/// What fills a frame: entries that are read and checked one after the other.
+macro_rules! runs {
+    ($($type:ident)*) => { $(
+        impl<'a> Field<'a> for $type<'a> {
+            fn write(&self, to: &mut Vec<u8>) {
+                to.extend_from_slice(self.0);
+            }
+
+            fn read(r: &mut Reader<'a>) -> Option<Self> {
+                Self::check(r.rest())
+            }
+        }
+    )* };
+}
+runs!(AliveGroups Deltas Groups Leases Objects);
+
+/// Entries in order, up to one that is malformed.
+fn each<'a, T: Field<'a>>(bytes: &'a [u8]) -> impl Iterator<Item = T> + use<'a, T> {
+    let mut r = Reader(bytes);
+    core::iter::from_fn(move || T::read(&mut r))
+}
+
+/// The bytes, if they are whole entries and nothing else.
+fn whole<'a, T: Field<'a>>(bytes: &'a [u8]) -> Option<&'a [u8]> {
+    let mut r = Reader(bytes);
+    while !r.0.is_empty() {
+        T::read(&mut r)?;
+    }
+    Some(bytes)
+}
 
 /// One delta of a [`Deltas`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,33 +63,31 @@ impl<'a> Deltas<'a> {
 
     /// Appends one delta to bytes being built.
     pub fn push(to: &mut Vec<u8>, term: Term, seq: u64, extents: &[u8]) {
-        to.varint(extents.len() as u64);
-        to.varint(u64::from(term));
-        to.varint(seq);
-        to.extend_from_slice(extents);
+        DeltaRecord { term, seq, extents }.write(to);
     }
 
     /// The deltas in order.
     pub fn iter(&self) -> impl Iterator<Item = DeltaRecord<'a>> + use<'a> {
-        let mut r = Reader(self.0);
-        core::iter::from_fn(move || Self::next(&mut r))
+        each(self.0)
     }
 
-    fn next(r: &mut Reader<'a>) -> Option<DeltaRecord<'a>> {
+    fn check(bytes: &'a [u8]) -> Option<Self> {
+        whole::<DeltaRecord<'_>>(bytes).map(Self)
+    }
+}
+
+impl<'a> Field<'a> for DeltaRecord<'a> {
+    fn write(&self, to: &mut Vec<u8>) {
+        Num(self.extents.len() as u64).write(to);
+        Num(self.term).write(to);
+        Num(self.seq).write(to);
+        to.extend_from_slice(self.extents);
+    }
+
+    fn read(r: &mut Reader<'a>) -> Option<Self> {
         let (length, term, seq) = (r.varint_u32()? as usize, r.varint_u32()?, r.varint()?);
-        Some(DeltaRecord {
-            term,
-            seq,
-            extents: r.bytes(length)?,
-        })
-    }
-
-    pub(super) fn check(bytes: &'a [u8]) -> Option<Self> {
-        let mut r = Reader(bytes);
-        while !r.0.is_empty() {
-            Self::next(&mut r)?;
-        }
-        Some(Self(bytes))
+        let extents = r.bytes(length)?;
+        Some(Self { term, seq, extents })
     }
 }
 
@@ -74,7 +102,7 @@ impl<'a> Versions<'a> {
     }
     /// Appends one version to bytes being built.
     pub fn push(to: &mut Vec<u8>, version: Version) {
-        to.u64(version.0);
+        version.write(to);
     }
     /// Number of versions.
     pub fn count(&self) -> usize {
@@ -87,6 +115,19 @@ impl<'a> Versions<'a> {
             .0
             .iter()
             .map(|b| Version(u64::from_le_bytes(*b)))
+    }
+}
+
+/// After their number.
+impl<'a> Field<'a> for Versions<'a> {
+    fn write(&self, to: &mut Vec<u8>) {
+        to.push(self.count() as u8);
+        to.extend_from_slice(self.0);
+    }
+
+    fn read(r: &mut Reader<'a>) -> Option<Self> {
+        let count = usize::from(r.u8()?);
+        r.bytes(count * 8).map(Self)
     }
 }
 
@@ -103,6 +144,8 @@ pub struct LeaseEntry {
     pub stable: u64,
 }
 
+fields!(LeaseEntry { stream, epoch as Num, term as Num, stable as Num });
+
 /// A sequence of [`LeaseEntry`], each list, x (one byte), epoch, term and stable. All but x are of variable length.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Leases<'a>(pub(super) &'a [u8]);
@@ -114,37 +157,15 @@ impl<'a> Leases<'a> {
     }
     /// Appends one entry to bytes being built.
     pub fn push(to: &mut Vec<u8>, entry: &LeaseEntry) {
-        to.varint(u64::from(entry.stream.list.0));
-        to.u8(entry.stream.x.0);
-        to.varint(u64::from(entry.epoch.0));
-        to.varint(u64::from(entry.term));
-        to.varint(entry.stable);
+        entry.write(to);
     }
     /// The entries in order.
     pub fn iter(&self) -> impl Iterator<Item = LeaseEntry> + use<'a> {
-        let mut r = Reader(self.0);
-        core::iter::from_fn(move || Self::next(&mut r))
+        each(self.0)
     }
 
-    fn next(r: &mut Reader<'a>) -> Option<LeaseEntry> {
-        let stream = StreamId {
-            list: ListId(r.varint()?.try_into().ok()?),
-            x: Position(r.u8()?),
-        };
-        Some(LeaseEntry {
-            stream,
-            epoch: Epoch(r.varint_u32()?),
-            term: r.varint_u32()?,
-            stable: r.varint()?,
-        })
-    }
-
-    pub(super) fn check(bytes: &'a [u8]) -> Option<Self> {
-        let mut r = Reader(bytes);
-        while !r.0.is_empty() {
-            Self::next(&mut r)?;
-        }
-        Some(Self(bytes))
+    fn check(bytes: &'a [u8]) -> Option<Self> {
+        whole::<LeaseEntry>(bytes).map(Self)
     }
 }
 
@@ -162,21 +183,16 @@ impl LeaseRecord {
 
     /// Appends one record to bytes being built.
     pub fn push(&self, to: &mut Vec<u8>) {
-        to.tenure(&self.holder);
-        to.u64(self.remaining_ns);
+        self.write(to);
     }
 
     /// Reads records written by [`Self::push`], in order.
     pub fn read(bytes: &[u8]) -> impl Iterator<Item = Self> + use<'_> {
-        let mut r = Reader(bytes);
-        core::iter::from_fn(move || {
-            Some(Self {
-                holder: tenure(&mut r)?,
-                remaining_ns: r.u64()?,
-            })
-        })
+        each(bytes)
     }
 }
+
+fields!(LeaseRecord { holder, remaining_ns });
 
 /// Bits of an object's form.
 const FORM_EXPIRY: u8 = 1;
@@ -227,21 +243,23 @@ impl<'a> Objects<'a> {
 
     /// Appends one object to bytes being built.
     pub fn push(to: &mut Vec<u8>, object: &ObjectRecord<'_>) {
-        to.varint(object.key.len() as u64);
-        to.varint(object.value.len() as u64);
+        Num(object.key.len() as u64).write(to);
+        Num(object.value.len() as u64).write(to);
         let bit = |set: bool, bit: u8| if set { bit } else { 0 };
-        to.u8(bit(object.expiry_ms.is_some(), FORM_EXPIRY)
-            | bit(object.flags.is_some(), FORM_FLAGS)
-            | bit(object.hash_kind, FORM_HASH)
-            | bit(!object.record.is_empty(), FORM_RECORD)
-            | bit(object.database > 0, FORM_SECOND));
+        to.push(
+            bit(object.expiry_ms.is_some(), FORM_EXPIRY)
+                | bit(object.flags.is_some(), FORM_FLAGS)
+                | bit(object.hash_kind, FORM_HASH)
+                | bit(!object.record.is_empty(), FORM_RECORD)
+                | bit(object.database > 0, FORM_SECOND),
+        );
         if object.database > 0 {
-            to.u8(object.database << 4);
+            to.push(object.database << 4);
         }
-        object.expiry_ms.iter().for_each(|at| to.u64(*at));
-        object.flags.iter().for_each(|flags| to.u32(*flags));
+        object.expiry_ms.iter().for_each(|at| at.write(to));
+        object.flags.iter().for_each(|flags| flags.write(to));
         if !object.record.is_empty() {
-            to.u8(object.record.len() as u8);
+            to.push(object.record.len() as u8);
             to.extend_from_slice(object.record);
         }
         to.extend_from_slice(object.key);
@@ -285,7 +303,7 @@ impl<'a> Objects<'a> {
         Some((object, Self(r.0)))
     }
 
-    pub(super) fn check(bytes: &'a [u8]) -> Option<Self> {
+    fn check(bytes: &'a [u8]) -> Option<Self> {
         let mut rest = Self(bytes);
         while !rest.0.is_empty() {
             (_, rest) = rest.split_first()?;
@@ -314,37 +332,14 @@ pub(super) const DIRECTORY_ENTRY_BYTES: usize = 12;
 impl Message<'_> {
     /// Appends one entry to bytes being built.
     pub fn push_directory_entry(to: &mut Vec<u8>, stripe: Stripe, version: Version) {
-        to.u32(stripe.0);
-        to.u64(version.0);
+        stripe.write(to);
+        version.write(to);
     }
 
     /// The entries, except those whose stripe id is not valid.
     pub fn directory_entries(bytes: &[u8]) -> impl Iterator<Item = (Stripe, Version)> + use<'_> {
         let mut r = Reader(bytes);
         core::iter::from_fn(move || Some((Stripe(r.u32()?), Version(r.u64()?)))).filter(|(s, _)| s.is_valid())
-    }
-}
-
-/// The name of a part of a large value: a group of parts of the stream, and a number in it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct PartName {
-    /// The group's id.
-    pub group: u64,
-    /// The part's number.
-    pub number: u8,
-}
-
-impl PartName {
-    pub(super) fn encode(self, to: &mut Vec<u8>) {
-        to.u64(self.group);
-        to.u8(self.number);
-    }
-
-    pub(super) fn read(r: &mut Reader<'_>) -> Option<Self> {
-        Some(Self {
-            group: r.u64()?,
-            number: r.u8()?,
-        })
     }
 }
 
@@ -363,7 +358,7 @@ impl<'a> Groups<'a> {
 
     /// Appends one id to bytes being built.
     pub fn push(to: &mut Vec<u8>, group: u64) {
-        to.u64(group);
+        group.write(to);
     }
 
     /// The ids in order.
@@ -371,7 +366,7 @@ impl<'a> Groups<'a> {
         self.0.as_chunks().0.iter().map(|id| u64::from_le_bytes(*id))
     }
 
-    pub(super) fn check(bytes: &'a [u8]) -> Option<Self> {
+    fn check(bytes: &'a [u8]) -> Option<Self> {
         (bytes.len().is_multiple_of(8) && bytes.len() <= 8 * Self::COUNT_MAX).then_some(Self(bytes))
     }
 }
@@ -391,8 +386,8 @@ impl<'a> AliveGroups<'a> {
 
     /// Appends one group to bytes being built. `record` begins with its length.
     pub fn push(to: &mut Vec<u8>, group: u64, is_staging: bool, record: &[u8]) {
-        to.u64(group);
-        to.u8(u8::from(is_staging));
+        group.write(to);
+        to.push(u8::from(is_staging));
         to.extend_from_slice(record);
     }
 
@@ -408,7 +403,7 @@ impl<'a> AliveGroups<'a> {
         (staged < 2).then_some((group, staged == 1, r.bytes(length)?))
     }
 
-    pub(super) fn check(bytes: &'a [u8]) -> Option<Self> {
+    fn check(bytes: &'a [u8]) -> Option<Self> {
         let mut r = Reader(bytes);
         for _ in 0..Self::COUNT_MAX {
             if r.0.is_empty() {

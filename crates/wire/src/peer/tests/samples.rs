@@ -172,12 +172,12 @@ pub(super) fn with_each(mut check: impl FnMut(&Message<'_>)) {
     };
     let (id, stripe) = (n(1), Stripe::data(2));
     let all = [
-        Message::Hello(hello),
+        Message::Hello { hello },
         Message::Delta {
             term: n32(1),
             seq: n(2),
             sent: at(3),
-            stable: n(4),
+            stable: Behind::new(n(4), n(2)),
             extents: EXTENTS,
         },
         Message::Ack {
