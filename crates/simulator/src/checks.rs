@@ -71,7 +71,7 @@ impl World {
         };
         let owned = process.owned(data);
         let mut shared = Streams::default();
-        for other in self.fleet.processes.iter_mut().flatten() {
+        for other in self.fleet.all_mut() {
             owned.add_common(other.owned(data), &mut shared);
         }
         self.fleet.processes[at] = Some(process);
@@ -83,7 +83,7 @@ impl World {
     fn check_one_server_of(&mut self, stream: StreamId) {
         let now = self.schedule.now;
         let mut serving: Vec<NodeId> = Vec::new();
-        for process in self.fleet.processes.iter_mut().flatten() {
+        for process in self.fleet.all_mut() {
             let clock = process.clock(now);
             // Without members no lease is needed, because no node can take over (P4.5).
             let has_members = owner_of(&process.node, stream).is_some_and(|o| !o.members().is_empty());

@@ -28,6 +28,7 @@ pub(crate) enum SimEvent {
     LinkDown {
         link: LinkId,
         at: usize,
+        incarnation: Incarnation,
     },
     Frame {
         link: LinkId,
@@ -120,6 +121,38 @@ impl Ord for Queued {
 
 impl World {
     pub(crate) fn happen(&mut self, what: SimEvent) {
+        let process = self.governed.is_some().then(|| self.process_of_event(&what)).flatten();
+        let forward = process.and_then(|(at, incarnation)| Some((at, self.fleet.bring_forward(at, incarnation)?)));
+        self.happen_here(what);
+        if let Some((at, n)) = forward {
+            self.fleet.put_back(at, n);
+        }
+    }
+
+    /// The process that an event is for, if it is for one.
+    fn process_of_event(&self, what: &SimEvent) -> Option<(usize, Incarnation)> {
+        match what {
+            SimEvent::Timer(at, incarnation)
+            | SimEvent::TurnEnd(at, incarnation)
+            | SimEvent::Flush(at, incarnation)
+            | SimEvent::DialFailed { at, incarnation, .. }
+            | SimEvent::LinkDown { at, incarnation, .. } => Some((*at, *incarnation)),
+            SimEvent::LinkUp { link, at, .. } | SimEvent::Frame { link, at, .. } => {
+                Some((*at, self.network.end_of(*link, *at)?))
+            }
+            SimEvent::ClientUp { client, conn } | SimEvent::ClientSends { client, conn, .. } => {
+                let (node, incarnation, current) = self.workload.clients[*client].conn?;
+                (current == *conn).then_some((usize::from(node.0), incarnation))
+            }
+            SimEvent::Control(what) => {
+                let (at, incarnation) = what.agent()?;
+                Some((usize::from(self.node_at(at).0), incarnation))
+            }
+            _ => None,
+        }
+    }
+
+    fn happen_here(&mut self, what: SimEvent) {
         match what {
             SimEvent::Timer(at, incarnation) => {
                 let now = self.schedule.now;
@@ -207,7 +240,7 @@ impl World {
                     self.turn(at, incarnation, Event::DialFailed { node, channel }, again);
                 }
             }
-            SimEvent::LinkDown { link, at } => {
+            SimEvent::LinkDown { link, at, .. } => {
                 let Some(process) = self.fleet.processes[at].as_mut() else {
                     return;
                 };
@@ -216,6 +249,7 @@ impl World {
                 self.turn(at, incarnation, Event::LinkDown { link }, || SimEvent::LinkDown {
                     link,
                     at,
+                    incarnation,
                 });
             }
             SimEvent::Frame { link, at, bytes } => {

@@ -443,7 +443,7 @@ impl State {
 /// coordinator. `None`: the event waits until the end.
 fn lane(what: &SimEvent) -> Option<(usize, Option<LinkId>)> {
     match what {
-        SimEvent::Frame { link, at, .. } | SimEvent::LinkUp { link, at, .. } | SimEvent::LinkDown { link, at } => {
+        SimEvent::Frame { link, at, .. } | SimEvent::LinkUp { link, at, .. } | SimEvent::LinkDown { link, at, .. } => {
             Some((*at, Some(*link)))
         }
         SimEvent::Push { at, .. } => Some((*at, None)),

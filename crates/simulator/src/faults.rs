@@ -53,7 +53,7 @@ impl World {
         };
         self.oracle.marks.add(&process.out.marks);
         self.oracle.counts.crashes += 1;
-        let incarnation = self.fleet.records[at].incarnation;
+        let incarnation = process.incarnation;
         self.fleet.keep_disk(&mut self.schedule, at, incarnation, process.disk);
         self.schedule.log(|| format!("n{at} crashes"));
         let held = |c: &Configuration| c.held_by(NodeId(at as u16), incarnation).count();
@@ -248,6 +248,13 @@ impl World {
         self.schedule.log(|| "faults end".into());
         self.network.heal(self.schedule.now);
         self.heal_control();
+        // Nobody runs a node twice any more. The coordinator may let a process wait for ever that was superseded.
+        while let Some((at, incarnation)) = self.fleet.superseded()
+            && let Some(n) = self.fleet.bring_forward(at, incarnation)
+        {
+            self.kill(at);
+            self.fleet.put_back(at, n);
+        }
         // Pauses end by themselves. Ending them early would let later events overtake those that wait for a stopped
         // process.
         for at in 0..self.fleet.processes.len() {

@@ -7,7 +7,12 @@ use paritas_base::{Incarnation, NodeId, Position, Time};
 use paritas_protocol::Event;
 
 pub(crate) struct Fleet {
+    /// The process of each node. If several run, the one that counts by the coordinator's records; while another one
+    /// of them handles an event, that one ([`Fleet::bring_forward`]).
     pub(crate) processes: Vec<Option<Box<Process>>>,
+    /// Further processes of a node: superseded by a second one, and still running. The place of one that handles an
+    /// event has what is usually in the node's place.
+    beside: Vec<(NodeId, Option<Box<Process>>)>,
     /// Disks of processes that do not run. `None` for nodes that are not log nodes.
     pub(crate) disks: Vec<Option<Disk>>,
     pub(crate) records: Vec<NodeRecord>,
@@ -20,6 +25,7 @@ impl Fleet {
     pub(crate) fn new(records: Vec<NodeRecord>, disks: Vec<Option<Disk>>, keep_identity: bool) -> Self {
         Self {
             processes: records.iter().map(|_| None).collect(),
+            beside: Vec::new(),
             disks,
             records,
             keep_identity,
@@ -31,6 +37,57 @@ impl Fleet {
         self.processes[at]
             .as_deref_mut()
             .filter(|p| p.incarnation == incarnation)
+    }
+
+    /// Another process takes the place of the node's. The one before runs on.
+    pub(crate) fn supersede(&mut self, at: usize, process: Box<Process>) {
+        self.records[at].incarnation = process.incarnation;
+        if let Some(former) = self.processes[at].replace(process) {
+            self.beside.push((NodeId(at as u16), Some(former)));
+        }
+    }
+
+    /// Puts a process that was superseded into its node's place while it handles an event. Returns whether it was one:
+    /// then it must be put back.
+    pub(crate) fn bring_forward(&mut self, at: usize, incarnation: Incarnation) -> Option<usize> {
+        let is_it = |(_, process): &(NodeId, Option<Box<Process>>)| {
+            process.as_ref().is_some_and(|p| p.incarnation == incarnation)
+        };
+        let n = self.beside.iter().position(is_it)?;
+        core::mem::swap(&mut self.processes[at], &mut self.beside[n].1);
+        Some(n)
+    }
+
+    /// The reverse. The process may have ended meanwhile.
+    pub(crate) fn put_back(&mut self, at: usize, n: usize) {
+        core::mem::swap(&mut self.processes[at], &mut self.beside[n].1);
+        if self.beside[n].1.is_none() {
+            self.beside.remove(n);
+        }
+    }
+
+    /// A process that runs and was superseded, and its node.
+    pub(crate) fn superseded(&self) -> Option<(usize, Incarnation)> {
+        let (node, process) = self.beside.first()?;
+        Some((usize::from(node.0), process.as_ref()?.incarnation))
+    }
+
+    /// All processes that run.
+    pub(crate) fn all_mut(&mut self) -> impl Iterator<Item = &mut Process> {
+        let beside = self.beside.iter_mut().filter_map(|(_, process)| process.as_deref_mut());
+        self.processes.iter_mut().flatten().map(Box::as_mut).chain(beside)
+    }
+
+    /// Whether this process runs, in its node's place or beside.
+    pub(crate) fn runs(&self, at: usize, incarnation: Incarnation) -> bool {
+        let beside = self.beside.iter().filter_map(|(_, process)| process.as_ref());
+        let mut all = self
+            .processes
+            .get(at)
+            .and_then(Option::as_ref)
+            .into_iter()
+            .chain(beside);
+        all.any(|p| p.incarnation == incarnation)
     }
 
     pub(crate) fn incarnation(&self, at: usize) -> Option<Incarnation> {

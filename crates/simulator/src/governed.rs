@@ -108,6 +108,22 @@ pub(crate) enum Control {
     },
 }
 
+impl Control {
+    /// The place and the incarnation of the process that this is for, if it is for the agent or the shard of one.
+    pub(crate) fn agent(&self) -> Option<(usize, Incarnation)> {
+        match self {
+            Self::AgentTimer { at, incarnation, .. }
+            | Self::Dialed { at, incarnation, .. }
+            | Self::ToAgent { at, incarnation, .. }
+            | Self::AgentDown { at, incarnation, .. }
+            | Self::Proposal { at, incarnation, .. }
+            | Self::AgentMessage { at, incarnation, .. }
+            | Self::ShardStopped { at, incarnation } => Some((*at, *incarnation)),
+            _ => None,
+        }
+    }
+}
+
 /// What an agent tells its shard.
 #[derive(Clone, Debug)]
 pub(crate) enum ControlMessage {
@@ -278,6 +294,7 @@ impl World {
         self.schedule.began = self.schedule.now;
         self.plan_trouble();
         self.plan_stop();
+        self.plan_second();
         self.plan_decision();
     }
 
@@ -287,21 +304,10 @@ impl World {
     }
 
     pub(crate) fn happen_control(&mut self, what: Control) {
-        // A stopped process has a stopped agent.
-        let agent = match &what {
-            Control::AgentTimer { at, incarnation, .. }
-            | Control::Dialed { at, incarnation, .. }
-            | Control::ToAgent { at, incarnation, .. }
-            | Control::AgentDown { at, incarnation, .. }
-            | Control::Proposal { at, incarnation, .. }
-            | Control::AgentMessage { at, incarnation, .. }
-            | Control::ShardStopped { at, incarnation } => Some((*at, *incarnation)),
-            _ => None,
-        };
-        if let Some((at, _)) = agent.filter(|(at, _)| *at >= self.fleet.processes.len()) {
-            return self.happen_to_stray(at, &what);
-        }
-        if let Some((at, incarnation)) = agent {
+        // A stopped process has a stopped agent. One that waits for its place has nothing but an agent.
+        let agent = what.agent().filter(|(place, _)| !self.waits_for_place(*place));
+        if let Some((place, incarnation)) = agent {
+            let at = usize::from(self.node_at(place).0);
             if self.fleet.alive(at, incarnation).is_none() {
                 return;
             }
@@ -321,7 +327,7 @@ impl World {
                 incarnation,
                 message,
             } => self.on_message(at, incarnation, message),
-            Control::ShardStopped { at, .. } => self.on_shard_stopped(at),
+            Control::ShardStopped { at, incarnation } => self.on_shard_stopped(at, incarnation),
             Control::Supervisor { at } => self.on_supervisor_time(at),
             Control::ToSupervisor { at, link, bytes } => self.on_supervisor_frame(at, link, &bytes),
             Control::Exited { at, incarnation } => self.on_exited(at, incarnation),

@@ -54,6 +54,8 @@ pub(crate) enum Seen {
     RefusedAtOnce,
     AdoptedAgain,
     SecondTakenIn,
+    SecondServes,
+    TwoServe,
     LargeGroupRead,
     TransactionDone,
     WatchHeld,
@@ -66,7 +68,7 @@ pub(crate) enum Seen {
     EndByNext,
 }
 
-const SEEN: [(Seen, &str); 57] = [
+const SEEN: [(Seen, &str); 59] = [
     (Seen::TwoTakeovers, "two data positions without their chunks at once"),
     (Seen::RefillBesideTakeover, "a parity refilled beside a takeover"),
     (Seen::BornAgain, "a position without parity begins again empty"),
@@ -147,6 +149,8 @@ const SEEN: [(Seen, &str); 57] = [
         Seen::SecondTakenIn,
         "10.13 a second process counts in place of the first, which was not heard",
     ),
+    (Seen::SecondServes, "10.13 a second process serves"),
+    (Seen::TwoServe, "10.13 a second process serves beside the first one"),
     (
         Seen::LargeGroupRead,
         "14.14 keys of one MSET read together, with large values",

@@ -132,9 +132,9 @@ impl Network {
     pub(crate) fn break_link(&mut self, schedule: &mut Schedule, swarm: &Swarm, fleet: &Fleet, link: LinkId) {
         let Some(wire) = self.links.remove(&link) else { return };
         for (at, incarnation) in wire.ends {
-            if fleet.incarnation(at).is_none_or(|present| present == incarnation) {
+            if fleet.incarnation(at).is_none() || fleet.runs(at, incarnation) {
                 let delay = schedule.delay(swarm);
-                schedule.push(delay, SimEvent::LinkDown { link, at });
+                schedule.push(delay, SimEvent::LinkDown { link, at, incarnation });
             }
         }
     }

@@ -13,26 +13,14 @@ use paritas_wire::peer;
 
 impl World {
     pub(crate) fn start(&mut self, at: usize) {
-        if self.fleet.processes[at].is_some() {
+        if self.fleet.processes[at].is_some() || self.is_superseded(at) {
             return;
         }
         if self.schedule.now > Time(0) && !self.fleet.keep_identity {
             self.fleet.records[at].incarnation = Incarnation(self.schedule.random.next_u64());
         }
         self.fleet.records[at].state = NodeState::Up;
-        let identity = Identity {
-            node: self.fleet.records[at].id,
-            incarnation: self.fleet.records[at].incarnation,
-            cluster: self.committed.cluster.clone(),
-            seed: self.schedule.random.next_u64(),
-            maxmemory_bytes: self.swarm.maxmemory_bytes,
-        };
-        let node = Node::new(identity, self.swarm.parameters.clone());
-        let rate = 1_000_000 + self.schedule.random.between(0, 2 * self.swarm.drift_ppm) - self.swarm.drift_ppm;
-        let offset = self.schedule.random.below(1 << 40);
-        let wall_ms = self.schedule.random.below(WALL_SKEW.as_ms() + 1);
-        // Boxed: it is moved in every turn (`flush`), and a node is large.
-        let mut process = Box::new(Process::new(node, rate, offset, wall_ms));
+        let mut process = self.make_process(at, self.fleet.records[at].incarnation);
         if let (Some(disk), Some(settings)) = (self.fleet.disks[at].take(), self.swarm.disk) {
             let clock = process.clock(self.schedule.now);
             let log = disk.open(settings, process.incarnation);
@@ -53,6 +41,23 @@ impl World {
             let delay = self.schedule.delay(&self.swarm);
             self.schedule.push(delay, SimEvent::Push { at, configuration });
         }
+    }
+
+    /// A process of a node, with clocks of its own.
+    pub(crate) fn make_process(&mut self, at: usize, incarnation: Incarnation) -> Box<Process> {
+        let identity = Identity {
+            node: self.fleet.records[at].id,
+            incarnation,
+            cluster: self.committed.cluster.clone(),
+            seed: self.schedule.random.next_u64(),
+            maxmemory_bytes: self.swarm.maxmemory_bytes,
+        };
+        let node = Node::new(identity, self.swarm.parameters.clone());
+        let rate = 1_000_000 + self.schedule.random.between(0, 2 * self.swarm.drift_ppm) - self.swarm.drift_ppm;
+        let offset = self.schedule.random.below(1 << 40);
+        let wall_ms = self.schedule.random.below(WALL_SKEW.as_ms() + 1);
+        // Boxed: it is moved in every turn (`flush`), and a node is large.
+        Box::new(Process::new(node, rate, offset, wall_ms))
     }
 
     /// Gives a process one event. If the process is stopped, the event waits.

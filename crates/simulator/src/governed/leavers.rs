@@ -63,8 +63,9 @@ impl World {
 
     fn ask(&mut self, at: usize) {
         let now = self.schedule.now;
-        if self.fleet.processes[at].is_some()
-            && let Some(seat) = self.seat(at)
+        let incarnation = self.fleet.incarnation(at);
+        if incarnation.is_some()
+            && let Some(seat) = self.seat(at).filter(|seat| seat.incarnation == incarnation)
         {
             seat.leaves_since = seat.leaves_since.or(Some(now));
             self.schedule.log(|| format!("n{at} is asked to end"));
@@ -101,10 +102,12 @@ impl World {
     }
 
     /// It ends in any case, also if the permission was wrong.
-    pub(super) fn on_shard_stopped(&mut self, at: usize) {
+    pub(super) fn on_shard_stopped(&mut self, at: usize, incarnation: Incarnation) {
         let dead = BTreeSet::from([at]);
-        // Another holder may have died between its last sign of life and the permission.
-        if self.swarm.parity > 0 && !self.bear_all(&dead) {
+        // Another holder may have died between its last sign of life and the permission. A process that was superseded
+        // holds nothing.
+        let holds = self.fleet.records[at].incarnation == incarnation;
+        if holds && self.swarm.parity > 0 && !self.bear_all(&dead) {
             self.oracle.excused = self.oracle.excused.or(Some(Excuse::Lost));
         }
         self.agent_has(at, AgentEvent::Stopped);
@@ -160,10 +163,9 @@ impl World {
 
     /// The node's own process that a connection belongs to.
     fn process_of(&self, link: LinkId) -> Option<(usize, Incarnation)> {
-        let at = self.governed.as_ref()?.lines.agent_of(link)?;
-        let process = self.fleet.processes.get(at)?.as_ref()?;
+        let (at, incarnation) = self.governed.as_ref()?.lines.agent_of(link)?;
         let is_its = self.governed.as_ref()?.seats.get(at)?.link == Some(link);
-        is_its.then_some((at, process.incarnation))
+        (is_its && self.fleet.runs(at, incarnation)).then_some((at, incarnation))
     }
 
     /// Positions of others that a list cannot count on.

@@ -27,7 +27,7 @@ struct Line {
 pub(super) struct Lines {
     open: BTreeMap<LinkId, Line>,
     /// Whose agent each connection was, also those that have ended: what was sent by them may still come.
-    agents: BTreeMap<LinkId, usize>,
+    agents: BTreeMap<LinkId, (usize, Incarnation)>,
     next: u64,
 }
 
@@ -60,8 +60,8 @@ impl World {
             last,
         };
         governed.lines.open.insert(link, line);
-        if agent.is_some() {
-            governed.lines.agents.insert(link, at);
+        if let Some(incarnation) = agent {
+            governed.lines.agents.insert(link, (at, incarnation));
         }
         let arrives = self.arrival(link, 0)?;
         self.push_control_at(arrives, Control::Accepted { host, reign, link });
@@ -172,7 +172,7 @@ impl World {
 }
 
 impl Lines {
-    pub(super) fn agent_of(&self, link: LinkId) -> Option<usize> {
+    pub(super) fn agent_of(&self, link: LinkId) -> Option<(usize, Incarnation)> {
         self.agents.get(&link).copied()
     }
 

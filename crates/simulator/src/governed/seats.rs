@@ -6,7 +6,7 @@ use super::{Control, ControlMessage};
 use crate::marks::Seen;
 use crate::world::World;
 use paritas_base::configuration::{ClusterRecord, Configuration, NodeRecord, NodeRole, Tenure};
-use paritas_base::{ConnId, Epoch, Incarnation, ListId, NodeId, Position, Prng, Span, Time};
+use paritas_base::{Clock, ConnId, Epoch, Incarnation, ListId, NodeId, Position, Prng, Span, Time};
 use paritas_control::message::{
     Refusal, Registration, TO_AGENT_BYTES_MAX, TO_COORDINATOR_BYTES_MAX, ToAgent, ToCoordinator, decode, encode,
 };
@@ -33,7 +33,7 @@ pub(super) struct Seat {
     /// Which coordinator the supervisor dials next.
     supervisor_dials: usize,
     /// The incarnation that runs.
-    incarnation: Option<Incarnation>,
+    pub(super) incarnation: Option<Incarnation>,
     /// Lives that have certainly ended, until the coordinator has noted it.
     ends: Vec<Incarnation>,
     /// What the state file of the node says: incarnations that its next process may certify.
@@ -48,14 +48,16 @@ pub(super) struct Seat {
 
 /// What an agent asks its driver for.
 #[derive(Default)]
-pub(super) struct Asked {
+struct Asked {
     /// The number of a coordinator.
-    pub(super) dial: Option<usize>,
-    pub(super) hang_up: bool,
-    pub(super) frames: Vec<Vec<u8>>,
-    pub(super) messages: Vec<ControlMessage>,
+    dial: Option<usize>,
+    hang_up: bool,
+    frames: Vec<Vec<u8>>,
+    /// The process has its place: its shard may begin.
+    has_place: bool,
+    messages: Vec<ControlMessage>,
     refused: Option<Refusal>,
-    pub(super) ended: Option<Refusal>,
+    ended: Option<Refusal>,
     noted: Vec<Incarnation>,
     leave_waits: bool,
     may_leave: bool,
@@ -72,8 +74,9 @@ impl AgentOut for Asked {
     fn send(&mut self, bytes: &[u8]) {
         self.frames.push(bytes.to_vec());
     }
-    // The node is made with its process: without a configuration it does nothing.
-    fn cluster(&mut self, _: &ClusterRecord) {}
+    fn cluster(&mut self, _: &ClusterRecord) {
+        self.has_place = true;
+    }
     fn nodes(&mut self, nodes: &[NodeRecord]) {
         self.messages.push(ControlMessage::Nodes(nodes.to_vec()));
     }
@@ -111,7 +114,8 @@ impl World {
 
     /// What the agent or the shard of a node has of a list.
     pub(super) fn installed(&self, at: usize, list: ListId) -> Option<(Epoch, u64)> {
-        let seat = self.governed.as_ref()?.seats.get(at)?;
+        let place = self.fleet.incarnation(at).map_or(at, |own| self.place_of(at, own));
+        let seat = self.governed.as_ref()?.seats.get(place)?;
         seat.agent.as_ref()?.installed(list)
     }
 
@@ -157,7 +161,8 @@ impl World {
         if let Some(governed) = self.governed.as_mut() {
             governed.truth.note_end(now, incarnation);
         }
-        let Some(seat) = self.seat(at) else { return };
+        let place = self.place_of(at, incarnation);
+        let Some(seat) = self.seat(place) else { return };
         seat.agent = None;
         seat.incarnation = None;
         (seat.leaves_since, seat.may_leave) = (None, false);
@@ -167,6 +172,8 @@ impl World {
         if let Some(link) = seat.link.take() {
             self.end_line(link);
         }
+        // A second process has no supervisor.
+        let certified = certified && place == at;
         if certified {
             // A supervisor may itself be slow to notice.
             let late = !self.schedule.healing && self.schedule.random.chance(100_000);
@@ -296,18 +303,28 @@ impl World {
         }
     }
 
-    /// One event for the agent of the process that runs, as the thread of `node` gives it.
-    pub(super) fn agent_has(&mut self, at: usize, event: AgentEvent<'_>) {
+    /// One event for the agent of a process that runs, as the thread of `node` gives it. `place`: of its node, or of a
+    /// second process.
+    pub(super) fn agent_has(&mut self, place: usize, event: AgentEvent<'_>) {
         let now = self.schedule.now;
-        let Some(process) = self.fleet.processes[at].as_deref() else {
+        let Some(incarnation) = self.seat(place).and_then(|seat| seat.incarnation) else {
             return;
         };
-        let (clock, incarnation) = (process.clock(now), process.incarnation);
-        let Some(mut agent) = self.seat(at).and_then(|seat| seat.agent.take()) else {
+        let at = usize::from(self.node_at(place).0);
+        let waits = self.waits_for_place(place);
+        let clock = match self.fleet.alive(at, incarnation) {
+            Some(process) => process.clock(now),
+            None if waits => Clock {
+                mono: now,
+                wall_ms: 1_000_000 + now.0 / 1_000_000,
+            },
+            None => return,
+        };
+        let Some(mut agent) = self.seat(place).and_then(|seat| seat.agent.take()) else {
             return;
         };
         let mut asked = Asked::default();
-        if let Some(seat) = self.seat(at).filter(|seat| now >= seat.progress_at) {
+        if let Some(seat) = self.seat(place).filter(|seat| !waits && now >= seat.progress_at) {
             seat.progress_at = now + Span(HEARTBEAT.0 / 2);
             // A process that handles this event turns.
             seat.turns += 1;
@@ -319,36 +336,45 @@ impl World {
         }
         agent.on(clock, event, &mut asked);
         let deadline = agent.next_deadline();
-        let due = deadline.and_then(|local| Some(self.fleet.processes[at].as_deref()?.true_time(local)));
-        let Some(seat) = self.seat(at) else { return };
+        let process = self.fleet.alive(at, incarnation);
+        let due = deadline.map(|local| process.map_or(local, |p| p.true_time(local)));
+        let Some(seat) = self.seat(place) else { return };
         seat.agent = Some(agent);
-        let due = due.map_or(seat.progress_at, |due| due.min(seat.progress_at));
+        let progress_at = (!waits).then_some(seat.progress_at);
+        let Some(due) = due.into_iter().chain(progress_at).min() else {
+            return self.obey_agent(place, incarnation, asked);
+        };
         let due = due.max(now + Span(1_000));
         if seat.timer_at.is_none_or(|t| due < t) {
             seat.timer_at = Some(due);
+            let at = place;
             self.push_control_at(due, Control::AgentTimer { at, incarnation, due });
         }
-        self.obey_agent(at, incarnation, asked);
+        self.obey_agent(place, incarnation, asked);
     }
 
-    fn obey_agent(&mut self, at: usize, incarnation: Incarnation, asked: Asked) {
+    fn obey_agent(&mut self, place: usize, incarnation: Incarnation, asked: Asked) {
+        let at = usize::from(self.node_at(place).0);
         if let Some(refusal) = asked.refused {
             self.schedule.log(|| format!("n{at} is refused: {refusal:?}"));
         }
         // What is sent before a hang-up may still arrive.
-        let link = self.seat(at).and_then(|seat| seat.link);
+        let link = self.seat(place).and_then(|seat| seat.link);
         for frame in asked.frames {
             if let Some(link) = link {
                 self.send_to_coordinator(link, frame);
             }
         }
         if asked.hang_up
-            && let Some(link) = self.seat(at).and_then(|seat| seat.link.take())
+            && let Some(link) = self.seat(place).and_then(|seat| seat.link.take())
         {
             self.end_line(link);
         }
+        if asked.has_place && self.waits_for_place(place) {
+            self.begin_second(place);
+        }
         for message in asked.messages {
-            self.check_told(at, &message);
+            self.check_told(place, &message);
             let what = Control::AgentMessage {
                 at,
                 incarnation,
@@ -357,13 +383,13 @@ impl World {
             self.push_control(Span(0), what);
         }
         if let Some(host) = asked.dial {
-            let link = self.dial_coordinator(at, incarnation, host);
-            if let Some(seat) = self.seat(at) {
+            let link = self.dial_coordinator(place, incarnation, host);
+            if let Some(seat) = self.seat(place) {
                 seat.link = link;
             }
         }
-        self.obey_leaver(at, incarnation, asked.leave_waits, asked.may_leave);
-        if let Some(seat) = self.seat(at) {
+        self.obey_leaver(place, incarnation, asked.leave_waits, asked.may_leave);
+        if let Some(seat) = self.seat(place) {
             let before = seat.former.len();
             seat.former.retain(|end| !asked.noted.contains(end));
             if seat.former.len() < before {
@@ -372,14 +398,17 @@ impl World {
         }
         if let Some(refusal) = asked.ended {
             self.schedule.log(|| format!("n{at} ends: {refusal:?}"));
+            if self.waits_for_place(place) {
+                return self.end_waiting(place);
+            }
             self.check_may_end(at, incarnation);
             self.kill(at);
         }
     }
 
     /// D8: a process that knows an incarnation of a node is not told of an earlier one.
-    fn check_told(&mut self, at: usize, message: &ControlMessage) {
-        let (ControlMessage::Nodes(nodes), Some(seat)) = (message, self.seat(at)) else {
+    fn check_told(&mut self, place: usize, message: &ControlMessage) {
+        let (ControlMessage::Nodes(nodes), Some(seat)) = (message, self.seat(place)) else {
             return;
         };
         let mut earlier = None;
@@ -392,7 +421,8 @@ impl World {
         }
         if let Some(id) = earlier {
             self.violate(format!(
-                "D8: n{at} is told of an earlier incarnation of {id} than it knows"
+                "D8: {} is told of an earlier incarnation of {id} than it knows",
+                self.node_at(place)
             ));
         }
     }
@@ -421,7 +451,7 @@ impl World {
     /// What a shard asks of its agent.
     pub(crate) fn propose_to_agent(&mut self, at: usize, incarnation: Incarnation, proposal: Proposal) {
         let after = Span(self.schedule.random.below(LETTER_MAX.0));
-        let proposal = Box::new(proposal);
+        let (at, proposal) = (self.place_of(at, incarnation), Box::new(proposal));
         self.push_control(
             after,
             Control::Proposal {
@@ -430,6 +460,17 @@ impl World {
                 proposal,
             },
         );
+    }
+}
+
+impl Seat {
+    /// The seat of a second process: nobody supervises it.
+    pub(super) fn of_second(agent: Agent, incarnation: Incarnation) -> Self {
+        Self {
+            agent: Some(agent),
+            incarnation: Some(incarnation),
+            ..Self::default()
+        }
     }
 }
 

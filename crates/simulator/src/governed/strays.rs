@@ -1,31 +1,62 @@
-//! Second processes with the id of a node that runs: started by mistake, from an old file of settings, say. Only their
-//! agents are there. They must not be taken in while the node's own process may be heard (P10.13).
+//! Second processes with the id of a node that runs: started by mistake, from an old file of settings, say. They must not
+//! be taken in while the node's own process may be heard (P10.13). One that is taken in serves, and the node's first
+//! process may serve clients and peers on beside it, until it hears that it is over.
+//!
+//! Agents have a *place*: the number of the node, or one after all nodes for each second process.
 
-use super::seats::{Asked, register};
+use super::Control;
+use super::seats::{Seat, register};
 use super::store::SharedStore;
-use super::{Control, ControlMessage};
+use super::trouble::Trouble;
 use crate::marks::Seen;
 use crate::world::World;
 use paritas_base::configuration::Configuration;
-use paritas_base::{Clock, Incarnation, NodeId, Prng, Span, Time};
+use paritas_base::{Incarnation, NodeId, Prng, Span, Time};
 use paritas_control::{Agent, AgentEvent, Coordinator};
-use paritas_protocol::LinkId;
 
 /// Second processes of a run at most: they come after the nodes in the numbers that connections know.
-const STRAYS_MAX: usize = 4;
+const STRAYS_MAX: usize = 8;
 
 /// One of them.
 pub(super) struct Stray {
     incarnation: Incarnation,
-    agent: Agent,
-    link: Option<LinkId>,
-    timer_at: Option<Time>,
+    /// Its shard has begun: it counts as the node, and ends as any process does.
+    has_begun: bool,
+    /// When it ends, if it has not begun.
     ends_at: Time,
     /// The number of its node.
     node: usize,
 }
 
 impl World {
+    /// In some runs second processes come again and again.
+    pub(super) fn plan_second(&mut self) {
+        // Numbers of their own: without this trouble the run is the same as ever.
+        let mut random = Prng::new(self.schedule.now.0 ^ 0x0054_5749_4345_5f52);
+        if !self.swarm.loses_decision && random.chance(200_000) {
+            let every = Span::from_ms(random.between(500, 2_000));
+            self.push_control(
+                Span(random.below(every.0)),
+                Control::Trouble(Trouble::RunTwice { every }),
+            );
+        }
+    }
+
+    /// One that lasts, and the node's first process stands still: long enough to lose its positions.
+    pub(super) fn run_twice(&mut self, every: Span) {
+        if self.schedule.healing {
+            return;
+        }
+        let mut random = Prng::new(self.schedule.now.0 ^ 0x0054_5749_4345_5f53);
+        let node = random.below(self.fleet.processes.len() as u64) as usize;
+        if self.may_lose(node) {
+            self.start_stray_of(node, Span::from_secs(30));
+            self.pause(node, Span::from_ms(random.between(2_000, 6_000)), None);
+        }
+        let after = Span(random.below(2 * every.0));
+        self.push_control(after, Control::Trouble(Trouble::RunTwice { every }));
+    }
+
     /// A second process begins, beside one that lives.
     pub(super) fn start_stray(&mut self, lasts: Span) {
         let node = self.schedule.random.below(self.fleet.processes.len() as u64) as usize;
@@ -55,17 +86,16 @@ impl World {
         };
         governed.strays.push(Stray {
             incarnation,
-            agent,
-            link: None,
-            timer_at: None,
+            has_begun: false,
             ends_at,
             node,
         });
+        governed.seats.push(Seat::of_second(agent, incarnation));
         let at = self.fleet.processes.len() + governed.strays.len() - 1;
         self.schedule
             .log(|| format!("a second process of n{node} begins, incarnation {}", incarnation.0));
         self.oracle.marks.see(Seen::SecondProcess);
-        self.stray_has(at, AgentEvent::Timer);
+        self.agent_has(at, AgentEvent::Timer);
         // Numbers of their own: without this trouble the run is the same as ever.
         let mut random = Prng::new(self.schedule.now.0 ^ 0x0050_4155_5345);
         if random.chance(500_000) {
@@ -74,16 +104,10 @@ impl World {
     }
 
     /// The node whose process has this place, be it a second one.
-    pub(super) fn node_at(&self, at: usize) -> NodeId {
+    pub(crate) fn node_at(&self, at: usize) -> NodeId {
         let second = at.checked_sub(self.fleet.processes.len());
         let stray = second.and_then(|n| self.governed.as_ref()?.strays.get(n));
         NodeId(stray.map_or(at, |stray| stray.node) as u16)
-    }
-
-    /// Whether a second process of this node runs.
-    pub(super) fn runs_twice(&self, node: usize) -> bool {
-        let mut strays = self.governed.iter().flat_map(|g| &g.strays);
-        strays.any(|stray| stray.node == node && self.schedule.now < stray.ends_at)
     }
 
     /// Second processes that count as their nodes by the records of a coordinator, and did not before.
@@ -102,83 +126,54 @@ impl World {
 
     /// Whether a process runs, of a node or a second one.
     pub(super) fn runs(&self, node: NodeId, incarnation: Incarnation) -> bool {
-        let process = self.fleet.processes[usize::from(node.0)].as_ref();
+        let at = usize::from(node.0);
+        self.fleet.runs(at, incarnation) || self.waits_for_place(self.place_of(at, incarnation))
+    }
+
+    /// Whether this is the place of a second process that runs and has no shard: it waits until it counts as the node.
+    pub(super) fn waits_for_place(&self, place: usize) -> bool {
+        let n = place.checked_sub(self.fleet.processes.len());
+        let stray = n.and_then(|n| self.governed.as_ref()?.strays.get(n));
+        stray.is_some_and(|stray| !stray.has_begun && self.schedule.now < stray.ends_at && !self.schedule.healing)
+    }
+
+    /// The place of a process of this node.
+    pub(super) fn place_of(&self, at: usize, incarnation: Incarnation) -> usize {
         let mut strays = self.governed.iter().flat_map(|g| &g.strays);
-        process.is_some_and(|p| p.incarnation == incarnation)
-            || strays.any(|stray| stray.incarnation == incarnation && self.runs_twice(stray.node))
+        let second = strays.position(|stray| stray.incarnation == incarnation);
+        second.map_or(at, |n| self.fleet.processes.len() + n)
     }
 
-    fn stray(&mut self, at: usize) -> Option<&mut Stray> {
-        let n = at.checked_sub(self.fleet.processes.len())?;
-        let (now, healing) = (self.schedule.now, self.schedule.healing);
-        let stray = self.governed.as_mut()?.strays.get_mut(n)?;
-        (now < stray.ends_at && !healing).then_some(stray)
+    /// Whether a second process has taken the place of the node's supervised one, which still runs.
+    pub(crate) fn is_superseded(&self, at: usize) -> bool {
+        let seat = self.governed.as_ref().and_then(|g| g.seats.get(at));
+        seat.is_some_and(|seat| seat.agent.is_some())
     }
 
-    /// What happens to its agent.
-    pub(super) fn happen_to_stray(&mut self, at: usize, what: &Control) {
-        let Some(stray) = self.stray(at) else { return };
-        let link_is = |link: &LinkId| stray.link == Some(*link);
-        match what {
-            Control::AgentTimer { due, .. } if stray.timer_at == Some(*due) => {
-                stray.timer_at = None;
-                self.stray_has(at, AgentEvent::Timer);
-            }
-            Control::Dialed { link, up, .. } if link_is(link) => {
-                if *up {
-                    self.stray_has(at, AgentEvent::Connected);
-                } else {
-                    stray.link = None;
-                    self.stray_has(at, AgentEvent::Disconnected);
-                }
-            }
-            Control::ToAgent { link, bytes, .. } if link_is(link) => self.stray_has(at, AgentEvent::Message(bytes)),
-            Control::AgentDown { link, .. } if link_is(link) => {
-                stray.link = None;
-                self.stray_has(at, AgentEvent::Disconnected);
-            }
-            _ => {}
-        }
-    }
-
-    fn stray_has(&mut self, at: usize, event: AgentEvent<'_>) {
-        let now = self.schedule.now;
-        let clock = Clock {
-            mono: now,
-            wall_ms: 1_000_000 + now.0 / 1_000_000,
+    /// A second process has the place of its node, and begins. The first one may still run, and knows nothing of it.
+    pub(super) fn begin_second(&mut self, place: usize) {
+        let n = place - self.fleet.processes.len();
+        let Some(stray) = self.governed.as_mut().and_then(|g| g.strays.get_mut(n)) else {
+            return;
         };
-        let Some(stray) = self.stray(at) else { return };
-        let mut asked = Asked::default();
-        stray.agent.on(clock, event, &mut asked);
-        let (incarnation, link) = (stray.incarnation, stray.link);
-        let due = stray.agent.next_deadline().map(|due| due.max(now + Span(1_000)));
-        if let Some(due) = due.filter(|due| stray.timer_at.is_none_or(|t| *due < t)) {
-            stray.timer_at = Some(due);
-            self.push_control_at(due, Control::AgentTimer { at, incarnation, due });
+        stray.has_begun = true;
+        let (at, incarnation) = (stray.node, stray.incarnation);
+        let process = self.make_process(at, incarnation);
+        self.schedule
+            .log(|| format!("the second process of n{at} begins to serve"));
+        self.oracle.marks.see(Seen::SecondServes);
+        if self.fleet.incarnation(at).is_some() {
+            self.oracle.marks.see(Seen::TwoServe);
         }
-        for frame in asked.frames {
-            if let Some(link) = link {
-                self.send_to_coordinator(link, frame);
-            }
-        }
-        if asked.hang_up
-            && let Some(link) = self.stray(at).and_then(|stray| stray.link.take())
-        {
-            self.end_line(link);
-        }
-        if let Some(host) = asked.dial {
-            let link = self.dial_coordinator(at, incarnation, host);
-            if let Some(stray) = self.stray(at) {
-                stray.link = link;
-            }
-        }
-        if asked.ended.is_some()
-            && let Some(stray) = self.stray(at)
-        {
+        self.fleet.supersede(at, process);
+    }
+
+    /// A second process ends that has never begun.
+    pub(super) fn end_waiting(&mut self, place: usize) {
+        let (n, now) = (place - self.fleet.processes.len(), self.schedule.now);
+        if let Some(stray) = self.governed.as_mut().and_then(|g| g.strays.get_mut(n)) {
             stray.ends_at = now;
         }
-        // It installs nothing: no shard is there to do so.
-        drop::<Vec<ControlMessage>>(asked.messages);
     }
 
     /// D1: a second process counts as the node now, by the same commit as these configurations. The first one's

@@ -45,6 +45,8 @@ pub(crate) enum Trouble {
     LoseDecision { victim: usize },
     /// A process is asked to end (P10.20).
     Stop { every: Span },
+    /// A second process of a node begins, and the first one stands still.
+    RunTwice { every: Span },
     /// A process ends whose heartbeats are still on their way, and another one is asked to end.
     DieUnseen { victim: usize, leaver: usize },
     /// Commits that seemed to fail take effect.
@@ -159,6 +161,7 @@ impl World {
             Trouble::Decide => self.cause_decision(),
             Trouble::LoseDecision { victim } => self.lose_decision(victim),
             Trouble::Stop { every } => self.ask_to_end(every),
+            Trouble::RunTwice { every } => self.run_twice(every),
             Trouble::DieUnseen { victim, leaver } => self.die_unseen(victim, leaver),
             Trouble::LandLate => self.land_late(),
             Trouble::LandLateOnCopy => self.land_late_on_copy(),

@@ -106,7 +106,12 @@ impl World {
         let Some((from, from_incarnation)) = self.network.other_end(link, at) else {
             return;
         };
+        // Not those to or from a process that was superseded.
+        let counts = |at: usize, incarnation| self.fleet.records[at].incarnation == incarnation;
         let own_incarnation = self.fleet.records[at].incarnation;
+        if self.fleet.incarnation(at) != Some(own_incarnation) || !counts(from, from_incarnation) {
+            return;
+        }
         if let Some(governed) = self.governed.as_mut() {
             let of = (own_incarnation.0, from_incarnation.0);
             let heard = governed.truth.heard.entry((at, from));
@@ -120,11 +125,12 @@ impl World {
     pub(super) fn note_beat(&mut self, link: LinkId, host: usize) {
         let (now, gap_max) = (self.schedule.now, self.suspicion());
         let sender = self.governed.as_ref().and_then(|g| g.lines.agent_of(link));
-        // None of a second process.
-        let Some(at) = sender.filter(|at| *at < self.fleet.processes.len()) else {
+        let Some((place, incarnation)) = sender else { return };
+        let at = usize::from(self.node_at(place).0);
+        // None of a process that does not count as the node.
+        if self.fleet.records[at].incarnation != incarnation {
             return;
-        };
-        let incarnation = self.fleet.records[at].incarnation;
+        }
         if let Some(governed) = self.governed.as_mut() {
             let beats = &mut governed.truth.beats;
             let key = (at, host);
@@ -404,8 +410,7 @@ impl World {
     }
 
     pub(super) fn is_alive(&self, node: NodeId, incarnation: Incarnation) -> bool {
-        let process = self.fleet.processes[usize::from(node.0)].as_ref();
-        process.is_some_and(|p| p.incarnation == incarnation)
+        self.fleet.runs(usize::from(node.0), incarnation)
     }
 
     /// D3: a node is not removed for silence if a peer hears it that the coordinator hears, nor soon after the start of
