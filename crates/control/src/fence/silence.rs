@@ -71,8 +71,8 @@ pub(crate) struct Holder {
     pub(crate) available: bool,
     /// Not heard by the coordinator for the suspicion time, and not known to have ended.
     pub(crate) silent: bool,
-    /// As `silent`, but for half of the suspicion time. Nodes that fail together are not silent at the same instant: the
-    /// last heartbeat of each came at another time.
+    /// As `silent`, but for half of the suspicion time. Nodes that fail together are not silent at the same instant:
+    /// the last heartbeat of each came at another time.
     pub(crate) quiet: bool,
 }
 

@@ -1,6 +1,6 @@
-//! Second processes with the id of a node that runs: started by mistake, from an old file of settings, say. They must not
-//! be taken in while the node's own process may be heard (P10.13). One that is taken in serves, and the node's first
-//! process may serve clients and peers on beside it, until it hears that it is over.
+//! Second processes with the id of a node that runs: started by mistake, from an old file of settings, say. They must
+//! not be taken in while the node's own process may be heard (P10.13). One that is taken in serves, and the node's
+//! first process may serve clients and peers on beside it, until it hears that it is over.
 //!
 //! Agents have a *place*: the number of the node, or one after all nodes for each second process.
 
