@@ -1,5 +1,6 @@
 """A cluster of real processes for tests. It uses free ports and is ended in any case."""
 
+import contextlib
 import functools
 import itertools
 import json
@@ -108,6 +109,18 @@ def is_running(pid):
         return False
 
 
+@contextlib.contextmanager
+def standing_still(*pids):
+    """These processes stand still within it."""
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+
+
 class Cluster:
     """`paritas dev` and its processes."""
 
@@ -187,11 +200,14 @@ class Cluster:
         return status and all(p["state"] == "live" for entry in status["lists"] for p in entry["positions"])
 
     def kill(self, *nodes):
-        """Kills nodes at once. Returns their process ids."""
+        """Kills nodes at once: all stand still before the first one ends, so that none of them helps to replace another.
+        Returns their process ids."""
         pids = self.pids()
-        for node in nodes:
-            os.kill(pids[node], signal.SIGKILL)
-        return [pids[node] for node in nodes]
+        ended = [pids[node] for node in nodes]
+        for how in signal.SIGSTOP, signal.SIGKILL:
+            for pid in ended:
+                os.kill(pid, how)
+        return ended
 
     @staticmethod
     def kill_process(pid):
@@ -204,6 +220,9 @@ class Cluster:
     def processes(self):
         """Every process that `dev` has named."""
         return [int(pid) for pid in re.findall(r"^(?:n\d+|coordinator)\s+(\d+)", self.text(), re.MULTILINE)]
+
+    def coordinator_pid(self):
+        return int(re.findall(r"^coordinator\s+(\d+)", self.text(), re.MULTILINE)[-1])
 
     def stop(self):
         if self.process.poll() is None:

@@ -17,7 +17,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from conftest import BINARY, TIMEOUT_S, free_base, serves, until
+from conftest import BINARY, TIMEOUT_S, free_base, serves, standing_still, until
 
 ROUNDS = int(os.environ.get("ROUNDS", "1"))
 OUTAGES = [float(seconds) for seconds in os.environ.get("OUTAGES", "3").split()]
@@ -73,10 +73,13 @@ class ByHand:
     def epochs(self):
         return {entry["id"]: entry["epoch"] for entry in until(self.status, "a status")["lists"]}
 
+    def coordinator_stands_still(self):
+        """For the coordinator, if it runs, all that happens within this happens at once: it counts silence from the end."""
+        return standing_still(*([self.coordinator.pid] if self.coordinator.poll() is None else []))
+
     def pause_coordinator(self, seconds):
-        self.coordinator.send_signal(signal.SIGSTOP)
-        time.sleep(seconds)  # the length of the outage is tested
-        self.coordinator.send_signal(signal.SIGCONT)
+        with self.coordinator_stands_still():
+            time.sleep(seconds)  # the length of the outage is tested
 
     def replace_coordinator(self, seconds):
         self.stop_coordinator()

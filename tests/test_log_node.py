@@ -42,6 +42,12 @@ def test_three_nodes_die(start_cluster, rng):
     kill_under_load(cluster, rng, [1, 2, 5], [0, 3])
 
 
+def stood_in(cluster, node):
+    """Whether another node has taken a position of this one."""
+    log = (cluster.directory / "data" / "coordinator.log").read_text(encoding="utf-8")
+    return re.search(rf"moves from n{node} to n(?!{node}\b)\d", log)
+
+
 def found(cluster, node):
     log = (cluster.directory / "data" / f"node-{node}.log").read_text(encoding="utf-8")
     return [int(count) for count in re.findall(r"log_dir: found (\d+) parity chunks of an earlier process", log)]
@@ -54,8 +60,8 @@ def test_a_log_node_that_comes_back_uses_what_is_on_its_disk(start_cluster, rng)
     # Recent data may still wait in memory. It is written to the disk within seconds.
     until(lambda: 0 < cluster.status()["memory"]["by_kind"].get("log", 0) < 1 << 20, "most is on the disk")
     cluster.until_replaced(cluster.kill(5))
-    chunks, = found(cluster, 5)
-    assert chunks > 100, chunks
+    # It may have been started more than once.
+    assert max(found(cluster, 5)) > 100, found(cluster, 5)
     # One more node is lost: the chunks on the disk must be right.
     cluster.until_replaced(cluster.kill(0, 2))
     compare(cluster, 1, values)
@@ -66,11 +72,22 @@ def test_a_node_comes_back_with_the_log_node_s_help(start_cluster, rng, log_assi
     cluster = start_cluster(scheme="4+2/1", nodes=5, log_nodes=1, more=["--log-assist", log_assist])
     values = load(cluster, rng, 20_000)
     assert cluster.client(1).config_get("log-assist") == {"log-assist": log_assist}
-    chunks = cluster.client(1).info("memory")["used_memory_dataset"] // (16 << 10)
-    cluster.until_replaced(cluster.kill(1))
-    compare(cluster, 0, values)
-    helped = cluster.client(1).info("paritas")["log_assisted_chunks"]
-    reads = sum(cluster.client(node).info("paritas")["log_assisted_chunks"] for node in (0, 2, 3, 4))
+
+    def assisted(node):
+        return cluster.client(node).info("paritas")["log_assisted_chunks"]
+
+    for victim in (1, 2, 3):
+        others = [node for node in range(5) if node != victim]
+        chunks = cluster.client(victim).info("memory")["used_memory_dataset"] // (16 << 10)
+        before = sum(map(assisted, others))
+        cluster.until_replaced(cluster.kill(victim))
+        compare(cluster, 0, values)
+        helped, reads = assisted(victim), sum(map(assisted, others)) - before
+        # On a busy machine the next process may come too late, and another node rebuilds the position in its place.
+        if not stood_in(cluster, victim):
+            break
+    else:
+        pytest.fail("another node took the position each time")
     assert reads == 0, "the log nodes were read although no data was missing"
     if log_assist == "on":
         assert chunks * 0.3 < helped < chunks, (helped, chunks)

@@ -30,10 +30,11 @@ class Recovered(ByHand):
 
     def kill(self, *nodes):
         """Kills all of them at once: a busy machine may take long to end one."""
-        for node in nodes:
-            self.processes[node].kill()
-        for node in nodes:
-            self.processes[node].wait()
+        with self.coordinator_stands_still():
+            for node in nodes:
+                self.processes[node].kill()
+            for node in nodes:
+                self.processes[node].wait()
 
     def renew(self, node):
         """Replaces the node's process by a new one."""
