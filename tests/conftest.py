@@ -280,17 +280,52 @@ def is_refused(reply):
     return isinstance(reply, known) or str(reply).startswith(words)
 
 
-def once_served(ask):
-    """What `ask` returns, once it is not refused: on a busy machine a takeover may take longer than a command waits."""
+def once_served(ask, passes=is_refused):
+    """What `ask` returns, once it is not refused: on a busy machine a takeover may take longer than a command waits.
+    `passes`: whether an error is such a refusal."""
+    refusals = []
 
     def asked():
         try:
             return [ask()]
-        except redis.ResponseError as error:
-            assert is_refused(error), error
+        except redis.RedisError as error:
+            if not passes(error):
+                raise
+            refusals[:] = [error]
             return None
 
-    return until(asked, "an answer that is no refusal")[0]
+    return until(asked, lambda: f"an answer other than {refusals}")[0]
+
+
+def once_done(write):
+    """What `write` returns, once it is certain to be done. It may be done several times. On a busy machine a node may stand
+    still until it is replaced: its commands are uncertain, and its clients are disconnected."""
+
+    def passes(error):
+        return isinstance(error, redis.ConnectionError) or is_refused(error) or str(error).startswith("UNCERTAIN")
+
+    return once_served(write, passes)
+
+
+def pipelined(client, fill):
+    """The replies to the commands that `fill` puts into a pipeline, as `once_done`."""
+
+    def run():
+        with client.pipeline(transaction=False) as pipe:
+            fill(pipe)
+            # redis-py would put words before the message of an error that it raises.
+            replies = pipe.execute(raise_on_error=False)
+        for reply in replies:
+            if isinstance(reply, Exception):
+                raise reply
+        return replies
+
+    return once_done(run)
+
+
+def set_all(client, values):
+    """Sets keys in a pipeline, as `once_done`."""
+    assert all(pipelined(client, lambda pipe: [pipe.set(key, value) for key, value in values.items()]))
 
 
 def make_cluster(file):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from conftest import TIMEOUT_S, free_base, serves, until
+from conftest import TIMEOUT_S, free_base, once_done, serves, until
 
 SMALL_DISK_KB = 3_072
 
@@ -54,15 +54,8 @@ def ended(process):
 def write(client, prefix, count=300):
     values = {f"{prefix}:{n}": f"value {n}" for n in range(count)}
     for key, value in values.items():
-        assert client.set(key, value)
+        assert once_done(lambda key=key, value=value: client.set(key, value))
     return values
-
-
-def takes_writes(client, prefix):
-    try:
-        return bool(write(client, prefix))
-    except redis.RedisError:
-        return False
 
 
 def all_there(client, values):
@@ -116,7 +109,8 @@ def test_a_coordinator_with_a_full_disk_decides_again_when_there_is_room(run, sm
     ballast.unlink()
     cluster.until_served()
     client = cluster.client()
-    assert all_there(client, write(client, "after"))
+    values = write(client, "after")
+    until(lambda: all_there(client, values), "every value")
     # All commits are on the disk.
     ended(cluster.coordinator)
     second = cluster.start_coordinator(cluster.store)
@@ -178,8 +172,7 @@ def test_a_coordinator_with_yesterdays_store_takes_nothing_with_it(run, tmp_path
     ended(yesterday)
     right = cluster.start_coordinator(store)
     until(lambda: says(right, "has registered"), "nodes to register again")
-    # The spare may not have had full redundancy when the second coordinator ended.
-    until(lambda: takes_writes(client, "again"), "writes")
+    # The spare may not have had full redundancy when the second coordinator ended: writes are refused until it has.
     assert all_there(client, values | write(client, "again"))
 
 

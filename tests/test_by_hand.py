@@ -8,7 +8,7 @@ import subprocess
 import pytest
 import redis
 
-from conftest import BINARY, TIMEOUT_S, answers, free_base, serves, until
+from conftest import BINARY, TIMEOUT_S, answers, free_base, once_done, serves, until
 
 
 def test_a_cluster_from_files(run, tmp_path):
@@ -252,7 +252,7 @@ def test_few_descriptors_are_kept_for_peers(run, tmp_path):
         start(1)
         until(lambda: serves(base + 1), "the node that came back to serve")
         client = redis.Redis(port=base + 1, socket_timeout=TIMEOUT_S)
-        assert all(client.set(f"poor:{n}", n) for n in range(100))
+        assert all(once_done(lambda n=n: client.set(f"poor:{n}", n)) for n in range(100))
     assert poor.log.read_text().count("LimitNOFILE") == 1 and "cannot accept" not in poor.log.read_text()
 
 

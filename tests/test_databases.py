@@ -3,7 +3,7 @@
 import pytest
 import redis
 
-from conftest import until
+from conftest import pipelined, until
 from test_slots import move
 from test_snapshot import done, start_valkey  # noqa: F401 (a fixture)
 
@@ -17,10 +17,10 @@ def fill(cluster, rng, count):
         values = {f"key:{n}": f"{n} in {database} " * rng.randrange(1, 20) for n in range(count) if n % (database + 2)}
         # Some are long enough for parts of their own.
         values |= {f"large:{n}": f"{n}/{database} " * 20_000 for n in range(3)}
-        pipe = cluster.client(rng.randrange(cluster.nodes), db=database).pipeline(transaction=False)
-        for key, value in values.items():
-            pipe.set(key, value, ex=3600 if key.endswith("7") else None)
-        assert all(pipe.execute())
+        client = cluster.client(rng.randrange(cluster.nodes), db=database)
+        assert all(
+            pipelined(client, lambda pipe: [pipe.set(key, value, ex=3600 if key.endswith("7") else None) for key, value in values.items()])
+        )
         filled[database] = values
     return filled
 

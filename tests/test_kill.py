@@ -4,7 +4,7 @@ import time
 
 import redis
 
-from conftest import Background, is_refused, once_served
+from conftest import Background, is_refused, once_served, set_all
 
 
 class Writer(Background):
@@ -56,13 +56,10 @@ def load(cluster, rng, count):
     """Writes values of many sizes in pipelines."""
     client = cluster.client(decode_responses=False)
     values = {}
-    with client.pipeline(transaction=False) as pipe:
-        for n in range(count):
-            key, value = b"loaded:%d" % n, rng.randbytes(int(rng.expovariate(1 / 700)))
-            values[key] = value
-            pipe.set(key, value)
-            if n % 500 == 499 or n == count - 1:
-                assert all(pipe.execute())
+    for start in range(0, count, 500):
+        some = {b"loaded:%d" % n: rng.randbytes(int(rng.expovariate(1 / 700))) for n in range(start, min(start + 500, count))}
+        set_all(client, some)
+        values |= some
     return values
 
 

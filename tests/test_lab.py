@@ -23,6 +23,8 @@ def lab(*arguments):
     return subprocess.run(command, capture_output=True, text=True, timeout=240, env=ENVIRONMENT, check=False)
 
 
+# Of an experiment that finds the machine too busy to measure anything.
+ATTEMPTS = 5
 VERDICTS = {"reproduced", "beaten", "trend only", "not reproduced", "met", "not met", "our explanation"}
 # Their claims are of times, which a quick run does not compare.
 TIMES_ALONE = {"memec-systems", "memec-sizes", "memec-shards", "memec-memory", "memec-degraded", "memec-moves"}
@@ -71,12 +73,15 @@ def test_what_is_listed_is_tested():
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_each_experiment_works_and_is_drawn(name, tmp_path):
     command = [BINARY, "lab", "run", name, "--quick", "--out", str(tmp_path)]
-    running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
-    with running:
-        try:
-            said, complained = running.communicate(timeout=240)
-        finally:
-            running.kill()
+    for _ in range(ATTEMPTS):
+        running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
+        with running:
+            try:
+                said, complained = running.communicate(timeout=240)
+            finally:
+                running.kill()
+        if "this machine is too busy" not in complained:
+            break
     assert running.returncode == 0, said + complained
     for found in tmp_path.glob("*.csv"):
         head, *rows = csv.reader(found.read_text().splitlines())

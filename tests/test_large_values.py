@@ -10,7 +10,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from conftest import TIMEOUT_S, Background, is_refused, once_served, until
+from conftest import TIMEOUT_S, Background, is_refused, once_done, once_served, until
 from test_snapshot import done
 
 ARGUMENT_MAX = 16 << 20
@@ -49,7 +49,7 @@ def parts_bytes(cluster):
 
 def until_parts_are(cluster, wanted):
     """Waits until the parts in all memories have this many bytes. A status may be older than the last command."""
-    until(lambda: parts_bytes(cluster) == wanted, f"{wanted} bytes of parts", timeout_s=20)
+    until(lambda: parts_bytes(cluster) == wanted, f"{wanted} bytes of parts")
 
 
 def until_only_the_sentinel_has_parts(cluster, node=0):
@@ -207,7 +207,7 @@ def test_an_mset_of_large_values_is_done_whole_or_not_at_all_while_nodes_die(sta
             assert not any(writer.broken for writer in writers)
             return all(writer.done > done + 5 for writer, done in zip(writers, before))
 
-        until(more_of_all, "writes of every writer", timeout_s=30)
+        until(more_of_all, "writes of every writer")
         cluster.until_replaced(cluster.kill(victim))
     for writer in writers:
         writer.stop()
@@ -224,7 +224,7 @@ def set_some(cluster, rng, count, longest):
     values = {b"large:%d" % n: rng.randbytes(rng.randint(SMALL_MAX + 1, longest)) for n in range(count)}
     clients = [bytes_of(cluster, node) for node in range(cluster.nodes)]
     for client, (key, value) in zip(itertools.cycle(clients), values.items()):
-        client.set(key, value)
+        once_done(lambda client=client, key=key, value=value: client.set(key, value))
     return values
 
 
@@ -407,6 +407,7 @@ def test_a_write_through_a_restarted_node_does_not_continue_another(start_cluste
     # Nobody has connected to the other nodes.
     key = next(key for key in map(b"key:%d".__mod__, range(1_000)) if is_owner(cluster, 0, key))
     reader = bytes_of(cluster, 0)
+    done = 0
     for node in range(1, cluster.nodes):
         old, new = (b"%s%d;" % (which, node) * 60_000 for which in (b"old", b"new"))
         pids = cluster.pids()
@@ -415,10 +416,16 @@ def test_a_write_through_a_restarted_node_does_not_continue_another(start_cluste
             # The value must be on its way: the time is what is drawn.
             threading.Event().wait(rng.uniform(0.001, 0.008))
             cluster.kill_process(pids[node])
-        assert set_through(cluster, node, key, new) == b"+OK\r\n"
-        found = reader.get(key)
-        assert found == new, f"{len(found)} bytes, {found.count(old[:5])} words of the value of the dead node"
+        first = set_through(cluster, node, key, new)
+        if first == b"+OK\r\n":
+            found = once_served(lambda: reader.get(key))
+            assert found == new, f"{len(found)} bytes, {found.count(old[:5])} words of the value of the dead node"
+            done += 1
+        else:
+            # A busy machine. This round shows nothing.
+            assert is_refused(first[1:].decode()) or first.startswith(b"-UNCERTAIN"), first
         cluster.until_replaced([pids[node]])
+    assert done, "no write was done"
 
 
 def test_a_snapshot_has_large_values(start_cluster, rng, tmp_path):
@@ -427,7 +434,7 @@ def test_a_snapshot_has_large_values(start_cluster, rng, tmp_path):
     values |= {b"more:%d" % n: rng.randbytes(rng.randint(1, 300_000)) for n in range(40)}
     client = bytes_of(cluster, 1)
     for key, value in values.items():
-        client.set(key, value)
+        once_done(lambda key=key, value=value: client.set(key, value))
     file = tmp_path / "large.rdb"
     assert done("snapshot", file, cluster.port).startswith(f"{len(values)} keys, ")
     cluster.stop()
@@ -460,9 +467,9 @@ def test_a_client_that_goes_leaves_nothing(start_cluster):
         thread.join(TIMEOUT_S)
     # Each of them may be done after its client has gone, and after a deletion.
     client.set("sentinel", bytes(SENTINEL))
-    until(lambda: client.delete("whole") == 0 and parts_bytes(cluster) == SENTINEL_PARTS, "no other part", timeout_s=20)
+    until(lambda: client.delete("whole") == 0 and parts_bytes(cluster) == SENTINEL_PARTS, "no other part")
     client.delete("sentinel")
-    until_parts_are(cluster, 0)
+    until(lambda: client.delete("whole") == 0 and parts_bytes(cluster) == 0, "no part")
 
 
 @pytest.mark.parametrize("size", [50_000, 4 << 20])

@@ -3,7 +3,7 @@
 import pytest
 import redis
 
-from conftest import once_served
+from conftest import once_done, once_served
 from test_large_values import ROOMY, bytes_of, parts_bytes, until_parts_are
 from test_redundancy import COMMAND, MIB, value_of
 
@@ -17,7 +17,7 @@ def load(cluster, count):
     values = {f"value:{n}": value_of(n, MIB + 12_345 * n) for n in range(count)}
     client = bytes_of(cluster, 0)
     for key, value in values.items():
-        client.set(key, value)
+        once_done(lambda key=key, value=value: client.set(key, value))
     return values
 
 
@@ -57,7 +57,7 @@ def test_long_values_and_other_classes(cluster):
     client.append("eor", b"end")
     dead = cluster.kill(0, 2)
     assert once_served(lambda: bytes_of(cluster, 3).get("long")) == long
-    assert bytes_of(cluster, 3).get("eor") == value_of(8) + b"end"
+    assert once_served(lambda: bytes_of(cluster, 3).get("eor")) == value_of(8) + b"end"
     cluster.until_replaced(dead)
     # A log node that comes back has the parts of its tenure before no longer. It makes them again before it is Live.
     cluster.until_replaced(cluster.kill(5))

@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from conftest import BINARY, TIMEOUT_S, free_base, until
+from conftest import BINARY, TIMEOUT_S, free_base, once_served, until
 
 SMALL = {"nodes": 3, "scheme": "2+1", "memory": "64mb"}
 
@@ -105,7 +105,8 @@ def test_every_process_that_is_started_again_has_the_ports_of_the_one_before(sta
     for node in range(3):
         cluster.until_replaced(cluster.kill(node))
     os.kill(cluster.processes()[3], signal.SIGKILL)
-    until(lambda: cluster.text().count("starting it again") == 4, "dev to say so")
+    # Each process once, or more often: a node that stood still for too long ends too.
+    until(lambda: cluster.text().count("starting it again") >= 4, "dev to say so")
     assert addresses(cluster) == before
     assert cluster.client(1).get("before") == "1"
     # The coordinator replaces nodes as before.
@@ -129,7 +130,7 @@ def test_a_port_that_is_taken_while_its_node_is_down_is_named_and_waited_for(sta
         thief.listen()
         log.rmdir()
         until(lambda: f"cannot listen on 127.0.0.1:{port}, for cluster-aware clients" in cluster.text(), "dev to name the port")
-        assert cluster.client().get("before") == "1" and cluster.process.poll() is None
+        assert once_served(lambda: cluster.client().get("before")) == "1" and cluster.process.poll() is None
     cluster.until_replaced(dead)
     assert cluster.client(1).get("before") == "1"
 

