@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from conftest import TIMEOUT_S, until
+from conftest import TIMEOUT_S, Background, once_served, until
 
 VALUE_BYTES = 64_000
 KEYS = 24
@@ -77,31 +77,51 @@ def test_a_client_that_does_not_read_is_not_answered_into_memory(start_cluster, 
     until(lambda: resident(pids) - before < HELD_BYTES_MAX // 2, "memory to be given back")
 
 
+class Flood(Background):
+    """Sends PING until it is stopped, and then ECHO."""
+
+    def __init__(self, stream):
+        super().__init__()
+        self.stream, self.pings = stream, 0
+
+    def work(self):
+        while not self.ending.is_set():
+            self.stream.sendall(b"PING\r\n" * 10_000)
+            self.pings += 10_000
+        self.stream.sendall(b"ECHO end\r\n")
+
+
+class Drain(Background):
+    """Reads replies up to that of ECHO, and counts their bytes."""
+
+    END = b"$3\r\nend\r\n"
+
+    def __init__(self, stream):
+        super().__init__()
+        self.stream, self.bytes = stream, 0
+
+    def work(self):
+        tail = b""
+        while tail != self.END:
+            part = self.stream.recv(1 << 20)
+            assert part, f"the connection ended after {self.bytes} bytes"
+            self.bytes += len(part)
+            tail = (tail + part)[-len(self.END) :]
+
+
 def test_one_giant_pipeline_does_not_starve_the_others(start_cluster):
     cluster = start_cluster()
-    count, finished = 2_000_000, threading.Event()
-
-    def flood():
-        with cluster.socket() as stream:
-            sender = threading.Thread(target=stream.sendall, args=(b"PING\r\n" * count,))
-            sender.start()
-            left = count * len(b"+PONG\r\n")
-            while left:
-                left -= len(stream.recv(1 << 20))
-            finished.set()
-            sender.join(TIMEOUT_S)
-
-    flooding = threading.Thread(target=flood)
-    flooding.start()
-    client = cluster.client()
-    answered = 0
-    while not finished.is_set() and answered < 10:
-        client.set("limit:modest", answered)
-        answered += 1
-    assert answered == 10, "other clients must be served meanwhile"
-    assert not finished.is_set(), "the flood ended too early for the test"
-    flooding.join(TIMEOUT_S)
-    assert finished.is_set()
+    with cluster.socket() as stream:
+        flood, drain = Flood(stream), Drain(stream)
+        flood.start()
+        drain.start()
+        client = cluster.client()
+        until(lambda: drain.bytes or drain.broken, "the flood to be answered")
+        for answered in range(10):
+            assert once_served(lambda answered=answered: client.set("limit:modest", answered)), "others must be served meanwhile"
+        flood.stop()
+        drain.stop()
+        assert drain.bytes == flood.pings * len(b"+PONG\r\n") + len(drain.END)
 
 
 def test_clients_are_listed_with_their_addresses_and_ended_by_them(cluster):

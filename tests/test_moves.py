@@ -49,6 +49,8 @@ class Writers:
             writer.check(node)
 
 
+# No command may be refused, so no other test may make one wait.
+@pytest.mark.measures_time
 def test_a_node_is_drained_under_load_and_then_two_others_die(start_cluster, rng):
     cluster = start_cluster(spares=1)
     values = load(cluster, rng, 5_000)
@@ -80,6 +82,7 @@ def test_a_node_is_drained_under_load_and_then_two_others_die(start_cluster, rng
     assert (held(cluster, 2), duty(cluster, 2)) == (0, "draining")
 
 
+@pytest.mark.measures_time
 def test_a_node_is_shunned_and_comes_back(start_cluster, rng):
     cluster = start_cluster(spares=1)
     values = load(cluster, rng, 3_000)

@@ -5,7 +5,7 @@ import itertools
 import pytest
 import redis
 
-from conftest import Background, is_refused, once_served, until
+from conftest import TIMEOUT_S, Background, is_refused, once_served, until
 from test_large_values import ROOMY, bytes_of, parts_bytes, until_only_the_sentinel_has_parts, until_parts_are
 
 MIB = 1 << 20
@@ -109,7 +109,7 @@ def test_copies_share_parts_until_one_gets_another_class(cluster):
     client.delete("{t}a")
     until_parts_are(cluster, PARTS_BYTES["eor:3,4"])
     cluster.kill(1, 2)
-    assert client.get("{t}b") == value
+    assert once_served(lambda: client.get("{t}b")) == value
 
 
 def test_rules_give_new_values_their_class(start_cluster):
@@ -134,7 +134,8 @@ def test_rules_give_new_values_their_class(start_cluster):
         client.config_set("redundancy-rules", "img:* ec:5,2")
 
 
-HOTNESS = "hot eor:3,4 cold ec:4,2 reads 4 seconds 2"
+# Also a busy machine reads a value twice in these seconds, so that it stays hot.
+HOTNESS = "hot eor:3,4 cold ec:4,2 reads 4 seconds 5"
 
 
 def counted(cluster, name):
@@ -164,10 +165,11 @@ def test_a_value_that_is_read_often_gets_another_class_and_loses_it_later(start_
     until(lambda: hot_after_reads() and parts_bytes(cluster) == wanted, f"{wanted} bytes of parts")
     assert client.execute_command(COMMAND, "ruled") == b"ec:2,2"
     assert client.execute_command(COMMAND, "mine") == b"rep:3"
-    assert counted(cluster, "to_hot_values") == 1
+    # More often than once if the reads paused.
+    assert counted(cluster, "to_hot_values") >= 1
     # It is not read any more.
-    until(lambda: client.execute_command(COMMAND, "k0") == b"ec:4,2", "a cold value", timeout_s=30)
-    assert counted(cluster, "to_cold_values") == 1
+    until(lambda: client.execute_command(COMMAND, "k0") == b"ec:4,2", "a cold value", timeout_s=3 * TIMEOUT_S)
+    assert counted(cluster, "to_cold_values") == counted(cluster, "to_hot_values")
     for key, value in values.items():
         assert client.get(key) == value
     client.delete(*values)
@@ -186,13 +188,13 @@ def test_hot_values_outlive_two_nodes_and_become_cold_at_their_new_owners(start_
             assert client.get(key) == value
         return all(client.execute_command(COMMAND, key) == b"eor:3,4" for key in values)
 
-    until(all_hot, "hot values", timeout_s=30)
+    until(all_hot, "hot values")
     for lost in [(1, 2), (3, 4)]:
         dead = cluster.kill(*lost)
         for key, value in values.items():
             assert once_served(lambda: client.get(key)) == value, key
         cluster.until_replaced(dead)
-    until(lambda: all(client.execute_command(COMMAND, key) == b"ec:4,2" for key in values), "cold values", timeout_s=40)
+    until(lambda: all(client.execute_command(COMMAND, key) == b"ec:4,2" for key in values), "cold values", timeout_s=3 * TIMEOUT_S)
     for key, value in values.items():
         assert client.get(key) == value, key
     client.delete(*values)

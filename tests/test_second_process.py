@@ -8,6 +8,7 @@ import redis
 
 from conftest import free_base, until
 from test_coordinator_trouble import ByHand, load
+from test_recovery import Recovered
 
 WAITS = "another process with this node's id may run"
 
@@ -87,7 +88,7 @@ def test_a_second_process_gets_the_place_of_one_that_has_ended(run, tmp_path):
 @pytest.mark.timeout(300)
 def test_of_two_processes_that_may_be_offered_a_place_one_does_nothing(run, tmp_path):
     """Both ask while the coordinator stands still, so that it may offer the place to both in one turn."""
-    cluster = ByHand(run, tmp_path, nodes=6)
+    cluster = Recovered(run, tmp_path, nodes=6)
     values = load(cluster)
     seconds = [start_second(cluster, 3) for _ in range(2)]
     until(lambda: all(map(waits, seconds)), "both processes to wait")
@@ -99,6 +100,8 @@ def test_of_two_processes_that_may_be_offered_a_place_one_does_nothing(run, tmp_
     # As above.
     until(lambda: pids_of(cluster)[3] in ours and cluster.is_whole() and others_settled(cluster, 3), "all positions live")
     pids = pids_of(cluster)
+    # From now on a process that stands still for a while keeps its place.
+    until(lambda: cluster.order("set", "suspicion_ms=3000").returncode == 0, "the setting")
     client, deadline = cluster.client(), time.monotonic() + 5
     while time.monotonic() < deadline:
         for key in values:
