@@ -332,7 +332,6 @@ impl<S: Store> Coordinator<S> {
                 domain: node.record.domain.clone(),
                 available: self.is_available(now, node),
                 silent: self.is_silent(now, node),
-                quiet: self.is_unheard_for(now, node, Span(self.records.plan.suspicion().0 / 2)),
             });
         }
         holders
@@ -387,13 +386,8 @@ impl<S: Store> Coordinator<S> {
 
     /// Whether the coordinator does not hear the node, and no longer waits for it to register.
     pub(super) fn is_silent(&self, now: Time, node: &StoredNode) -> bool {
-        self.is_unheard_for(now, node, self.records.plan.suspicion())
-    }
-
-    fn is_unheard_for(&self, now: Time, node: &StoredNode, span: Span) -> bool {
         let presence = self.registry.recorded(&node.record);
-        now >= self.suspicion.silent_at(presence, span)
-            && !self.suspicion.is_in_grace(now, !self.records.lists.is_empty())
+        now >= self.silent_at(presence) && !self.suspicion.is_in_grace(now, !self.records.lists.is_empty())
     }
 
     /// Whether a node was up when this coordinator started, and may still register (P10.12).

@@ -42,9 +42,9 @@ pub(crate) enum Hold {
         /// When the wait ends.
         until: Time,
     },
-    /// Too many failure domains are quiet at once, and one of them is silent.
+    /// Too many failure domains are silent at once.
     Many {
-        /// Quiet failure domains.
+        /// Silent failure domains.
         silent: usize,
         /// How many may be silent.
         most: usize,
@@ -71,9 +71,6 @@ pub(crate) struct Holder {
     pub(crate) available: bool,
     /// Not heard by the coordinator for the suspicion time, and not known to have ended.
     pub(crate) silent: bool,
-    /// As `silent`, but for half of the suspicion time. Nodes that fail together are not silent at the same instant:
-    /// the last heartbeat of each came at another time.
-    pub(crate) quiet: bool,
 }
 
 /// The silent nodes, and which of them may be removed.
@@ -117,15 +114,17 @@ impl Silence {
             }
             judged.said.insert(*node, said);
         }
-        let domains = |counts: fn(&Holder) -> bool| -> usize {
-            let counted = holders.values().filter(|h| counts(h));
-            counted.map(|h| h.domain.as_str()).collect::<BTreeSet<_>>().len()
+        let domains = |silent: bool| -> BTreeSet<&str> {
+            let counted = holders.values().filter(|h| !silent || h.silent);
+            counted.map(|h| h.domain.as_str()).collect()
         };
-        let most = parity.max(domains(|_| true) * HOLD_PERCENT / 100);
-        let quiet = domains(|h| h.quiet);
+        let (silent, most) = (
+            domains(true).len(),
+            parity.max(domains(false).len() * HOLD_PERCENT / 100),
+        );
         judged.hold = match wait_until {
             Some(until) => Some(Hold::Wait { until }),
-            None if quiet > most && domains(|h| h.silent) > 0 => Some(Hold::Many { silent: quiet, most }),
+            None if silent > most => Some(Hold::Many { silent, most }),
             None => None,
         };
         if judged.hold.is_some() {
