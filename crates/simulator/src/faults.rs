@@ -248,7 +248,8 @@ impl World {
         self.schedule.log(|| "faults end".into());
         self.network.heal(self.schedule.now);
         self.heal_control();
-        // Nobody runs a node twice any more. The coordinator may let a process wait for ever that was superseded.
+        // Nobody runs a node twice any more. A process that was superseded would not always end by itself: a store that
+        // was made anew does not know that it is over, so it is told to wait.
         while let Some((at, incarnation)) = self.fleet.superseded()
             && let Some(n) = self.fleet.bring_forward(at, incarnation)
         {

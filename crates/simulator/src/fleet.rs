@@ -7,11 +7,11 @@ use paritas_base::{Incarnation, NodeId, Position, Time};
 use paritas_protocol::Event;
 
 pub(crate) struct Fleet {
-    /// The process of each node. If several run, the one that counts by the coordinator's records; while another one
-    /// of them handles an event, that one ([`Fleet::bring_forward`]).
+    /// The process of each node. If a node runs several, it is the one that counts as the node by the coordinator's
+    /// records. [`Fleet::bring_forward`] exchanges it while another one handles an event.
     pub(crate) processes: Vec<Option<Box<Process>>>,
-    /// Further processes of a node: superseded by a second one, and still running. The place of one that handles an
-    /// event has what is usually in the node's place.
+    /// Processes that were superseded by a second one of their node, and still run. `None` only while one of them is
+    /// in the node's place and no other process of the node runs.
     beside: Vec<(NodeId, Option<Box<Process>>)>,
     /// Disks of processes that do not run. `None` for nodes that are not log nodes.
     pub(crate) disks: Vec<Option<Disk>>,
@@ -47,8 +47,8 @@ impl Fleet {
         }
     }
 
-    /// Puts a process that was superseded into its node's place while it handles an event. Returns whether it was one:
-    /// then it must be put back.
+    /// Puts a process that was superseded into its node's place, so that it can handle an event. Returns the number
+    /// for [`Fleet::put_back`]. `None`: no such process was superseded, and nothing is changed.
     pub(crate) fn bring_forward(&mut self, at: usize, incarnation: Incarnation) -> Option<usize> {
         let is_it = |(_, process): &(NodeId, Option<Box<Process>>)| {
             process.as_ref().is_some_and(|p| p.incarnation == incarnation)
@@ -58,7 +58,7 @@ impl Fleet {
         Some(n)
     }
 
-    /// The reverse. The process may have ended meanwhile.
+    /// The reverse of [`Fleet::bring_forward`]. The process may have ended meanwhile.
     pub(crate) fn put_back(&mut self, at: usize, n: usize) {
         core::mem::swap(&mut self.processes[at], &mut self.beside[n].1);
         if self.beside[n].1.is_none() {

@@ -13,7 +13,7 @@ use paritas_wire::peer;
 
 impl World {
     pub(crate) fn start(&mut self, at: usize) {
-        if self.fleet.processes[at].is_some() || self.is_superseded(at) {
+        if self.fleet.processes[at].is_some() || self.supervised_runs(at) {
             return;
         }
         if self.schedule.now > Time(0) && !self.fleet.keep_identity {

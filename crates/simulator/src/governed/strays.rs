@@ -1,6 +1,6 @@
 //! Second processes with the id of a node that runs: started by mistake, from an old file of settings, say. They must
 //! not be taken in while the node's own process may be heard (P10.13). One that is taken in serves, and the node's
-//! first process may serve clients and peers on beside it, until it hears that it is over.
+//! first process may serve clients and peers on beside it, until it hears that it is over or the faults end.
 //!
 //! Agents have a *place*: the number of the node, or one after all nodes for each second process.
 
@@ -42,7 +42,7 @@ impl World {
         }
     }
 
-    /// One that lasts, and the node's first process stands still: long enough to lose its positions.
+    /// A second process begins that lasts, and the node's first one stands still for long enough to lose its positions.
     pub(super) fn run_twice(&mut self, every: Span) {
         if self.schedule.healing {
             return;
@@ -144,8 +144,8 @@ impl World {
         second.map_or(at, |n| self.fleet.processes.len() + n)
     }
 
-    /// Whether a second process has taken the place of the node's supervised one, which still runs.
-    pub(crate) fn is_superseded(&self, at: usize) -> bool {
+    /// Whether the node's supervised process runs, in the node's place or beside a second process.
+    pub(crate) fn supervised_runs(&self, at: usize) -> bool {
         let seat = self.governed.as_ref().and_then(|g| g.seats.get(at));
         seat.is_some_and(|seat| seat.agent.is_some())
     }

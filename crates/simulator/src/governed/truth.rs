@@ -106,10 +106,11 @@ impl World {
         let Some((from, from_incarnation)) = self.network.other_end(link, at) else {
             return;
         };
-        // Not those to or from a process that was superseded.
-        let counts = |at: usize, incarnation| self.fleet.records[at].incarnation == incarnation;
         let own_incarnation = self.fleet.records[at].incarnation;
-        if self.fleet.incarnation(at) != Some(own_incarnation) || !counts(from, from_incarnation) {
+        // Not those to or from a process that was superseded.
+        if self.fleet.incarnation(at) != Some(own_incarnation)
+            || self.fleet.records[from].incarnation != from_incarnation
+        {
             return;
         }
         if let Some(governed) = self.governed.as_mut() {

@@ -9,7 +9,7 @@ use paritas_base::{DATABASES, Reader, sections, varint};
 
 /// A part of a frame.
 pub(super) trait Field<'a>: Sized {
-    /// Appends it.
+    /// Appends the field to a frame.
     fn write(&self, to: &mut Vec<u8>);
     /// Reads what [`Self::write`] has written. `None`: the bytes are too few, or are no such value.
     fn read(r: &mut Reader<'a>) -> Option<Self>;
@@ -178,7 +178,8 @@ impl<'a> Field<'a> for (u32, &'a [u8]) {
     }
 }
 
-/// What ends with a run that fills the frame: whether it is there, and it. Without it, nothing follows.
+/// A value that may be missing: a byte that says whether it is there, then the value. It must be the last field of a
+/// frame, because `None` is read only at the end of one.
 impl<'a, T: Field<'a>> Field<'a> for Option<T> {
     fn write(&self, to: &mut Vec<u8>) {
         self.is_some().write(to);
@@ -354,7 +355,7 @@ impl Field<'_> for Section {
         match sections::find(r.0, FORWARD_DATABASE) {
             None => Some(Self(0)),
             Some([number @ 1..DATABASES]) => Some(Self(*number)),
-            // Sections that are refused as a whole tell a better reason.
+            // Sections that are refused as a whole give a better reason than a bad body: `BadFrame::Section`.
             Some(_) => sections::check(r.0, &[FORWARD_DATABASE]).is_err().then_some(Self(0)),
         }
     }
