@@ -5,6 +5,7 @@ need (P10.9 to P10.16).
 ROUNDS=100 repeats the tests with a death and those of the store. OUTAGES="0.5 1 3 10 60" and CLUSTERS="6 12 40" extend the others."""
 
 import concurrent.futures
+import contextlib
 import json
 import os
 import shutil
@@ -24,6 +25,8 @@ OUTAGES = [float(seconds) for seconds in os.environ.get("OUTAGES", "3").split()]
 CLUSTERS = [int(nodes) for nodes in os.environ.get("CLUSTERS", "6 12").split()]
 KEYS = 500
 FLIPS = 40
+# More than half of the default suspicion time of 1 s.
+OUTAGE_NOTICED_S = 0.7
 
 
 class ByHand:
@@ -73,9 +76,14 @@ class ByHand:
     def epochs(self):
         return {entry["id"]: entry["epoch"] for entry in until(self.status, "a status")["lists"]}
 
+    @contextlib.contextmanager
     def coordinator_stands_still(self):
         """For the coordinator, if it runs, all that happens within this happens at once: it counts silence from the end."""
-        return standing_still(*([self.coordinator.pid] if self.coordinator.poll() is None else []))
+        began = time.monotonic()
+        with standing_still(*([self.coordinator.pid] if self.coordinator.poll() is None else [])):
+            yield
+            # It does so only after more than half of the suspicion time. The length of the outage is what is wanted.
+            time.sleep(max(0, OUTAGE_NOTICED_S - (time.monotonic() - began)))
 
     def pause_coordinator(self, seconds):
         with self.coordinator_stands_still():

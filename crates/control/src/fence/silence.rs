@@ -122,9 +122,10 @@ impl Silence {
             domains(true).len(),
             parity.max(domains(false).len() * HOLD_PERCENT / 100),
         );
+        // The wait that follows such a time has begun with its first decision, and must not hide it.
         judged.hold = match wait_until {
+            _ if silent > most => Some(Hold::Many { silent, most }),
             Some(until) => Some(Hold::Wait { until }),
-            None if silent > most => Some(Hold::Many { silent, most }),
             None => None,
         };
         if judged.hold.is_some() {

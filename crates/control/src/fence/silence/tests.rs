@@ -124,6 +124,21 @@ fn with_more_silent_domains_than_the_scheme_survives_no_node_is_fenced() {
 }
 
 #[test]
+fn many_silent_nodes_are_told_of_also_while_the_wait_for_them_lasts() {
+    let unheard = |_, _, _| Opinion::Unheard;
+    let wait_until = Some(Time(5));
+    let judged = Silence::judge(
+        &holders(6, &[0, 1, 4]),
+        [&list(4, 2)].into_iter(),
+        wait_until,
+        2,
+        unheard,
+    );
+    assert_eq!(judged.suspects.len(), 0);
+    assert_eq!(judged.hold, Some(Hold::Many { silent: 3, most: 2 }));
+}
+
+#[test]
 fn three_copies_on_three_nodes_survive_two_silent_ones() {
     let judged = judge(&list(1, 2), &holders(3, &[0, 1]), |_, _, _| Opinion::Unheard);
     assert_eq!(judged.hold, None);
