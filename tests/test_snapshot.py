@@ -304,9 +304,11 @@ def test_what_goes_wrong_is_said_and_changes_nothing(cluster, tmp_path):
     done("snapshot", whole, cluster.port)
     cluster.client().set("snapshot:kept", "after")
     bytes_ = whole.read_bytes()
+    # A byte of a value. A wrong length would be told of by another error.
+    at = bytes_.index(b"snapshot:kept\x06before") + len(b"snapshot:kept\x06")
     for name, content, why in [
         ("short", bytes_[:-20], "incomplete"),
-        ("damaged", bytes_[:-12] + bytes([bytes_[-12] ^ 1]) + bytes_[-11:], "sum"),
+        ("damaged", bytes_[:at] + bytes([bytes_[at] ^ 1]) + bytes_[at + 1 :], "sum"),
         ("other", b"hello", "not a snapshot"),
     ]:
         (tmp_path / name).write_bytes(content)
