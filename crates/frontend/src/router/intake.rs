@@ -78,7 +78,10 @@ impl Router {
                     client.stalled_since = None;
                 }
                 match then {
-                    Then::Input => break,
+                    Then::Input => {
+                        client.stalled_since = None;
+                        break;
+                    }
                     Then::Stalled => stalled = true,
                     Then::Done => (started, client.stalled_since) = (started + 1, None),
                     Then::Close => close = true,

@@ -551,7 +551,9 @@ impl Router {
                 .out
                 .client(conn)
                 .is_some_and(|buffer| buffer.bytes.len() + buffer.waiting >= UNSENT_BYTES_SOFT_MAX);
-            if client.stalled || is_unread || staging.destination == Destination::Discard {
+            // It waits for an owner or a holder, and not for the client, also while it is about to be tried again.
+            let waits = client.stalled_since.is_some();
+            if waits || is_unread || staging.destination == Destination::Discard {
                 staging.measured = (staging.at, now);
             } else if now > staging.measured.1 + SLOW_SPAN {
                 if staging.at - staging.measured.0 < SLOW_BYTES {
@@ -561,7 +563,7 @@ impl Router {
                 staging.measured = (staging.at, now);
             }
             let is_whole = staging.at == staging.value_bytes && staging.untaken.is_empty();
-            if client.stalled
+            if waits
                 && !is_whole
                 && now > staging.moved_at + wait_max(cx)
                 && staging.destination != Destination::Discard
@@ -591,7 +593,7 @@ impl Router {
                     let since = silent_since(cx, &target, staging.moved_at);
                     if !cx.reaches(&target, Channel::Main) {
                         self.dispatcher.wait_for(cx, lists, staging.stream, now);
-                    } else if client.stalled && now - since >= renewal {
+                    } else if waits && now - since >= renewal {
                         self.dispatcher.wait_for_owner(cx, lists, staging.stream, since);
                     }
                     if self.dispatcher.is_refused(cx, lists, staging.stream) {
