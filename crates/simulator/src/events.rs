@@ -17,6 +17,7 @@ pub(crate) enum SimEvent {
     LinkUp {
         link: LinkId,
         at: usize,
+        incarnation: Incarnation,
         dialed: Option<(NodeId, Channel)>,
     },
     DialFailed {
@@ -136,10 +137,9 @@ impl World {
             | SimEvent::TurnEnd(at, incarnation)
             | SimEvent::Flush(at, incarnation)
             | SimEvent::DialFailed { at, incarnation, .. }
+            | SimEvent::LinkUp { at, incarnation, .. }
             | SimEvent::LinkDown { at, incarnation, .. } => Some((*at, *incarnation)),
-            SimEvent::LinkUp { link, at, .. } | SimEvent::Frame { link, at, .. } => {
-                Some((*at, self.network.end_of(*link, *at)?))
-            }
+            SimEvent::Frame { link, at, .. } => Some((*at, self.network.end_of(*link, *at)?)),
             SimEvent::ClientUp { client, conn } | SimEvent::ClientSends { client, conn, .. } => {
                 let (node, incarnation, current) = self.workload.clients[*client].conn?;
                 (current == *conn).then_some((usize::from(node.0), incarnation))
@@ -196,11 +196,15 @@ impl World {
                     self.flush(at);
                 }
             }
-            SimEvent::LinkUp { link, at, dialed } => {
-                let Some(incarnation) = self.network.end_of(link, at) else {
+            SimEvent::LinkUp {
+                link,
+                at,
+                incarnation,
+                dialed,
+            } => {
+                if self.network.end_of(link, at).is_none() {
                     // It broke before this end had it. For the dialer that is a failed dial.
-                    if let (Some((node, channel)), Some(process)) = (dialed, self.fleet.processes[at].as_ref()) {
-                        let incarnation = process.incarnation;
+                    if let (Some((node, channel)), Some(_)) = (dialed, self.fleet.alive(at, incarnation)) {
                         self.schedule.push(
                             Span(1),
                             SimEvent::DialFailed {
@@ -212,7 +216,7 @@ impl World {
                         );
                     }
                     return;
-                };
+                }
                 if let Some(process) = self.fleet.alive(at, incarnation) {
                     process.out.open(link);
                     let Some((other, run)) = self.network.other_end(link, at) else {
@@ -220,7 +224,12 @@ impl World {
                     };
                     let from = (NodeId(other as u16), run);
                     self.turn(at, incarnation, Event::LinkUp { link, from, dialed }, || {
-                        SimEvent::LinkUp { link, at, dialed }
+                        SimEvent::LinkUp {
+                            link,
+                            at,
+                            incarnation,
+                            dialed,
+                        }
                     });
                 }
             }
@@ -240,11 +249,10 @@ impl World {
                     self.turn(at, incarnation, Event::DialFailed { node, channel }, again);
                 }
             }
-            SimEvent::LinkDown { link, at, .. } => {
-                let Some(process) = self.fleet.processes[at].as_mut() else {
+            SimEvent::LinkDown { link, at, incarnation } => {
+                let Some(process) = self.fleet.alive(at, incarnation) else {
                     return;
                 };
-                let incarnation = process.incarnation;
                 process.out.forget(link);
                 self.turn(at, incarnation, Event::LinkDown { link }, || SimEvent::LinkDown {
                     link,

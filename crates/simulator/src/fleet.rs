@@ -78,16 +78,29 @@ impl Fleet {
         self.processes.iter_mut().flatten().map(Box::as_mut).chain(beside)
     }
 
-    /// Whether this process runs, in its node's place or beside.
-    pub(crate) fn runs(&self, at: usize, incarnation: Incarnation) -> bool {
-        let beside = self.beside.iter().filter_map(|(_, process)| process.as_ref());
-        let mut all = self
-            .processes
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Process> {
+        let beside = self.beside.iter().filter_map(|(_, process)| process.as_deref());
+        self.processes.iter().flatten().map(Box::as_ref).chain(beside)
+    }
+
+    /// All processes of a node that run: the one in its place, and those beside.
+    pub(crate) fn of_node(&self, at: usize) -> impl Iterator<Item = &Process> {
+        let of_it = self.beside.iter().filter(move |(node, _)| usize::from(node.0) == at);
+        let beside = of_it.filter_map(|(_, process)| process.as_deref());
+        self.processes
             .get(at)
-            .and_then(Option::as_ref)
+            .and_then(Option::as_deref)
             .into_iter()
-            .chain(beside);
-        all.any(|p| p.incarnation == incarnation)
+            .chain(beside)
+    }
+
+    /// This process, if it runs, in its node's place or beside.
+    pub(crate) fn process(&self, at: usize, incarnation: Incarnation) -> Option<&Process> {
+        self.of_node(at).find(|p| p.incarnation == incarnation)
+    }
+
+    pub(crate) fn runs(&self, at: usize, incarnation: Incarnation) -> bool {
+        self.process(at, incarnation).is_some()
     }
 
     pub(crate) fn incarnation(&self, at: usize) -> Option<Incarnation> {

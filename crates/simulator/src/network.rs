@@ -105,6 +105,7 @@ impl Network {
                     SimEvent::LinkUp {
                         link,
                         at: to,
+                        incarnation: other,
                         dialed: None,
                     },
                 );
@@ -113,6 +114,7 @@ impl Network {
                     SimEvent::LinkUp {
                         link,
                         at,
+                        incarnation,
                         dialed: Some((node, channel)),
                     },
                 );

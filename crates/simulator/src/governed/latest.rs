@@ -87,8 +87,8 @@ impl World {
         if let Some(reader) = self.store_reader() {
             for at in 0..self.fleet.processes.len() {
                 let is_ahead = reader.configurations().any(|stored| {
-                    let installed = self.installed(at, stored.list);
-                    installed.is_some_and(|(epoch, _)| epoch > stored.epoch)
+                    let mut installed = self.installed(at, stored.list);
+                    installed.any(|(epoch, _)| epoch > stored.epoch)
                 });
                 nodes |= u64::from(is_ahead) << at;
             }

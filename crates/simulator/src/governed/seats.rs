@@ -112,11 +112,11 @@ impl World {
         self.governed.as_mut()?.seats.get_mut(at)
     }
 
-    /// What the agent or the shard of a node has of a list.
-    pub(super) fn installed(&self, at: usize, list: ListId) -> Option<(Epoch, u64)> {
-        let place = self.fleet.incarnation(at).map_or(at, |own| self.place_of(at, own));
-        let seat = self.governed.as_ref()?.seats.get(place)?;
-        seat.agent.as_ref()?.installed(list)
+    /// What the processes of a node have of a list: each its agent or its shard.
+    pub(super) fn installed(&self, at: usize, list: ListId) -> impl Iterator<Item = (Epoch, u64)> {
+        let places = self.fleet.of_node(at).map(move |p| self.place_of(at, p.incarnation));
+        let seats = places.filter_map(|place| self.governed.as_ref()?.seats.get(place));
+        seats.filter_map(move |seat| seat.agent.as_ref()?.installed(list))
     }
 
     pub(super) fn lines(&mut self) -> Option<&mut Lines> {

@@ -546,7 +546,11 @@ impl World {
 
     fn is_any_installed(&self) -> bool {
         let mut nodes = 0..self.fleet.processes.len();
-        nodes.any(|at| self.committed.lists().any(|list| self.installed(at, list).is_some()))
+        nodes.any(|at| {
+            self.committed
+                .lists()
+                .any(|list| self.installed(at, list).next().is_some())
+        })
     }
 
     /// The store that an adoption has made is the newest from now on. Its epochs may be ones that an earlier adoption

@@ -193,7 +193,7 @@ impl World {
     /// Whether a node's process has a later configuration, or another one of the same epoch.
     fn has_other(&self, at: usize, than: &Configuration) -> bool {
         let is_other = |(epoch, id)| epoch > than.epoch || (epoch == than.epoch && id != than.id);
-        self.fleet.processes[at].is_some() && self.installed(at, than.list).is_some_and(is_other)
+        self.installed(at, than.list).any(is_other)
     }
 
     /// Late commits have taken effect in an old store.
@@ -217,8 +217,8 @@ impl World {
     pub(super) fn goes_on_from_given_up(&self, new: &Configuration) -> bool {
         let newest = self.committed.configurations.get(usize::from(new.list.0));
         let has_newest = |at: usize| {
-            let installed = self.installed(at, new.list).map(|(_, id)| id);
-            self.fleet.processes[at].is_some() && installed == newest.map(|c| c.id)
+            let mut installed = self.installed(at, new.list);
+            installed.any(|(_, id)| newest.is_some_and(|c| c.id == id))
         };
         let governed = self.governed.as_ref();
         let parent = new.trail.first();
@@ -332,10 +332,7 @@ impl World {
     /// decisions: then these do not count. Returns whether it was allowed.
     fn fork(&mut self, new: &Configuration) -> bool {
         let (at, epoch) = (usize::from(new.list.0), new.epoch.0);
-        let has_newer = |at: &usize| {
-            let installed = self.installed(*at, new.list).is_some_and(|(e, _)| e.0 >= epoch);
-            self.fleet.processes[*at].is_some() && installed
-        };
+        let has_newer = |at: &usize| self.installed(*at, new.list).any(|(e, _)| e.0 >= epoch);
         let known: Vec<usize> = (0..self.fleet.processes.len()).filter(has_newer).collect();
         // Without parity only the holder's vote counts. An old store may not have the process that knows: not at all,
         // as ended, or behind a second process of its node. Then the coordinator does not wait for it (H58).
@@ -345,8 +342,8 @@ impl World {
             nodes.any(|n| usize::from(n.id.0) == at && n.incarnation == incarnation && n.state == NodeState::Up)
         };
         let can_be_known = |at: &usize| {
-            let process = self.fleet.processes[*at].as_ref();
-            self.swarm.parity > 0 || process.is_some_and(|p| is_recorded(*at, p.incarnation))
+            let mut processes = self.fleet.of_node(*at);
+            self.swarm.parity > 0 || processes.any(|p| is_recorded(*at, p.incarnation))
         };
         if !known.is_empty() && !known.iter().any(can_be_known) {
             self.oracle.excused = Some(Excuse::OtherHistory);

@@ -5,7 +5,7 @@
 //! when a running process last served the stream, when the node got a configuration with another tenure of the owner,
 //! and when the node's process was last stopped. A command for a quiet stream must be answered within the time that
 //! P5.13 allows. If the owner is another process, that time begins when the owner last ran, because it may have
-//! answered a PING then.
+//! answered a PING then. Clients of a process that was superseded are not looked at.
 
 use crate::client::Pending;
 use crate::driver::Process;
@@ -175,23 +175,24 @@ impl World {
                         owner.answered = owner.answered.max(other.ran_at);
                     }
                 }
-                let roles = list.roles.iter().filter(|_| !is_stopped);
-                let owners = roles.filter_map(|role| match role {
-                    Role::Owner(owner) if owner.phase() == Phase::Serve => Some(owner.stream()),
-                    _ => None,
-                });
-                for stream in owners {
-                    waits.served[self.stream_index(stream)] = now;
-                }
+            }
+        }
+        let awake = self.fleet.all().filter(|process| process.paused_until <= now);
+        for list in awake.flat_map(|process| process.node.replica().lists()) {
+            let owners = list.roles.iter().filter_map(|role| match role {
+                Role::Owner(owner) if owner.phase() == Phase::Serve => Some(owner.stream()),
+                _ => None,
+            });
+            for stream in owners {
+                waits.served[self.stream_index(stream)] = now;
             }
         }
     }
 
-    /// The process of a tenure if it runs, and is not the one at `at`.
+    /// The process of a tenure if it runs, also beside a second one of its node, and is not of the node at `at`.
     fn elsewhere(&self, tenure: Tenure, at: usize) -> Option<&Process> {
         let other = usize::from(tenure.node.0);
-        let process = self.fleet.processes[other].as_deref().filter(|_| other != at);
-        process.filter(|p| p.incarnation == tenure.incarnation)
+        self.fleet.process(other, tenure.incarnation).filter(|_| other != at)
     }
 
     /// The time from which a node counts the owner of a stream as not answering: when the owner's process ran last. An
@@ -244,8 +245,12 @@ impl World {
             return Some(what("longer than any command may"));
         }
         let known = owner.refused.filter(|at| *at > quiet.max(owner.elsewhere) + slack)?;
-        // A command that an owner was sent before may wait one lease longer (P5.13).
-        let lease = if start > known {
+        // A command that an owner was sent may wait one lease longer (P5.13): its reply may be lost. It was sent before
+        // the refusal, or after it to an owner that runs: that one may have answered a PING.
+        let runs = owner
+            .tenure
+            .is_some_and(|t| self.elsewhere(t, usize::from(node.0)).is_some());
+        let lease = if start > known && !runs {
             Span(0)
         } else {
             self.at_most(self.swarm.parameters.lease)
