@@ -5,6 +5,7 @@
 //! position. A front end stands before it, and runs clients' commands on the owners by [`Access`].
 
 mod asked;
+mod bodies;
 mod context;
 mod disk_log;
 mod interface;

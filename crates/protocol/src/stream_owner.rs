@@ -12,13 +12,13 @@ mod draft;
 mod hand_off;
 mod hold;
 mod import;
-mod large;
 mod lease;
 mod log;
 mod members;
 mod probe;
 mod rebuild;
 mod reconstructor;
+mod records;
 mod repair;
 mod replication;
 mod sources;
@@ -34,8 +34,6 @@ pub use access::{Access, Effect, KEY_STEPS, RandomKey, Stop, Uploaded, WriteRefu
 use credit::Credit;
 pub use draft::Draft;
 use hold::Hold;
-pub use large::{LARGE_VALUE_BYTES_MAX, Piece, STILL_WANTED, StagedSoFar, Ticket, body_bytes, class_of};
-use large::{Large, Made};
 pub use lease::ReadLease;
 use log::StreamLog;
 pub use members::Member;
@@ -46,6 +44,8 @@ use paritas_store::{Arena, Delta, ObjectStore, Policy, Stash};
 use rebuild::Rebuild;
 use reconstructor::Reconstructor;
 pub(crate) use reconstructor::SpaceWanted;
+pub use records::{LARGE_VALUE_BYTES_MAX, Piece, STILL_WANTED, StagedSoFar, Ticket, body_bytes, class_of};
+use records::{Made, Records};
 pub use space::fits_one_delta;
 pub(crate) use space::housekeep;
 use takeover::Takeover;
@@ -72,6 +72,14 @@ pub(crate) enum Admission {
     Wait,
     /// Fewer Live members than the least redundancy.
     TooFewMembers,
+}
+
+/// The configuration that is installed, and the tenure in it: what messages of an owner are sent under.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Installed<'c> {
+    pub(crate) configuration: &'c Configuration,
+    pub(crate) stream: StreamId,
+    pub(crate) term: Term,
 }
 
 /// Flags that handlers set. For each one, a single phase of the turn's end reads and clears it.
@@ -108,7 +116,7 @@ pub struct StreamOwner {
     rebuild: Rebuild,
     hold: Hold,
     hand_offs: hand_off::HandOffs,
-    large: Large,
+    records: Records,
     pub(crate) wake: Wake,
 }
 
@@ -143,7 +151,7 @@ impl StreamOwner {
             rebuild: Rebuild::new(born),
             hold: Hold::default(),
             hand_offs: hand_off::HandOffs::default(),
-            large: Large::new(tenure.term(), born),
+            records: Records::new(tenure.term(), born),
             wake: Wake {
                 progress: true,
                 releasable: true,
@@ -193,11 +201,11 @@ impl StreamOwner {
     }
     /// Whether something has changed that a stalled command may wait for.
     pub fn has_progress(&self) -> bool {
-        self.wake.progress
+        self.wake.progress || self.records.has_progress()
     }
     /// As [`Self::has_progress`], and clears it.
     pub fn take_progress(&mut self) -> bool {
-        core::mem::take(&mut self.wake.progress)
+        self.records.take_progress() | core::mem::take(&mut self.wake.progress)
     }
     /// Whether `acked` or a lease has changed since the last call, so that replies may be released.
     pub fn take_releasable(&mut self) -> bool {
@@ -225,11 +233,19 @@ impl StreamOwner {
 
     /// Memory of bodies of large values that are read, in bytes.
     pub fn bodies_bytes(&self) -> u64 {
-        self.large.held_bytes() as u64
+        self.records.held_bytes() as u64
     }
 
     pub(crate) fn term(&self) -> Term {
         self.tenure.term()
+    }
+
+    fn installed<'c>(&self, configuration: &'c Configuration) -> Installed<'c> {
+        Installed {
+            configuration,
+            stream: self.stream,
+            term: self.tenure.term(),
+        }
     }
 
     /// C: where this tenure's log begins (P5.3).
@@ -243,7 +259,7 @@ impl StreamOwner {
     pub(crate) fn on_configuration<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
         self.rebuild_members(cx, configuration);
         self.rebuild.reconstructor.restart(cx.mono());
-        self.hurry_large(cx.mono());
+        self.records.hurry(cx.mono());
         self.wake.progress = true;
         match self.phase {
             Phase::Seal => cx.out.mark(Mark::SealedAgain),
@@ -275,7 +291,7 @@ impl StreamOwner {
         self.credit.at = now;
         self.rebuild.on_session_up(now);
         self.takeover.on_session_up(now);
-        self.hurry_large(now);
+        self.records.hurry(now);
         self.wake.lease_wanted = true;
     }
 
@@ -405,7 +421,10 @@ impl StreamOwner {
     /// The time until which the owner has nothing to do, unless an event changes it. `None`: it may have work in each
     /// turn, since it may wait for other roles of the node.
     pub(crate) fn rests_until(&self, configuration: &Configuration) -> Option<Time> {
-        let is_idle = !self.wake.is_set() && self.open_bytes() == 0 && !self.store.has_record_events();
+        let is_idle = !self.wake.is_set()
+            && !self.records.has_progress()
+            && self.open_bytes() == 0
+            && !self.store.has_record_events();
         let is_whole = self.is_whole() && self.rebuild.reconstructor.is_at_rest() && !self.hold.is_drain_asked();
         // While a data position of the list is not Live, stable deltas are kept for a time (P3.8). `trim` then drops
         // them.
@@ -431,7 +450,7 @@ impl StreamOwner {
                     next = next.min(at);
                 }
                 next = next.min(self.rebuild.next_at(self.store.chunks()));
-                next = next.min(self.large.next_at().unwrap_or(next));
+                next = next.min(self.records.next_at().unwrap_or(next));
                 if self.store.chunks().directory_known() {
                     next = next.min(self.credit.at).min(self.next_slot_work());
                 }

@@ -518,17 +518,17 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
             same_as: None,
             is_all_body: false,
         };
-        let sealed = self
-            .owner
-            .upload_pieces(self.cx, self.configuration, ticket, &made, pieces);
+        let here = self.owner.installed(self.configuration);
+        let records = &mut self.owner.records;
+        let sealed = records.upload_pieces(self.cx, &here, ticket, &made, pieces);
         for piece in pieces {
             if let Piece::Body(record, _) = piece {
-                self.note_move(self.owner.body_moved_at(record));
+                self.note_move(self.owner.records.body_moved_at(record));
             }
         }
         let (sealed, tail) = self.sealed(ticket, value_bytes, sealed)?;
         self.put_sealed(ticket, hash, key, &sealed, Value { bytes: &tail, ..like })?;
-        if self.owner.is_staged(ticket) {
+        if self.owner.records.is_staged(ticket) {
             self.cx.out.mark(Mark::MadeOfStaged);
         }
         Ok(())
@@ -565,9 +565,9 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
         total_bytes: usize,
     ) -> Result<Arc<Record>, Stop> {
         let class = self.cx.shared.parameters.class_of(key, bytes.len() as u64);
-        let record = self
-            .owner
-            .upload_argument(self.cx, self.configuration, (ticket, at), class, basis, bytes);
+        let here = self.owner.installed(self.configuration);
+        let records = &mut self.owner.records;
+        let record = records.upload_argument(self.cx, &here, (ticket, at), class, basis, bytes);
         self.sealed(ticket, total_bytes, record)
     }
 
@@ -595,14 +595,14 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
     /// Those of `change`.
     pub fn put_uploaded(&mut self, uploaded: &Uploaded, hash: u64, key: &[u8]) -> Result<(), Stop> {
         self.put_object(hash, key, &uploaded.record, Value::default())?;
-        self.owner.on_argument_named(uploaded.ticket, uploaded.at);
+        self.owner.records.on_argument_named(uploaded.ticket, uploaded.at);
         self.cx.out.mark(Mark::SeveralLargeValues);
         Ok(())
     }
 
     /// A command of several large values has ended: what no object names is given up.
     pub fn end_arguments(&mut self, ticket: Ticket) {
-        self.owner.end_arguments(ticket);
+        self.owner.records.end_arguments(ticket);
     }
 
     /// The same for a value that was sent ahead of its command ([`StreamOwner::stage`]). The bytes of `like` do not
@@ -614,7 +614,7 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
         self.check_limits(key.len(), 0)?;
         let (sealed, tail) = self.sealed_staged(ticket)?;
         self.put_object(hash, key, &sealed, Value { bytes: &tail, ..like })?;
-        self.owner.end_staged(ticket, true);
+        self.owner.records.end_staged(ticket, true);
         self.cx.out.mark(Mark::ValueStaged);
         Ok(())
     }
@@ -633,7 +633,7 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
     }
 
     fn sealed_staged(&mut self, ticket: Ticket) -> Result<(Arc<Record>, Vec<u8>), Stop> {
-        self.note_move(self.owner.upload_moved_at(ticket));
+        self.note_move(self.owner.records.upload_moved_at(ticket));
         self.admit()?;
         let sealed = self.owner.sealed_staged(self.cx, self.configuration, ticket);
         if sealed == Err(Stop::Refused(WriteRefusal::NotStaged)) {
@@ -644,12 +644,12 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
 
     /// The command of a staged value has ended: what no object names is given up.
     pub fn unstage(&mut self, ticket: Ticket) {
-        self.owner.unstage(ticket);
+        self.owner.records.unstage(ticket);
     }
 
     /// The command that began a long reply is refused.
     pub fn end_long_reply(&mut self, ticket: Ticket) {
-        self.owner.end_long_reply(ticket);
+        self.owner.records.end_long_reply(ticket);
     }
 
     /// The longest reply to an MGET that is made whole, in bytes.
@@ -673,7 +673,9 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
         tail: &[u8],
         range: Range<u64>,
     ) -> Result<(), Stop> {
-        self.owner.begin_long_reply(self.cx, ticket, record, tail, range)
+        self.owner
+            .records
+            .begin_long_reply(self.cx, ticket, record, tail, range)
     }
 
     /// Gives the value of an object another class (P14.10). `record` and `tail` are those of the object, in which
@@ -692,10 +694,10 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
     ) -> Result<(), Stop> {
         self.admit()?;
         let value_bytes = body_bytes(record) as usize + tail.bytes.len();
-        let changed = self
-            .owner
-            .upload_again(self.cx, self.configuration, ticket, class, record, tail.bytes);
-        self.note_move(self.owner.body_moved_at(record));
+        let here = self.owner.installed(self.configuration);
+        let records = &mut self.owner.records;
+        let changed = records.upload_again(self.cx, &here, ticket, class, record, tail.bytes);
+        self.note_move(self.owner.records.body_moved_at(record));
         let (sealed, bytes) = self.sealed(ticket, value_bytes, changed)?;
         self.put_sealed(ticket, hash, key, &sealed, Value { bytes: &bytes, ..tail })
     }
@@ -719,7 +721,7 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
 
     /// The result of an upload, once the command knows when it moved last and keys were evicted for it.
     fn sealed<T>(&mut self, ticket: Ticket, value_bytes: usize, result: Result<T, Stop>) -> Result<T, Stop> {
-        self.note_move(self.owner.upload_moved_at(ticket));
+        self.note_move(self.owner.records.upload_moved_at(ticket));
         result.map_err(|stop| self.evict_for_parts(ticket, value_bytes, stop))
     }
 
@@ -733,7 +735,7 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
         tail: Value<'_>,
     ) -> Result<(), Stop> {
         self.put_object(hash, key, sealed, tail)?;
-        self.owner.end_upload(ticket, true);
+        self.owner.records.end_upload(ticket, true);
         Ok(())
     }
 
@@ -757,7 +759,10 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
             return stop;
         }
         let chunk_bytes = self.cx.shared.arena.chunk_bytes() as u64;
-        let may_evict = self.owner.may_evict_for(ticket, chunk_bytes, value_bytes as u64);
+        let may_evict = self
+            .owner
+            .records
+            .may_evict_for(ticket, chunk_bytes, value_bytes as u64);
         if may_evict && evict(self.cx, self.configuration, self.owner, chunk_bytes) {
             self.owner.wake.progress = true;
             return Stop::Wait;
@@ -770,11 +775,12 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
     /// # Errors
     /// [`Stop::Wait`] until all of the range is here.
     pub fn body(&mut self, record: &[u8], range: Range<u64>) -> Result<&[u8], Stop> {
-        if let Err(stop) = self.owner.body(self.cx, self.configuration, record, range.clone()) {
-            self.note_move(self.owner.body_moved_at(record));
+        let here = self.owner.installed(self.configuration);
+        if let Err(stop) = self.owner.records.body(self.cx, &here, record, range.clone()) {
+            self.note_move(self.owner.records.body_moved_at(record));
             return Err(stop);
         }
-        self.owner.body(self.cx, self.configuration, record, range)
+        self.owner.records.body(self.cx, &here, record, range)
     }
 
     /// Stores an object for the owner itself.
@@ -793,6 +799,7 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
     /// The command has read `read_bytes` bytes of a large value, and is done. `record`, `tail_bytes`: of its object.
     pub fn note_read(&mut self, hash: u64, key: &[u8], record: &[u8], tail_bytes: usize, read_bytes: u64) {
         self.owner
+            .records
             .note_read(self.cx, (database_of(hash), key), record, tail_bytes, read_bytes);
     }
 

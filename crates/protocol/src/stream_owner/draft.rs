@@ -5,7 +5,7 @@
 //! from its start.
 
 use super::access::{Access, KEY_STEPS, Stop, WriteRefusal};
-use super::large::Ticket;
+use super::records::Ticket;
 use super::{LARGE_VALUE_BYTES_MAX, Piece};
 use crate::interface::Out;
 use crate::rules::Fault;
@@ -312,7 +312,7 @@ impl<O: Out> Access<'_, '_, O> {
                     let record = uploaded.get(&change.at).map(Arc::as_ref);
                     self.put_image(hash, key, &change.image, record)?;
                     if record.is_some() {
-                        self.owner.on_argument_named(ticket, change.at);
+                        self.owner.records.on_argument_named(ticket, change.at);
                     }
                 }
                 if self.rules().fault(Fault::CommandCutInTwo) {

@@ -247,7 +247,7 @@ impl StreamOwner {
         }
         of.held = held;
         if import_is_over {
-            self.end_imports();
+            self.records.end_imports();
         }
     }
 

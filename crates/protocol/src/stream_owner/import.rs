@@ -5,7 +5,7 @@
 //! attempt of its newest owner, and its batches only in order. So a frame that arrives late has no effect.
 
 use super::access::{Refused, take_in};
-use super::large::{Imported, Taken};
+use super::records::{Imported, Taken};
 use super::{Phase, StreamOwner};
 use crate::context::Context;
 use crate::interface::{Channel, Out};
@@ -143,7 +143,7 @@ impl StreamOwner {
             let mut imported = Imported::default();
             if let Some(import) = self.hand_offs.import.take().filter(|i| i.version == version) {
                 imported = import.imported;
-                self.keep_imported(&mut imported, import.round);
+                self.records.keep_imported(&mut imported, import.round);
             }
             self.hand_offs.import = Some(Box::new(Import {
                 version,
@@ -255,7 +255,9 @@ impl StreamOwner {
             return Err(Refused::Unknown);
         };
         let piece = (*offset, import.batch.as_slice());
-        let taken = self.take_in_body(cx, configuration, &mut import.imported, import.round, record, piece)?;
+        let here = self.installed(configuration);
+        let (imported, round) = (&mut import.imported, import.round);
+        let taken = self.records.take_in_body(cx, &here, imported, round, record, piece)?;
         import.status = match taken {
             Taken::Piece => ImportStatus::Done,
             Taken::Whole => ImportStatus::Kept,
@@ -276,7 +278,8 @@ impl StreamOwner {
         while let Some((object, after)) = rest.split_first() {
             let mut record = Vec::new();
             if !object.record.is_empty() {
-                let own = self.imported_record(cx, configuration, &mut import.imported, object.record)?;
+                let (here, imported) = (self.installed(configuration), &mut import.imported);
+                let own = self.records.imported_record(cx, &here, imported, object.record)?;
                 own.encode(&mut record);
             }
             let value = Value {
@@ -293,7 +296,7 @@ impl StreamOwner {
             };
             take_in(cx, configuration, self, (database, object.key), value)?;
             if !object.record.is_empty() {
-                self.on_imported_named(&mut import.imported, object.record);
+                self.records.on_imported_named(&mut import.imported, object.record);
                 cx.out.mark(Mark::LargeValueImported);
             }
             let new = self.store.count().unwrap_or(0).saturating_sub(before);

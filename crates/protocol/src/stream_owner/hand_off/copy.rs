@@ -145,10 +145,11 @@ impl StreamOwner {
         }
         let sent_bytes = source.body.as_ref().map_or(0, |(_, sent_bytes)| *sent_bytes);
         let piece_bytes = PIECE_UNITS * cx.shared.arena.chunk_bytes();
-        match self.body_from(cx, configuration, &record, sent_bytes as u64) {
+        let here = self.installed(configuration);
+        match self.records.body_from(cx, &here, &record, sent_bytes as u64) {
             Ok(rest) => source.batch.extend_from_slice(rest.get(..piece_bytes).unwrap_or(rest)),
             Err(_) => {
-                let moved_at = self.body_moved_at(&record).unwrap_or(Time(0));
+                let moved_at = self.records.body_moved_at(&record).unwrap_or(Time(0));
                 let until = moved_at + cx.shared.parameters.hand_off_timeout;
                 source.give_up_at = source.give_up_at.max(until);
                 source.wake_at = cx.after(cx.shared.parameters.retry);

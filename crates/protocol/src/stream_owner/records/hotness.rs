@@ -1,13 +1,13 @@
 //! Values that clients read often get another class than the others (P14.15), if the setting says so.
 
-use super::{Origin, StreamOwner, decode};
+use super::{Origin, Records, StreamOwner, decode};
 use crate::context::Context;
 use crate::interface::Out;
 use crate::mark::Mark;
 use crate::rules::Fault;
 use crate::stream_owner::Stop;
 use crate::stream_owner::access::Access;
-use crate::stream_owner::large::upload::{Made, Piece};
+use crate::stream_owner::records::upload::{Made, Piece};
 use paritas_base::configuration::Configuration;
 use paritas_base::{Span, Time};
 use paritas_large::{Class, Heat, Hotness, Record, Wanted};
@@ -76,7 +76,7 @@ enum Step {
     Refused,
 }
 
-impl StreamOwner {
+impl Records {
     /// Counts a read of a value, if its class depends on its reads.
     pub(in crate::stream_owner) fn note_read<O: Out>(
         &mut self,
@@ -96,44 +96,46 @@ impl StreamOwner {
         if is_ruled || (class != hotness.hot && class != hotness.cold) {
             return;
         }
-        let heat = &mut self.large.temperature.heat;
+        let heat = &mut self.temperature.heat;
         let key = (database, key);
         heat.on_read(record.data_group, key, value_bytes, read_bytes, class == hotness.hot);
     }
 
     /// Parts of the value whose class changes have moved on.
     pub(super) fn hurry_change(&mut self, now: Time) {
-        if self.large.temperature.change.is_some() {
-            self.large.temperature.at = now;
-            self.wake.progress = true;
+        if self.temperature.change.is_some() {
+            self.temperature.at = now;
+            self.woken.progress = true;
         }
     }
+}
 
+impl StreamOwner {
     /// One step of work: halves reads, looks for hot values, and goes on with the change of a class.
     pub(super) fn tend_hotness<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
         let setting = cx.shared.parameters.hotness;
-        if self.large.temperature.of != setting {
+        if self.records.temperature.of != setting {
             self.end_change(cx);
-            self.large.temperature = Temperature {
+            self.records.temperature = Temperature {
                 of: setting,
                 halve_at: setting.map_or(Time(0), |hotness| cx.after(hotness.period)),
                 ..Temperature::default()
             };
         }
         let now = cx.mono();
-        let Some(hotness) = setting.filter(|_| now >= self.large.temperature.at) else {
+        let Some(hotness) = setting.filter(|_| now >= self.records.temperature.at) else {
             return;
         };
         let step = Span(STEP_RETRIES * cx.shared.parameters.retry.0);
-        self.large.temperature.at = cx.after(step);
-        if now >= self.large.temperature.halve_at {
-            let large = &mut self.large;
-            let ledger = &large.ledger;
-            large.temperature.heat.halve(|group| ledger.is_named(group));
-            large.temperature.halve_at = cx.after(hotness.period);
+        self.records.temperature.at = cx.after(step);
+        if now >= self.records.temperature.halve_at {
+            let records = &mut self.records;
+            let ledger = &records.ledger;
+            records.temperature.heat.halve(|group| ledger.is_named(group));
+            records.temperature.halve_at = cx.after(hotness.period);
         }
         self.search_hot(cx, &hotness, step);
-        if self.large.temperature.change.is_none() {
+        if self.records.temperature.change.is_none() {
             self.begin_change(cx, &hotness, step);
         }
         self.go_on_change(cx, configuration);
@@ -142,7 +144,7 @@ impl StreamOwner {
     /// Looks for values of the class of hot values of which nothing is known: those of an owner before, and those that
     /// came with their hash slots. One pass over all keys begins a period after the one before has ended.
     fn search_hot<O: Out>(&mut self, cx: &mut Context<'_, O>, hotness: &Hotness, step: Span) {
-        let temperature = &mut self.large.temperature;
+        let temperature = &mut self.records.temperature;
         if cx.now.mono < temperature.search_at {
             return;
         }
@@ -177,7 +179,7 @@ impl StreamOwner {
         let budget = cx.shared.arena.budget();
         let (used, limit) = (u64::from(budget.used()), u64::from(budget.limit()));
         let exceeds = |(part, whole): (u64, u64)| used * whole > limit * part;
-        let heat = &self.large.temperature.heat;
+        let heat = &self.records.temperature.heat;
         let Some(wanted) = heat.wanted(hotness, !exceeds(GROW_MAX), exceeds(SHORT_MIN)) else {
             return;
         };
@@ -192,13 +194,13 @@ impl StreamOwner {
             decode(record).is_some_and(|old| old.class == from && !is_ruled(old.body_bytes + tail.len() as u64))
         });
         let Some((record, tail)) = found else {
-            self.large.temperature.heat.on_gone(wanted.group);
+            self.records.temperature.heat.on_gone(wanted.group);
             return;
         };
         let until = cx.after(Span(GIVEN_UP_LEASES * cx.shared.parameters.lease.0));
         cx.shared.change_at = cx.after(step);
         cx.shared.changing = Some((self.stream, until));
-        self.large.temperature.change = Some(Change {
+        self.records.temperature.change = Some(Change {
             wanted,
             class,
             record,
@@ -223,18 +225,21 @@ impl StreamOwner {
     }
 
     fn go_on_change<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
-        let Some(change) = self.large.temperature.change.take() else {
+        let Some(change) = self.records.temperature.change.take() else {
             return;
         };
         let (group, to_hot) = (change.wanted.group, change.wanted.to_hot);
         match self.change_step(cx, configuration, &change) {
             Step::Waits if cx.mono() < change.until => {
-                self.large.temperature.change = Some(change);
+                self.records.temperature.change = Some(change);
                 return;
             }
             Step::Done(record) => {
-                self.end_upload_of(Origin::Change, true);
-                self.large.temperature.heat.on_changed(group, record.data_group, to_hot);
+                self.records.end_upload_of(Origin::Change, true);
+                self.records
+                    .temperature
+                    .heat
+                    .on_changed(group, record.data_group, to_hot);
                 match to_hot {
                     true => cx.shared.to_hot_values += 1,
                     false => cx.shared.to_cold_values += 1,
@@ -244,9 +249,9 @@ impl StreamOwner {
             }
             Step::Overtaken => {
                 cx.out.mark(Mark::ChangeOvertaken);
-                self.large.temperature.heat.on_gone(group);
+                self.records.temperature.heat.on_gone(group);
             }
-            Step::Waits | Step::Refused => self.large.temperature.heat.on_refused(group),
+            Step::Waits | Step::Refused => self.records.temperature.heat.on_refused(group),
         }
         self.end_change(cx);
     }
@@ -275,7 +280,8 @@ impl StreamOwner {
             is_all_body: false,
         };
         let pieces = [Piece::Body(&record, 0..old.body_bytes), Piece::Bytes(&tail)];
-        let (sealed, tail) = match self.upload(cx, configuration, Origin::Change, &made, &pieces) {
+        let here = self.installed(configuration);
+        let (sealed, tail) = match self.records.upload(cx, &here, Origin::Change, &made, &pieces) {
             Ok(sealed) => sealed,
             Err(Stop::Wait) => return Step::Waits,
             Err(Stop::Refused(_)) => return Step::Refused,
@@ -304,8 +310,8 @@ impl StreamOwner {
 
     /// The change of a class has ended, or the role ends.
     pub(in crate::stream_owner) fn end_change<O: Out>(&mut self, cx: &mut Context<'_, O>) {
-        self.large.temperature.change = None;
-        self.end_upload_of(Origin::Change, false);
+        self.records.temperature.change = None;
+        self.records.end_upload_of(Origin::Change, false);
         if cx.shared.changing.is_some_and(|(stream, _)| stream == self.stream) {
             cx.shared.changing = None;
         }

@@ -1,15 +1,15 @@
 //! A large value on its way to its holders (P14.2). The bytes stay with the client's command: each time it is run
 //! again, it sends what may be sent.
 
-use super::{Origin, StreamOwner, Ticket, holders, number_of};
+use super::{Installed, Origin, Records, Ticket, holders, number_of};
+use crate::bodies::window_of;
 use crate::context::Context;
 use crate::interface::{Channel, Out};
 use crate::parts::{placement_of, positions_in_memory, to_wire};
 use crate::rules::Fault;
 use crate::stream_owner::{Stop, WriteRefusal};
 use core::ops::Range;
-use paritas_base::configuration::Configuration;
-use paritas_base::{Incarnation, NodeId, Position, Span, StreamId, Term, Time};
+use paritas_base::{Incarnation, NodeId, Position, Span, Time};
 use paritas_code::Scheme;
 use paritas_large::{Answer, Class, Holder, Layout, PartName, Record, Tell, Transition, Upload, UploadFailed};
 use paritas_wire::peer::{self, Message};
@@ -100,7 +100,7 @@ pub(in crate::stream_owner) struct Overtaken {
     wanted_at: Time,
 }
 
-impl StreamOwner {
+impl Records {
     /// Sends what may be sent of a value that has begun. `bytes` are those from `offset` on, or some of them. Returns
     /// its record when an object may name it.
     ///
@@ -109,16 +109,15 @@ impl StreamOwner {
     pub(super) fn send_value<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,
-        configuration: &Configuration,
+        here: &Installed<'_>,
         of: Origin,
         offset: u64,
         bytes: &[u8],
     ) -> Result<Arc<Record>, Stop> {
         let now = cx.mono();
         let redundancy = cx.shared.cluster.min_redundancy.min(cx.shared.cluster.parity);
-        let holders = holders(configuration);
-        let (stream, term) = (self.stream, self.tenure.term());
-        let Some(uploading) = self.large.uploads.get_mut(&of) else {
+        let holders = holders(here.configuration);
+        let Some(uploading) = self.uploads.get_mut(&of) else {
             return Err(Stop::Wait);
         };
         uploading.wanted_at = now;
@@ -126,7 +125,7 @@ impl StreamOwner {
         let upload_bytes = upload.staged().body_bytes;
         let in_body = upload_bytes.saturating_sub(offset).min(bytes.len() as u64) as usize;
         let bytes = bytes.get(..in_body).unwrap_or_default();
-        tell(cx, configuration, (stream, term), upload, &holders, false);
+        tell(cx, here, upload, &holders, false);
         let before = *sent_bytes;
         // If the last row is short, units without bytes may remain to be sent after the last byte.
         let rest_of = |at: usize, sent: u64| match bytes.get(at..).filter(|rest| !rest.is_empty()) {
@@ -139,10 +138,10 @@ impl StreamOwner {
             && let Some(rest) = rest_of(at as usize, *sent_bytes)
         {
             let taken = upload.push(rest, |position, name, unit, bytes| {
-                if let Some(holder) = configuration.tenure(Position(position)) {
+                if let Some(holder) = here.configuration.tenure(Position(position)) {
                     let name = to_wire(name);
                     let message = Message::PutUnit { name, unit, bytes };
-                    cx.send(&holder, Channel::Bulk, stream, configuration.epoch, &message);
+                    cx.send(&holder, Channel::Bulk, here.stream, here.configuration.epoch, &message);
                 }
             });
             *sent_bytes += taken as u64;
@@ -151,7 +150,7 @@ impl StreamOwner {
             }
         }
         if upload.is_sent() {
-            tell(cx, configuration, (stream, term), upload, &holders, false);
+            tell(cx, here, upload, &holders, false);
         }
         if *sent_bytes > before {
             uploading.moved_at = Some(now);
@@ -160,7 +159,7 @@ impl StreamOwner {
         if upload.is_sent() && cx.rules().fault(Fault::PutBeforeKept) {
             return Ok(Arc::new(upload.record()));
         }
-        let is_staging = self.large.ledger.is_staging(upload.staged());
+        let is_staging = self.ledger.is_staging(upload.staged());
         let failed = match (uploading.failed, upload.is_ready(&holders, redundancy, is_staging)) {
             (None, Ok(true)) => return Ok(Arc::new(upload.record())),
             (None, Ok(false)) => return Err(Stop::Wait),
@@ -178,16 +177,16 @@ impl StreamOwner {
     pub(super) fn begin_upload<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,
-        configuration: &Configuration,
+        here: &Installed<'_>,
         of: Origin,
         basis: &[u8],
         record: Arc<Record>,
     ) -> Result<(), Stop> {
         let unit_bytes = cx.shared.arena.chunk_bytes() as u32;
-        let positions = positions_in_memory(cx, configuration);
-        let keeps_data = self.large.ledger.keeps_data(&record);
+        let positions = positions_in_memory(cx, here.configuration);
+        let keeps_data = self.ledger.keeps_data(&record);
         let Ok(upload) = Upload::new(record.clone(), positions, unit_bytes, keeps_data) else {
-            self.large.ledger.end_staging(&record);
+            self.ledger.end_staging(&record);
             return Err(Stop::Refused(WriteRefusal::TooLarge));
         };
         let now = cx.mono();
@@ -200,7 +199,7 @@ impl StreamOwner {
             failed: None,
         };
         self.begin_work(cx);
-        self.large.uploads.insert(of, uploading);
+        self.uploads.insert(of, uploading);
         Ok(())
     }
 
@@ -208,21 +207,21 @@ impl StreamOwner {
     pub(super) fn stage_groups<O: Out>(
         &mut self,
         cx: &Context<'_, O>,
-        configuration: &Configuration,
+        here: &Installed<'_>,
         made: &Made<'_>,
         value_bytes: u64,
     ) -> Option<Arc<Record>> {
         let unit_bytes = cx.shared.arena.chunk_bytes() as u32;
-        let (positions, logged) = (positions_in_memory(cx, configuration), cx.shared.cluster.logged);
-        let class = made.class.or_else(|| default_class(cx, configuration, value_bytes))?;
+        let (positions, logged) = (positions_in_memory(cx, here.configuration), cx.shared.cluster.logged);
+        let class = made.class.or_else(|| default_class(cx, here, value_bytes))?;
         let layout = match made.is_all_body {
             true => Layout::of_body(value_bytes, class.data(), unit_bytes)?,
             false => Layout::of_value(value_bytes, class.data(), unit_bytes)?.0,
         };
-        let x = self.stream.x.0;
-        let ledger = &mut self.large.ledger;
+        let x = here.stream.x.0;
+        let ledger = &mut self.ledger;
         let placement = match made.same_as {
-            None => placement_of(cx, configuration, class, self.stream.x).ok()?,
+            None => placement_of(cx, here.configuration, class, here.stream.x).ok()?,
             Some(old) => {
                 let before = (old.placement(positions).ok()?, old.layout(unit_bytes)?);
                 let is_shared = !ledger.may_keep(old);
@@ -242,10 +241,10 @@ impl StreamOwner {
     ///
     /// # Errors
     /// Those of [`Self::upload_pieces`].
-    pub(crate) fn upload_again<O: Out>(
+    pub(in crate::stream_owner) fn upload_again<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,
-        configuration: &Configuration,
+        here: &Installed<'_>,
         ticket: Ticket,
         class: Class,
         record: &[u8],
@@ -260,17 +259,17 @@ impl StreamOwner {
             is_all_body: false,
         };
         let pieces = [Piece::Body(record, 0..old.body_bytes), Piece::Bytes(tail)];
-        self.upload_pieces(cx, configuration, ticket, &made, &pieces)
+        self.upload_pieces(cx, here, ticket, &made, &pieces)
     }
 
     /// Sends what may be sent of one of several values of a command. Returns the record when an object may name it.
     ///
     /// # Errors
     /// Those of [`Self::upload_pieces`].
-    pub(crate) fn upload_argument<O: Out>(
+    pub(in crate::stream_owner) fn upload_argument<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,
-        configuration: &Configuration,
+        here: &Installed<'_>,
         (ticket, at): (Ticket, u32),
         class: Option<Class>,
         basis: &[u8],
@@ -284,27 +283,27 @@ impl StreamOwner {
             is_all_body: true,
         };
         let of = Origin::Argument(ticket, at);
-        let sealed = self.upload(cx, configuration, of, &made, &[Piece::Bytes(bytes)]);
+        let sealed = self.upload(cx, here, of, &made, &[Piece::Bytes(bytes)]);
         sealed.map(|(record, _)| record)
     }
 
     /// The object of one of several values of a command was put into the store.
-    pub(crate) fn on_argument_named(&mut self, ticket: Ticket, at: u32) {
+    pub(in crate::stream_owner) fn on_argument_named(&mut self, ticket: Ticket, at: u32) {
         self.end_upload_of(Origin::Argument(ticket, at), true);
     }
 
     /// A command of several values has ended: those that no object names are given up.
-    pub fn end_arguments(&mut self, ticket: Ticket) {
+    pub(in crate::stream_owner) fn end_arguments(&mut self, ticket: Ticket) {
         for of in self.arguments_of(ticket) {
             self.end_upload_of(of, false);
         }
         let is_its_own = |of: &Origin| matches!(of, Origin::Argument(ended, _) if *ended == ticket);
-        self.large.overtaken.retain(|of, _| !is_its_own(of));
+        self.overtaken.retain(|of, _| !is_its_own(of));
     }
 
     fn arguments_of(&self, ticket: Ticket) -> Vec<Origin> {
         let all = Origin::Argument(ticket, 0)..=Origin::Argument(ticket, u32::MAX);
-        self.large.uploads.range(all).map(|(of, _)| *of).collect()
+        self.uploads.range(all).map(|(of, _)| *of).collect()
     }
 
     /// Sends what may be sent of a value that is made of bodies of other ones, and of other bytes. The bodies are read
@@ -312,27 +311,27 @@ impl StreamOwner {
     ///
     /// # Errors
     /// [`Stop::Wait`] until every holder has its part. A refusal if a holder has no memory for it.
-    pub(crate) fn upload_pieces<O: Out>(
+    pub(in crate::stream_owner) fn upload_pieces<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,
-        configuration: &Configuration,
+        here: &Installed<'_>,
         ticket: Ticket,
         made: &Made<'_>,
         pieces: &[Piece<'_>],
     ) -> Result<(Arc<Record>, Vec<u8>), Stop> {
-        self.upload(cx, configuration, Origin::Command(ticket), made, pieces)
+        self.upload(cx, here, Origin::Command(ticket), made, pieces)
     }
 
     pub(super) fn upload<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,
-        configuration: &Configuration,
+        here: &Installed<'_>,
         of: Origin,
         made: &Made<'_>,
         pieces: &[Piece<'_>],
     ) -> Result<(Arc<Record>, Vec<u8>), Stop> {
         // A key that the value is made from has changed since.
-        let uploading = self.large.uploads.get(&of);
+        let uploading = self.uploads.get(&of);
         let is_of_another = uploading.is_some_and(|uploading| *uploading.basis != *made.basis);
         if is_of_another && !cx.rules().fault(Fault::SwapWithoutCompare) {
             self.end_upload_of(of, false);
@@ -342,27 +341,27 @@ impl StreamOwner {
             return Err(Stop::Refused(WriteRefusal::Overtaken));
         }
         let value_bytes = pieces.iter().map(Piece::length).sum();
-        if !self.large.uploads.contains_key(&of) {
-            let staged = self.stage_groups(cx, configuration, made, value_bytes);
+        if !self.uploads.contains_key(&of) {
+            let staged = self.stage_groups(cx, here, made, value_bytes);
             let record = staged.ok_or(Stop::Refused(WriteRefusal::TooLarge))?;
-            self.begin_upload(cx, configuration, of, made.basis, record)?;
+            self.begin_upload(cx, here, of, made.basis, record)?;
         }
         let sealed = loop {
-            let Some(uploading) = self.large.uploads.get(&of) else {
+            let Some(uploading) = self.uploads.get(&of) else {
                 return Err(Stop::Wait);
             };
             let (at, body_bytes) = (uploading.sent_bytes, uploading.upload.staged().body_bytes);
             let piece = piece_at(pieces, at).filter(|_| at < body_bytes);
             let sent = match piece {
-                None => self.send_value(cx, configuration, of, at, &[]),
-                Some(piece) => self.with_piece(cx, configuration, piece, |owner, cx, bytes| {
-                    owner.send_value(cx, configuration, of, at, bytes)
+                None => self.send_value(cx, here, of, at, &[]),
+                Some(piece) => self.with_piece(cx, here, piece, |records, cx, bytes| {
+                    records.send_value(cx, here, of, at, bytes)
                 })?,
             };
             match sent {
                 Ok(sealed) => break sealed,
                 Err(stop) => {
-                    let uploading = self.large.uploads.get(&of);
+                    let uploading = self.uploads.get(&of);
                     if stop != Stop::Wait || uploading.is_none_or(|uploading| uploading.sent_bytes == at) {
                         return Err(stop);
                     }
@@ -372,7 +371,7 @@ impl StreamOwner {
         let mut tail = Vec::new();
         let mut at = sealed.body_bytes;
         while let Some(piece) = piece_at(pieces, at) {
-            at += self.with_piece(cx, configuration, piece, |_, _, bytes| {
+            at += self.with_piece(cx, here, piece, |_, _, bytes| {
                 tail.extend_from_slice(bytes);
                 bytes.len() as u64
             })?;
@@ -388,7 +387,7 @@ impl StreamOwner {
         let mut hasher = DefaultHasher::new();
         hasher.write(basis);
         let basis_hash = hasher.finish();
-        let overtaken = self.large.overtaken.entry(of).or_insert(Overtaken {
+        let overtaken = self.overtaken.entry(of).or_insert(Overtaken {
             basis_hash,
             count: 0,
             wanted_at: now,
@@ -408,7 +407,7 @@ impl StreamOwner {
     fn with_piece<O: Out, T>(
         &mut self,
         cx: &mut Context<'_, O>,
-        configuration: &Configuration,
+        here: &Installed<'_>,
         (piece, offset): (&Piece<'_>, u64),
         then: impl FnOnce(&mut Self, &mut Context<'_, O>, &[u8]) -> T,
     ) -> Result<T, Stop> {
@@ -424,62 +423,60 @@ impl StreamOwner {
                 return Ok(then(self, cx, zeros.unwrap_or_default()));
             }
         };
-        self.window(cx, configuration, &of, at)?;
-        let window = Self::window_of(cx, &of, at);
-        // Taken for the time of the call: it is part of the owner, which the upload changes.
-        let bytes = self.take_body(&of, &window).ok_or(Stop::Wait)?;
+        self.window(cx, here, &of, at)?;
+        let window = window_of(cx, &of, at);
+        // Taken for the time of the call, because the upload changes other records.
+        let bytes = self.bodies.take(&of, &window).ok_or(Stop::Wait)?;
         let rest = bytes.get((at - window.start) as usize..).unwrap_or_default();
         let some = rest.get(..rest_bytes.min(rest.len() as u64) as usize);
         let result = then(self, cx, some.unwrap_or_default());
-        self.give_body(&of, &window, bytes);
+        self.bodies.give(&of, &window, bytes);
         Ok(result)
     }
 
     /// When something of a value was sent or answered last.
-    pub(crate) fn upload_moved_at(&self, ticket: Ticket) -> Option<Time> {
+    pub(in crate::stream_owner) fn upload_moved_at(&self, ticket: Ticket) -> Option<Time> {
         let whole = [Origin::Command(ticket), Origin::Staged(ticket)];
         let all = whole.into_iter().chain(self.arguments_of(ticket));
-        all.filter_map(|of| self.large.uploads.get(&of)?.moved_at).max()
+        all.filter_map(|of| self.uploads.get(&of)?.moved_at).max()
     }
 
     /// The object of a value was put into the store (`is_named`), or the value is given up.
-    pub(crate) fn end_upload(&mut self, ticket: Ticket, is_named: bool) {
-        self.large.overtaken.remove(&Origin::Command(ticket));
+    pub(in crate::stream_owner) fn end_upload(&mut self, ticket: Ticket, is_named: bool) {
+        self.overtaken.remove(&Origin::Command(ticket));
         self.end_upload_of(Origin::Command(ticket), is_named);
     }
 
     pub(super) fn end_upload_of(&mut self, of: Origin, is_named: bool) {
-        if let Some(uploading) = self.large.uploads.remove(&of) {
+        if let Some(uploading) = self.uploads.remove(&of) {
             let staged = uploading.upload.staged();
             if is_named {
-                self.large.named.push(staged.clone());
+                self.named.push(staged.clone());
             } else {
-                self.large.ledger.end_staging(staged);
+                self.ledger.end_staging(staged);
             }
         }
     }
 
-    /// P14.2: how far a part is at its holder.
-    pub(crate) fn on_part_state<O: Out>(
+    /// P14.2: how far a part is at its holder. Returns the value ahead of its command that may go on.
+    pub(in crate::stream_owner) fn on_part_state<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,
-        configuration: &Configuration,
+        here: &Installed<'_>,
         from: (NodeId, Incarnation),
         name: PartName,
         question: u32,
         state: peer::PartState,
-    ) {
+    ) -> Option<Ticket> {
         let has_group = |upload: &Upload| upload.staged().groups().any(|group| group == name.group);
-        let mut uploads = self.large.uploads.iter_mut();
+        let mut uploads = self.uploads.iter_mut();
         let Some((of, uploading)) = uploads.find(|(_, uploading)| has_group(&uploading.upload)) else {
-            self.answer_dead(cx, configuration, from, name, state);
-            return;
+            self.answer_dead(cx, here, from, name, state);
+            return None;
         };
         let position = uploading.upload.position_of(name);
-        let holder = position.and_then(|at| configuration.tenure(Position(at)));
-        let Some(holder) = holder.filter(|holder| (holder.node, holder.incarnation) == from) else {
-            return;
-        };
+        let holder = position.and_then(|at| here.configuration.tenure(Position(at)));
+        let holder = holder.filter(|holder| (holder.node, holder.incarnation) == from)?;
         // Other answers only repeat what is known. If they counted, a value that never completes would never be
         // refused.
         if matches!(state, peer::PartState::Taken(_) | peer::PartState::Kept(_)) {
@@ -509,31 +506,23 @@ impl StreamOwner {
         let must_run = !matches!(state, peer::PartState::Taken(units) if units % TAKEN_PER_RUN != 0);
         match *of {
             Origin::Staged(ticket) => {
-                self.wake.progress |= must_run;
-                if must_run {
-                    self.go_on_staged(cx, configuration, ticket, false);
-                }
+                self.woken.progress |= must_run;
+                return must_run.then_some(ticket);
             }
-            Origin::Command(_) | Origin::Argument(..) => self.wake.progress |= must_run,
+            Origin::Command(_) | Origin::Argument(..) => self.woken.progress |= must_run,
             Origin::Change => self.hurry_change(cx.now.mono),
-            Origin::Import(_) if must_run => self.hand_offs.hurry(cx.now.mono),
-            Origin::Import(_) => {}
+            Origin::Import(_) => self.woken.hand_off |= must_run,
         }
+        None
     }
 
     /// Asks holders again. Gives up values whose client has gone, and those whose data group was to stay and does not
     /// (P14.10).
-    pub(super) fn tend_uploads<O: Out>(
-        &mut self,
-        cx: &mut Context<'_, O>,
-        configuration: &Configuration,
-        forgotten: Span,
-    ) {
+    pub(super) fn tend_uploads<O: Out>(&mut self, cx: &mut Context<'_, O>, here: &Installed<'_>, forgotten: Span) {
         let now = cx.mono();
-        self.large
-            .overtaken
+        self.overtaken
             .retain(|_, overtaken| now <= overtaken.wanted_at + forgotten);
-        let (uploads, ledger) = (self.large.uploads.iter(), &self.large.ledger);
+        let (uploads, ledger) = (self.uploads.iter(), &self.ledger);
         // Values of a hand-off end with it.
         let is_over = |of: &Origin, uploading: &Uploading| {
             let is_forgotten = !matches!(of, Origin::Import(_)) && now > uploading.wanted_at + forgotten;
@@ -545,26 +534,24 @@ impl StreamOwner {
         for of in over {
             self.end_upload_of(of, false);
         }
-        let holders = holders(configuration);
-        let from = (self.stream, self.tenure.term());
-        for uploading in self.large.uploads.values_mut() {
-            tell(cx, configuration, from, &mut uploading.upload, &holders, true);
+        let holders = holders(here.configuration);
+        for uploading in self.uploads.values_mut() {
+            tell(cx, here, &mut uploading.upload, &holders, true);
         }
     }
 }
 
 /// The class of a value for which none was chosen.
-fn default_class<O: Out>(cx: &Context<'_, O>, configuration: &Configuration, value_bytes: u64) -> Option<Class> {
+fn default_class<O: Out>(cx: &Context<'_, O>, here: &Installed<'_>, value_bytes: u64) -> Option<Class> {
     let unit_bytes = cx.shared.arena.chunk_bytes() as u32;
-    let scheme = Scheme::new(configuration.data, configuration.parity).ok()?;
+    let scheme = Scheme::new(here.configuration.data, here.configuration.parity).ok()?;
     Class::of_scheme(scheme, value_bytes, unit_bytes)
 }
 
-/// Tells holders what they must be told of a value. `from`: the stream, and its owner's term.
+/// Tells holders what they must be told of a value.
 fn tell<O: Out>(
     cx: &mut Context<'_, O>,
-    configuration: &Configuration,
-    (stream, term): (StreamId, Term),
+    here: &Installed<'_>,
     upload: &mut Upload,
     holders: &[Option<Holder>],
     again: bool,
@@ -582,7 +569,7 @@ fn tell<O: Out>(
             Tell::Open(name, position, question) => {
                 let (name, record) = (to_wire(name), staged.as_slice());
                 let message = Message::OpenPart {
-                    term,
+                    term: here.term,
                     question,
                     name,
                     record,
@@ -594,8 +581,8 @@ fn tell<O: Out>(
                 (position, Message::MakePart { name, record })
             }
         };
-        if let Some(holder) = configuration.tenure(Position(position)) {
-            cx.send(&holder, Channel::Bulk, stream, configuration.epoch, &message);
+        if let Some(holder) = here.configuration.tenure(Position(position)) {
+            cx.send(&holder, Channel::Bulk, here.stream, here.configuration.epoch, &message);
         }
     }
 }

@@ -1,13 +1,12 @@
 //! Large values that come with their hash slots from another stream (P10.8). Their bodies come piece by piece, ahead of
 //! their objects, and are written to new groups of this stream.
 
-use super::{Origin, StreamOwner, decode};
+use super::{Installed, Origin, Records, decode};
 use crate::context::Context;
 use crate::interface::Out;
 use crate::parts::placement_of;
 use crate::stream_owner::Stop;
 use crate::stream_owner::access::Refused;
-use paritas_base::configuration::Configuration;
 use paritas_large::Record;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -49,12 +48,12 @@ pub(in crate::stream_owner) enum Taken {
     Whole,
 }
 
-impl StreamOwner {
+impl Records {
     /// Takes a piece of a body, or more of it.
     pub(in crate::stream_owner) fn take_in_body<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,
-        configuration: &Configuration,
+        here: &Installed<'_>,
         imported: &mut Imported,
         round: u32,
         record: &[u8],
@@ -74,7 +73,7 @@ impl StreamOwner {
         }
         if is_again {
             self.forget_import(imported, record);
-            let number = self.begin_import(cx, configuration, &source)?;
+            let number = self.begin_import(cx, here, &source)?;
             let value = Value {
                 number,
                 bytes: 0,
@@ -88,7 +87,7 @@ impl StreamOwner {
             return Err(Refused::Unknown);
         };
         let of = Origin::Import(value.number);
-        match self.send_value(cx, configuration, of, offset, bytes) {
+        match self.send_value(cx, here, of, offset, bytes) {
             // The same blocks have the same checks: the bytes are those of the source.
             Ok(own) if own.checks == source.checks => {
                 value.record = Some(own);
@@ -99,7 +98,7 @@ impl StreamOwner {
                 Err(Refused::Unknown)
             }
             Err(Stop::Wait) => {
-                let Some(uploading) = self.large.uploads.get(&of) else {
+                let Some(uploading) = self.uploads.get(&of) else {
                     // Too many holders were lost: it is sent again.
                     imported.all.remove(record);
                     return Err(Refused::Unknown);
@@ -121,17 +120,17 @@ impl StreamOwner {
     fn begin_import<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,
-        configuration: &Configuration,
+        here: &Installed<'_>,
         source: &Record,
     ) -> Result<u64, Refused> {
-        let placement = placement_of(cx, configuration, source.class, self.stream.x);
+        let placement = placement_of(cx, here.configuration, source.class, here.stream.x);
         let placement = placement.map_err(|_| Refused::NoRoom)?;
-        let ledger = &mut self.large.ledger;
+        let ledger = &mut self.ledger;
         let staged = ledger.stage(source.class, placement.first(), placement.logged(), source.body_bytes);
         let staged = staged.ok_or(Refused::NoRoom)?;
-        self.large.import += 1;
-        let number = self.large.import;
-        self.begin_upload(cx, configuration, Origin::Import(number), &[], staged)?;
+        self.import += 1;
+        let number = self.import;
+        self.begin_upload(cx, here, Origin::Import(number), &[], staged)?;
         Ok(number)
     }
 
@@ -142,7 +141,7 @@ impl StreamOwner {
     pub(in crate::stream_owner) fn imported_record<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,
-        configuration: &Configuration,
+        here: &Installed<'_>,
         imported: &mut Imported,
         record: &[u8],
     ) -> Result<Arc<Record>, Refused> {
@@ -152,7 +151,7 @@ impl StreamOwner {
         let found = if value.is_named {
             // Another key has the same value (COPY). The ledger may not know yet that an object names its groups. If
             // none does any more, they may be dead soon.
-            let ledger = &self.large.ledger;
+            let ledger = &self.ledger;
             let is_alive = own.groups().all(|group| ledger.is_named(group)) || ledger.is_staging(own);
             if is_alive {
                 Ok(own.clone())
@@ -162,9 +161,9 @@ impl StreamOwner {
         } else {
             // Holders may have changed since.
             let of = Origin::Import(value.number);
-            match self.send_value(cx, configuration, of, own.body_bytes, &[]) {
+            match self.send_value(cx, here, of, own.body_bytes, &[]) {
                 Ok(record) => Ok(record),
-                Err(Stop::Wait) if self.large.uploads.contains_key(&of) => Err(Refused::Wait),
+                Err(Stop::Wait) if self.uploads.contains_key(&of) => Err(Refused::Wait),
                 Err(_) => Err(Refused::Unknown),
             }
         };
@@ -201,7 +200,7 @@ impl StreamOwner {
 
     /// The hand-off is over. What no object names dies.
     pub(in crate::stream_owner) fn end_imports(&mut self) {
-        let all = self.large.uploads.keys();
+        let all = self.uploads.keys();
         let over: Vec<Origin> = all.filter(|of| matches!(of, Origin::Import(_))).copied().collect();
         for of in over {
             self.end_upload_of(of, false);

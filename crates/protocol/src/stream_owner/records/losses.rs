@@ -2,7 +2,7 @@
 //! scheme can lose a value while the list is not lost. Its objects are removed: they cannot be read, and holders that
 //! are to make their parts would never become Live.
 
-use super::StreamOwner;
+use super::{Installed, Records, StreamOwner};
 use crate::context::Context;
 use crate::interface::{Channel, Out};
 use crate::parts::{positions_in_memory, to_wire};
@@ -71,22 +71,13 @@ impl Losses {
     }
 }
 
-impl StreamOwner {
-    /// Looks for values that are lost, and removes their objects.
-    pub(super) fn tend_losses<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
-        self.look_for_losses(cx, configuration);
-        if self.large.losses.next_at().is_some_and(|at| at <= cx.mono()) {
-            self.ask_holders(cx, configuration);
-            self.judge_losses(cx, configuration);
-            self.remove_lost(cx, configuration);
-        }
-    }
-
+impl Records {
     /// Under each configuration, the suspects are the values that the Live holders already examined do not give back by
-    /// themselves. Answers given under an earlier configuration say nothing of new holders.
-    fn look_for_losses<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
-        let (now, losses) = (cx.mono(), &mut self.large.losses);
-        let is_new = losses.looked_at != Some(configuration.epoch);
+    /// themselves. Answers given under an earlier configuration say nothing of new holders. `knows_all`: before that,
+    /// objects may name further values.
+    fn look_for_losses<O: Out>(&mut self, cx: &mut Context<'_, O>, here: &Installed<'_>, knows_all: bool) {
+        let (now, losses) = (cx.mono(), &mut self.losses);
+        let is_new = losses.looked_at != Some(here.configuration.epoch);
         let is_busy = !losses.suspects.is_empty() || !losses.lost.is_empty();
         let is_due = !is_busy && losses.again_at.is_some_and(|at| at <= now);
         if is_new {
@@ -94,25 +85,26 @@ impl StreamOwner {
             losses.asked.clear();
             losses.again_at = None;
         }
-        // Before that, objects may name further values.
-        let knows_all = self.store.knows_records() && self.large.ledger.has_learnt();
-        if !(is_new || is_due) || self.lost || !knows_all {
+        if !(is_new || is_due) || !knows_all {
             return;
         }
-        losses.looked_at = Some(configuration.epoch);
-        let positions = positions_in_memory(cx, configuration);
+        losses.looked_at = Some(here.configuration.epoch);
+        let positions = positions_in_memory(cx, here.configuration);
         let is_sure = |position: u8| {
-            let held = configuration.at(Position(position)).filter(|held| held.state.is_live());
+            let held = here
+                .configuration
+                .at(Position(position))
+                .filter(|held| held.state.is_live());
             let tenure = held.map(|held| held.tenure);
             !is_due && tenure.is_some() && losses.sure_of.get(usize::from(position)) == Some(&tenure)
         };
         let mut suspects = Vec::new();
-        let is_any = self.large.ledger.weaker_than(configuration.parity).next().is_some();
-        let mut held = configuration.positions.iter();
+        let is_any = self.ledger.weaker_than(here.configuration.parity).next().is_some();
+        let mut held = here.configuration.positions.iter();
         let is_whole = held.all(|held| held.is_some_and(|held| held.state.is_live()));
         let again_at = cx.after(Span(cx.shared.parameters.resend.0 * AGAIN_RESENDS));
         losses.again_at = (is_any && !is_whole).then_some(again_at);
-        for record in self.large.ledger.weaker_than(configuration.parity) {
+        for record in self.ledger.weaker_than(here.configuration.parity) {
             let placement = record.placement(positions);
             if placement.is_ok_and(|placement| !placement.is_readable(|part| is_sure(part.position))) {
                 suspects.push(record.clone());
@@ -121,12 +113,12 @@ impl StreamOwner {
         for record in suspects {
             losses.suspect(&record, now);
         }
-        self.note_sure(configuration);
+        self.note_sure(here.configuration);
     }
 
     /// Once no value is suspect, every holder of this configuration keeps what it must, or will when it is Live.
     fn note_sure(&mut self, configuration: &Configuration) {
-        let losses = &mut self.large.losses;
+        let losses = &mut self.losses;
         if losses.suspects.is_empty() && losses.looked_at == Some(configuration.epoch) {
             let positions = configuration.positions.iter();
             losses.sure_of = positions.map(|held| held.map(|held| held.tenure)).collect();
@@ -134,22 +126,22 @@ impl StreamOwner {
     }
 
     /// Whether a value may be lost as far as is known, and will be removed if it is.
-    pub fn may_be_lost(&self, configuration: &Configuration, record: &Record) -> bool {
-        let losses = &self.large.losses;
+    fn may_be_lost(&self, configuration: &Configuration, record: &Record) -> bool {
+        let losses = &self.losses;
         let group = &record.data_group;
         let is_open = losses.looked_at != Some(configuration.epoch)
             || losses.suspects.contains_key(group)
             || losses.lost.contains(group)
             // Its object was overwritten before the owner looked for suspects, and that delta is not stable.
-            || !self.large.ledger.is_named(*group);
+            || !self.ledger.is_named(*group);
         is_open && record.class.tolerance() < configuration.parity
     }
 
     /// Asks holders which parts of suspects they keep.
-    fn ask_holders<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
+    fn ask_holders<O: Out>(&mut self, cx: &mut Context<'_, O>, here: &Installed<'_>) {
         let again = cx.after(cx.shared.parameters.resend);
-        let positions = positions_in_memory(cx, configuration);
-        let losses = &mut self.large.losses;
+        let positions = positions_in_memory(cx, here.configuration);
+        let losses = &mut self.losses;
         // What was not answered in time is asked again.
         losses.asked.clear();
         losses.at = again;
@@ -160,7 +152,7 @@ impl StreamOwner {
             suspect.kept.resize(placement.parts().count(), None);
             for (at, part) in placement.parts().enumerate() {
                 let Some(None) = suspect.kept.get(at) else { continue };
-                let Some(holder) = configuration.tenure(Position(part.position)) else {
+                let Some(holder) = here.configuration.tenure(Position(part.position)) else {
                     suspect.kept[at] = Some(false);
                     continue;
                 };
@@ -170,7 +162,7 @@ impl StreamOwner {
                     name: to_wire(suspect.record.name_of(&part)),
                     unit: WHOLE_PART,
                 };
-                if cx.send(&holder, Channel::Bulk, self.stream, configuration.epoch, &message) {
+                if cx.send(&holder, Channel::Bulk, here.stream, here.configuration.epoch, &message) {
                     losses.asked.insert(id, (*group, at));
                 }
             }
@@ -179,7 +171,7 @@ impl StreamOwner {
 
     /// The answer to such a question. False if it was none.
     pub(super) fn on_asked_part<O: Out>(&mut self, cx: &Context<'_, O>, id: u64, is_kept: bool) -> bool {
-        let losses = &mut self.large.losses;
+        let losses = &mut self.losses;
         let Some((group, at)) = losses.asked.remove(&id) else {
             return false;
         };
@@ -189,16 +181,16 @@ impl StreamOwner {
         }
         if losses.asked.is_empty() {
             losses.at = cx.now.mono;
-            self.wake.progress = true;
+            self.woken.progress = true;
         }
         true
     }
 
     /// A value is lost if every holder has answered and the parts that they keep do not give it back. Parts are never
     /// added under one configuration but by making, from parts that are kept.
-    fn judge_losses<O: Out>(&mut self, cx: &Context<'_, O>, configuration: &Configuration) {
-        let positions = positions_in_memory(cx, configuration);
-        let losses = &mut self.large.losses;
+    fn judge_losses<O: Out>(&mut self, cx: &Context<'_, O>, here: &Installed<'_>) {
+        let positions = positions_in_memory(cx, here.configuration);
+        let losses = &mut self.losses;
         let lost = &mut losses.lost;
         losses.suspects.retain(|group, suspect| {
             let Ok(placement) = suspect.record.placement(positions) else {
@@ -213,26 +205,45 @@ impl StreamOwner {
             }
             !is_known
         });
-        self.note_sure(configuration);
+        self.note_sure(here.configuration);
+    }
+}
+
+impl StreamOwner {
+    /// Looks for values that are lost, and removes their objects.
+    pub(super) fn tend_losses<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
+        let here = self.installed(configuration);
+        let knows_all = self.store.knows_records() && self.records.ledger.has_learnt() && !self.lost;
+        self.records.look_for_losses(cx, &here, knows_all);
+        if self.records.losses.next_at().is_some_and(|at| at <= cx.mono()) {
+            self.records.ask_holders(cx, &here);
+            self.records.judge_losses(cx, &here);
+            self.remove_lost(cx, configuration);
+        }
+    }
+
+    /// Whether a value may be lost as far as is known, and will be removed if it is.
+    pub fn may_be_lost(&self, configuration: &Configuration, record: &Record) -> bool {
+        self.records.may_be_lost(configuration, record)
     }
 
     /// One step of the search for objects that name lost values. The objects are removed even if fewer parity members
     /// are Live than P3.1 requires, because those members become Live only after the removal.
     fn remove_lost<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
         // A value is forgotten once no holder needs its parts: its removal is acknowledged.
-        let ledger = &self.large.ledger;
-        self.large.losses.lost.retain(|group| ledger.is_alive(*group));
-        if self.large.losses.lost.is_empty() || self.phase != Phase::Serve {
+        let ledger = &self.records.ledger;
+        self.records.losses.lost.retain(|group| ledger.is_alive(*group));
+        if self.records.losses.lost.is_empty() || self.phase != Phase::Serve {
             return;
         }
-        self.large.losses.at = cx.after(cx.shared.parameters.retry);
-        if !self.large.losses.lost.iter().any(|group| ledger.is_named(*group)) {
+        self.records.losses.at = cx.after(cx.shared.parameters.retry);
+        if !self.records.losses.lost.iter().any(|group| ledger.is_named(*group)) {
             return;
         }
         if self.admit_removal(cx) != Admission::Admitted {
             return;
         }
-        let (losses, store) = (&self.large.losses, &self.store);
+        let (losses, store) = (&self.records.losses, &self.store);
         let mut keys = Vec::new();
         let names_lost = |object: &Object<'_>| {
             let record = object.record().and_then(super::decode);
@@ -256,13 +267,13 @@ impl StreamOwner {
                 Ok(false) => {}
                 Err(Blocked::DeltaFull) => {
                     self.close_delta(cx, configuration);
-                    self.large.losses.at = cx.mono();
+                    self.records.losses.at = cx.mono();
                     return;
                 }
                 Err(_) => return,
             }
         }
-        let losses = &mut self.large.losses;
+        let losses = &mut self.records.losses;
         losses.cursor = next;
         if next != 0 {
             losses.at = cx.mono();

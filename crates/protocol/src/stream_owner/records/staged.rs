@@ -2,7 +2,7 @@
 //! they arrive, and the command that follows names it by its ticket.
 
 use super::upload::Made;
-use super::{Origin, StreamOwner, Ticket};
+use super::{Installed, Origin, Records, StreamOwner, Ticket};
 use crate::context::Context;
 use crate::interface::{Channel, Out};
 use crate::stream_owner::space::evict;
@@ -65,6 +65,71 @@ pub struct StagedSoFar {
     pub state: StageState,
 }
 
+impl Records {
+    /// How far a value is. One that is unknown is over.
+    fn staged_so_far<O: Out>(&self, cx: &Context<'_, O>, ticket: Ticket) -> StagedSoFar {
+        let (now, lease) = (cx.mono(), cx.shared.parameters.lease);
+        let staged = self.staged.get(&ticket);
+        StagedSoFar {
+            taken: staged.map_or(0, |staged| staged.taken),
+            state: staged.map_or(StageState::Over, |staged| staged.state(now, lease)),
+        }
+    }
+
+    /// The value is not wanted any more, or its command has ended.
+    pub(in crate::stream_owner) fn unstage(&mut self, ticket: Ticket) {
+        if self.staged.remove(&ticket).is_some() {
+            self.end_staged(ticket, false);
+            // The value that the command has made of it.
+            self.end_upload(ticket, false);
+        }
+    }
+
+    /// Whether a value came ahead of this command.
+    pub(in crate::stream_owner) fn is_staged(&self, ticket: Ticket) -> bool {
+        self.staged.contains_key(&ticket)
+    }
+
+    fn begin_staged<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        here: &Installed<'_>,
+        ticket: Ticket,
+    ) -> Result<(), WriteRefusal> {
+        let Some(staged) = self.staged.get(&ticket) else {
+            return Ok(());
+        };
+        let value_bytes = staged.value_bytes;
+        let made = Made {
+            basis: &[],
+            class: cx.shared.parameters.class_of(&staged.key, value_bytes),
+            same_as: None,
+            is_all_body: false,
+        };
+        let record = self.stage_groups(cx, here, &made, value_bytes);
+        let record = record.ok_or(WriteRefusal::TooLarge)?;
+        let begun = self.begin_upload(cx, here, Origin::Staged(ticket), &[], record);
+        match begun {
+            Err(Stop::Refused(refusal)) => Err(refusal),
+            Ok(()) | Err(Stop::Wait) => Ok(()),
+        }
+    }
+
+    /// The object of a staged value was put into the store (`is_named`), or the value is given up.
+    pub(in crate::stream_owner) fn end_staged(&mut self, ticket: Ticket, is_named: bool) {
+        self.end_upload_of(Origin::Staged(ticket), is_named);
+    }
+
+    fn fail_staged(&mut self, ticket: Ticket, refusal: WriteRefusal) {
+        self.end_staged(ticket, false);
+        if let Some(staged) = self.staged.get_mut(&ticket) {
+            staged.failed = Some(refusal);
+            (staged.queue, staged.tail) = (Vec::new(), Vec::new());
+            self.woken.progress = true;
+        }
+    }
+}
+
 impl StreamOwner {
     /// A value of `value_bytes` bytes begins to come, or its sender still wants to send it. `taken`: the bytes that the
     /// sender knows to be taken. If they are not here, the value was given up meanwhile.
@@ -77,9 +142,9 @@ impl StreamOwner {
         key: &[u8],
         (value_bytes, taken): (u64, u64),
     ) {
-        let count = self.large.staged.len();
+        let count = self.records.staged.len();
         let now = cx.mono();
-        let staged = self.large.staged.entry(ticket).or_insert_with(|| {
+        let staged = self.records.staged.entry(ticket).or_insert_with(|| {
             let failed = if value_bytes > LARGE_VALUE_BYTES_MAX as u64 {
                 Some(WriteRefusal::ValueTooLong {
                     bytes: value_bytes as usize,
@@ -104,7 +169,7 @@ impl StreamOwner {
         });
         staged.wanted_at = now;
         if staged.taken < taken {
-            self.fail_staged(ticket, WriteRefusal::NotStaged);
+            self.records.fail_staged(ticket, WriteRefusal::NotStaged);
         }
         self.feed(cx, configuration, ticket, &[]);
     }
@@ -119,7 +184,7 @@ impl StreamOwner {
         bytes: &[u8],
     ) -> StagedSoFar {
         self.feed(cx, configuration, ticket, &[]);
-        if let Some(staged) = self.large.staged.get_mut(&ticket) {
+        if let Some(staged) = self.records.staged.get_mut(&ticket) {
             staged.wanted_at = cx.now.mono;
             let here = staged.taken + staged.queue.len() as u64;
             // What came before is sent again after a loss.
@@ -131,7 +196,7 @@ impl StreamOwner {
                 false => 0,
             };
             let rest = fresh.get(taken..).unwrap_or_default();
-            if let Some(staged) = self.large.staged.get_mut(&ticket)
+            if let Some(staged) = self.records.staged.get_mut(&ticket)
                 && is_remote
                 && staged.failed.is_none()
                 && (staged.queue.len() + rest.len()) as u64 <= 2 * cx.shared.parameters.piece_bytes
@@ -139,31 +204,12 @@ impl StreamOwner {
                 staged.queue.extend_from_slice(rest);
             }
         }
-        self.staged_so_far(cx, ticket)
-    }
-
-    /// How far a value is. One that is unknown is over.
-    fn staged_so_far<O: Out>(&self, cx: &Context<'_, O>, ticket: Ticket) -> StagedSoFar {
-        let (now, lease) = (cx.mono(), cx.shared.parameters.lease);
-        let staged = self.large.staged.get(&ticket);
-        StagedSoFar {
-            taken: staged.map_or(0, |staged| staged.taken),
-            state: staged.map_or(StageState::Over, |staged| staged.state(now, lease)),
-        }
+        self.records.staged_so_far(cx, ticket)
     }
 
     /// The value is not wanted any more, or its command has ended.
     pub fn unstage(&mut self, ticket: Ticket) {
-        if self.large.staged.remove(&ticket).is_some() {
-            self.end_staged(ticket, false);
-            // The value that the command has made of it.
-            self.end_upload(ticket, false);
-        }
-    }
-
-    /// Whether a value came ahead of this command.
-    pub(in crate::stream_owner) fn is_staged(&self, ticket: Ticket) -> bool {
-        self.large.staged.contains_key(&ticket)
+        self.records.unstage(ticket);
     }
 
     /// Sends on what has come, and then some of `fresh`. Returns how much of that.
@@ -174,14 +220,14 @@ impl StreamOwner {
         ticket: Ticket,
         fresh: &[u8],
     ) -> usize {
-        let Some(staged) = self.large.staged.get_mut(&ticket) else {
+        let Some(staged) = self.records.staged.get_mut(&ticket) else {
             return 0;
         };
         let mut queue = core::mem::take(&mut staged.queue);
         let sent = self.send_on(cx, configuration, ticket, &queue);
         queue.drain(..sent);
         let is_all = queue.is_empty();
-        if let Some(staged) = self.large.staged.get_mut(&ticket) {
+        if let Some(staged) = self.records.staged.get_mut(&ticket) {
             staged.queue = queue;
         }
         match is_all && !fresh.is_empty() {
@@ -198,46 +244,51 @@ impl StreamOwner {
         ticket: Ticket,
         bytes: &[u8],
     ) -> usize {
-        let of = Origin::Staged(ticket);
-        let Some(staged) = self.large.staged.get(&ticket).filter(|staged| staged.failed.is_none()) else {
+        let (of, here) = (Origin::Staged(ticket), self.installed(configuration));
+        let Some(staged) = self
+            .records
+            .staged
+            .get(&ticket)
+            .filter(|staged| staged.failed.is_none())
+        else {
             return 0;
         };
         let (value_bytes, before) = (staged.value_bytes, staged.taken);
-        if !self.large.uploads.contains_key(&of) {
+        if !self.records.uploads.contains_key(&of) {
             let begun = match before {
-                0 => self.begin_staged(cx, configuration, ticket),
+                0 => self.records.begin_staged(cx, &here, ticket),
                 // Its bytes are gone.
                 _ => Err(WriteRefusal::NotStaged),
             };
             if let Err(refusal) = begun {
-                self.fail_staged(ticket, refusal);
+                self.records.fail_staged(ticket, refusal);
                 return 0;
             }
         }
-        let result = self.send_value(cx, configuration, of, before, bytes);
-        let uploading = self.large.uploads.get(&of);
+        let result = self.records.send_value(cx, &here, of, before, bytes);
+        let uploading = self.records.uploads.get(&of);
         let in_parts = uploading.map(|uploading| (uploading.sent_bytes, uploading.upload.staged().body_bytes));
         match (result, in_parts) {
             (Err(Stop::Refused(WriteRefusal::NoMemory)), _)
                 if before == 0 && self.evicts_for(cx, configuration, ticket, value_bytes) =>
             {
                 self.wake.progress = true;
-                self.large.resend_at = cx.mono();
+                self.records.resend_at = cx.mono();
                 0
             }
             (Err(Stop::Refused(refusal)), _) => {
-                self.fail_staged(ticket, refusal);
+                self.records.fail_staged(ticket, refusal);
                 0
             }
             // It has lost too many parts. If nothing was sent, it is begun again.
             (_, None) => {
                 if before > 0 {
-                    self.fail_staged(ticket, WriteRefusal::NotStaged);
+                    self.records.fail_staged(ticket, WriteRefusal::NotStaged);
                 }
                 0
             }
             (_, Some((sent_bytes, body_bytes))) => {
-                let Some(staged) = self.large.staged.get_mut(&ticket) else {
+                let Some(staged) = self.records.staged.get_mut(&ticket) else {
                     return 0;
                 };
                 let mut taken = (before.max(sent_bytes) - before) as usize;
@@ -252,31 +303,6 @@ impl StreamOwner {
         }
     }
 
-    fn begin_staged<O: Out>(
-        &mut self,
-        cx: &mut Context<'_, O>,
-        configuration: &Configuration,
-        ticket: Ticket,
-    ) -> Result<(), WriteRefusal> {
-        let Some(staged) = self.large.staged.get(&ticket) else {
-            return Ok(());
-        };
-        let value_bytes = staged.value_bytes;
-        let made = Made {
-            basis: &[],
-            class: cx.shared.parameters.class_of(&staged.key, value_bytes),
-            same_as: None,
-            is_all_body: false,
-        };
-        let record = self.stage_groups(cx, configuration, &made, value_bytes);
-        let record = record.ok_or(WriteRefusal::TooLarge)?;
-        let begun = self.begin_upload(cx, configuration, Origin::Staged(ticket), &[], record);
-        match begun {
-            Err(Stop::Refused(refusal)) => Err(refusal),
-            Ok(()) | Err(Stop::Wait) => Ok(()),
-        }
-    }
-
     /// A holder has no memory for a part: some keys are evicted, as for a value that comes with its command.
     fn evicts_for<O: Out>(
         &mut self,
@@ -286,7 +312,7 @@ impl StreamOwner {
         value_bytes: u64,
     ) -> bool {
         let chunk_bytes = cx.shared.arena.chunk_bytes() as u64;
-        let staged = self.large.staged.get_mut(&ticket);
+        let staged = self.records.staged.get_mut(&ticket);
         let Some(staged) = staged.filter(|staged| staged.evicted_bytes < value_bytes) else {
             return false;
         };
@@ -294,20 +320,6 @@ impl StreamOwner {
         self.store.policy().evicts()
             && self.admit_write(cx) == Admission::Admitted
             && evict(cx, configuration, self, chunk_bytes)
-    }
-
-    /// The object of a staged value was put into the store (`is_named`), or the value is given up.
-    pub(in crate::stream_owner) fn end_staged(&mut self, ticket: Ticket, is_named: bool) {
-        self.end_upload_of(Origin::Staged(ticket), is_named);
-    }
-
-    fn fail_staged(&mut self, ticket: Ticket, refusal: WriteRefusal) {
-        self.end_staged(ticket, false);
-        if let Some(staged) = self.large.staged.get_mut(&ticket) {
-            staged.failed = Some(refusal);
-            (staged.queue, staged.tail) = (Vec::new(), Vec::new());
-            self.wake.progress = true;
-        }
     }
 
     /// The record and the tail of a value that has come whole, once an object may name it.
@@ -321,7 +333,7 @@ impl StreamOwner {
         ticket: Ticket,
     ) -> Result<(Arc<Record>, Vec<u8>), Stop> {
         self.feed(cx, configuration, ticket, &[]);
-        let staged = self.large.staged.get_mut(&ticket);
+        let staged = self.records.staged.get_mut(&ticket);
         let staged = staged.ok_or(Stop::Refused(WriteRefusal::NotStaged))?;
         staged.wanted_at = cx.now.mono;
         staged.ran_at = Some(cx.now.mono);
@@ -332,9 +344,10 @@ impl StreamOwner {
             return Err(Stop::Refused(WriteRefusal::NotStaged));
         }
         let (taken, tail) = (staged.taken, staged.tail.clone());
-        match self.send_value(cx, configuration, Origin::Staged(ticket), taken, &[]) {
+        let here = self.installed(configuration);
+        match self.records.send_value(cx, &here, Origin::Staged(ticket), taken, &[]) {
             Ok(sealed) => Ok((sealed, tail)),
-            Err(Stop::Wait) if !self.large.uploads.contains_key(&Origin::Staged(ticket)) => {
+            Err(Stop::Wait) if !self.records.uploads.contains_key(&Origin::Staged(ticket)) => {
                 Err(Stop::Refused(WriteRefusal::NotStaged))
             }
             Err(stop) => Err(stop),
@@ -351,7 +364,7 @@ impl StreamOwner {
         again: bool,
     ) {
         self.feed(cx, configuration, ticket, &[]);
-        let Some(staged) = self.large.staged.get_mut(&ticket) else {
+        let Some(staged) = self.records.staged.get_mut(&ticket) else {
             return;
         };
         let Some((node, incarnation)) = staged.from else { return };
@@ -407,7 +420,7 @@ impl StreamOwner {
             Message::StageBytes { conn, n, at, bytes } => {
                 let ticket = ticket_of(conn, n);
                 self.stage_bytes(cx, configuration, ticket, at, bytes);
-                if self.large.staged.contains_key(&ticket) {
+                if self.records.staged.contains_key(&ticket) {
                     return self.go_on_staged(cx, configuration, ticket, false);
                 }
                 let (taken, state) = (0, StageState::Over);
@@ -417,7 +430,7 @@ impl StreamOwner {
             Message::GiveUp { conn, n } => {
                 let ticket = ticket_of(conn, n);
                 self.unstage(ticket);
-                self.end_long_reply(ticket);
+                self.records.end_long_reply(ticket);
             }
             _ => {}
         }
@@ -432,7 +445,7 @@ impl StreamOwner {
     ) {
         let now = cx.mono();
         let all: Vec<(Ticket, bool)> = self
-            .large
+            .records
             .staged
             .iter()
             .map(|(ticket, staged)| (*ticket, now > staged.wanted_at + forgotten))

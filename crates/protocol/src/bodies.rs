@@ -1,0 +1,367 @@
+//! Bodies of large values on their way to readers (P14.7), whole or in ranges. A body never changes, so all readers of
+//! a range share it. They know neither keys nor objects: a record says where the parts of a body are.
+
+use crate::context::Context;
+use crate::interface::{Channel, Out};
+use crate::parts::{is_sound, positions_in_memory, to_wire};
+use crate::stream_owner::{Installed, Stop};
+use core::ops::Range;
+use paritas_base::{Incarnation, NodeId, Position, Span, Time};
+use paritas_large::{GroupId, Ledger, Part, Reader, Record, Request};
+use paritas_wire::peer::Message;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// A node holds bodies for readers up to this part (1/8) of its memory, or up to 32 MiB if that is more: the longest
+/// reply has 32 MiB. Further readers wait.
+const HELD_PART: u64 = 8;
+const HELD_BYTES_MIN: u64 = 32 << 20;
+
+/// The group of a body's data, and a range of the body in bytes.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Name {
+    group: GroupId,
+    from: u64,
+    to: u64,
+}
+
+/// One body, or a range of it, that is read.
+#[derive(Debug)]
+struct Body {
+    record: Arc<Record>,
+    reader: Reader,
+    bytes: Vec<u8>,
+    /// A command has read it.
+    is_taken: bool,
+    /// Too few holders have answered: all are asked again later.
+    is_stuck: bool,
+    /// When a command asked for it last, and when bytes came last.
+    wanted_at: Time,
+    moved_at: Time,
+}
+
+/// All ranges that are read or held.
+#[derive(Debug, Default)]
+pub(crate) struct Bodies {
+    all: BTreeMap<Name, Body>,
+    /// Units that were asked for, by the number of the request.
+    requests: BTreeMap<u64, Requested>,
+}
+
+#[derive(Debug)]
+struct Requested {
+    of: Name,
+    request: Request,
+    from: (NodeId, Incarnation),
+    until: Time,
+}
+
+/// What the answer to a request has done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum OnUnit {
+    /// Nobody here has asked.
+    NotAsked,
+    /// More is to come.
+    Moved,
+    /// A range of the body with this data group is whole.
+    Whole(GroupId),
+}
+
+/// What [`Bodies::tend`] has found.
+#[derive(Debug, Default)]
+pub(crate) struct Tended {
+    /// Data groups of which a range is whole.
+    pub(crate) whole: Vec<GroupId>,
+    /// Values of which too few parts were answered.
+    pub(crate) stuck: Vec<Arc<Record>>,
+}
+
+impl Body {
+    /// Bytes that it has, or will have.
+    fn bytes_max(name: &Name) -> u64 {
+        name.to - name.from
+    }
+}
+
+/// The window of a body that has the byte `at`: whole rows, about [`Parameters::piece_bytes`].
+///
+/// [`Parameters::piece_bytes`]: crate::Parameters::piece_bytes
+pub(crate) fn window_of<O: Out>(cx: &Context<'_, O>, record: &Record, at: u64) -> Range<u64> {
+    let unit_bytes = cx.shared.arena.chunk_bytes() as u64;
+    let row_bytes = unit_bytes * u64::from(record.class.data());
+    let rows = (cx.shared.parameters.piece_bytes / row_bytes).max(1);
+    let from = at / (rows * row_bytes) * (rows * row_bytes);
+    from..(from + rows * row_bytes).min(record.body_bytes)
+}
+
+impl Bodies {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.all.values().map(|body| body.bytes.capacity()).sum()
+    }
+
+    /// Whether a range is read, or here.
+    pub(crate) fn has(&self, record: &Record, range: &Range<u64>) -> bool {
+        self.all.contains_key(&name_of(record, range))
+    }
+
+    /// The bytes of a range that is read.
+    ///
+    /// # Errors
+    /// [`Stop::Wait`] until all of them are here.
+    pub(crate) fn get(&mut self, now: Time, record: &Record, range: &Range<u64>) -> Result<&[u8], Stop> {
+        let body = self.all.get_mut(&name_of(record, range)).ok_or(Stop::Wait)?;
+        body.wanted_at = now;
+        body.is_taken |= body.reader.is_done();
+        match body.is_taken {
+            true => Ok(&body.bytes),
+            false => Err(Stop::Wait),
+        }
+    }
+
+    /// The bytes of a range that is here, to be given back by [`Self::give`].
+    pub(crate) fn take(&mut self, record: &Record, range: &Range<u64>) -> Option<Vec<u8>> {
+        let body = self.all.get_mut(&name_of(record, range))?;
+        body.is_taken.then(|| core::mem::take(&mut body.bytes))
+    }
+
+    /// Ends [`Self::take`].
+    pub(crate) fn give(&mut self, record: &Record, range: &Range<u64>, bytes: Vec<u8>) {
+        if let Some(body) = self.all.get_mut(&name_of(record, range)) {
+            body.bytes = bytes;
+        }
+    }
+
+    /// A range that is needed no more.
+    pub(crate) fn end<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        ledger: &mut Ledger,
+        record: &Record,
+        range: &Range<u64>,
+    ) {
+        let name = name_of(record, range);
+        if self.all.get(&name).is_some_and(|body| body.is_taken) {
+            self.drop(cx, ledger, &name);
+        }
+    }
+
+    /// When bytes of the body with this data group came last.
+    pub(crate) fn moved_at(&self, group: GroupId) -> Option<Time> {
+        let all = self.all.iter();
+        all.filter(|(name, _)| name.group == group)
+            .map(|(_, body)| body.moved_at)
+            .max()
+    }
+
+    /// Begins to read a range, whose groups are pinned until it is dropped. [`Self::ask`] must follow.
+    ///
+    /// # Errors
+    /// [`Stop::Wait`] if too many bytes are held, or the value cannot be read now.
+    pub(crate) fn begin<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        here: &Installed<'_>,
+        ledger: &mut Ledger,
+        record: &Arc<Record>,
+        range: &Range<u64>,
+    ) -> Result<(), Stop> {
+        let (now, name) = (cx.mono(), name_of(record, range));
+        let held_max = HELD_BYTES_MIN.max(cx.shared.maxmemory_bytes / HELD_PART);
+        let bytes = Body::bytes_max(&name);
+        while cx.shared.bodies_bytes > 0 && cx.shared.bodies_bytes + bytes > held_max {
+            let all = self.all.iter();
+            let done = all.filter(|(_, body)| body.is_taken && body.wanted_at < now);
+            let oldest = done.min_by_key(|(_, body)| body.wanted_at);
+            let oldest = oldest.map(|(name, _)| name.clone()).ok_or(Stop::Wait)?;
+            self.drop(cx, ledger, &oldest);
+        }
+        let positions = positions_in_memory(cx, here.configuration);
+        let layout = record.layout(cx.shared.arena.chunk_bytes() as u32).ok_or(Stop::Wait)?;
+        let placement = record.placement(positions).map_err(|_| Stop::Wait)?;
+        let (list, x) = (here.stream.list, here.stream.x);
+        let pinned = ledger.pin(record);
+        let group = record.data_group;
+        cx.ensure(list, x, pinned, || {
+            format!(
+                "P14.3: an object of {list:?} names group {:x}, which is dead",
+                group.bits()
+            )
+        });
+        if !pinned {
+            return Err(Stop::Wait);
+        }
+        let rank = |part: &Part| Some(u32::from(part.position != x.0));
+        let body = Body {
+            reader: Reader::new(layout, placement, name.from..name.to, rank),
+            bytes: Vec::with_capacity(bytes as usize),
+            record: record.clone(),
+            is_taken: false,
+            is_stuck: false,
+            wanted_at: now,
+            moved_at: now,
+        };
+        cx.shared.bodies_bytes += bytes;
+        self.all.insert(name, body);
+        Ok(())
+    }
+
+    fn drop<O: Out>(&mut self, cx: &mut Context<'_, O>, ledger: &mut Ledger, name: &Name) {
+        if let Some(body) = self.all.remove(name) {
+            cx.shared.bodies_bytes = cx.shared.bodies_bytes.saturating_sub(Body::bytes_max(name));
+            ledger.unpin(&body.record);
+            self.requests.retain(|_, requested| requested.of != *name);
+        }
+    }
+
+    /// The role ends.
+    pub(crate) fn drop_all<O: Out>(&mut self, cx: &mut Context<'_, O>, ledger: &mut Ledger) {
+        let all: Vec<Name> = self.all.keys().cloned().collect();
+        for name in all {
+            self.drop(cx, ledger, &name);
+        }
+    }
+
+    /// Asks holders for what is wanted next of a range that has begun.
+    pub(crate) fn ask<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        here: &Installed<'_>,
+        record: &Record,
+        range: &Range<u64>,
+    ) {
+        self.ask_units(cx, here, &name_of(record, range));
+    }
+
+    fn ask_units<O: Out>(&mut self, cx: &mut Context<'_, O>, here: &Installed<'_>, name: &Name) {
+        let Self { all, requests } = self;
+        let Some(body) = all.get_mut(name) else { return };
+        loop {
+            let request = match body.reader.next_request() {
+                Ok(Some(request)) => request,
+                Ok(None) => return,
+                Err(_) => {
+                    body.is_stuck = true;
+                    return;
+                }
+            };
+            let id = cx.next_request_id();
+            let message = Message::ReadUnit {
+                id,
+                name: to_wire(body.record.name_of(&request.part)),
+                unit: request.unit,
+            };
+            let holder = here.configuration.tenure(Position(request.part.position));
+            let sent =
+                holder.filter(|from| cx.send(from, Channel::Bulk, here.stream, here.configuration.epoch, &message));
+            match sent {
+                Some(from) => {
+                    let requested = Requested {
+                        of: name.clone(),
+                        request,
+                        from: (from.node, from.incarnation),
+                        until: cx.after(cx.shared.parameters.resend),
+                    };
+                    requests.insert(id, requested);
+                }
+                None => body.reader.on_unit(&request, None),
+            }
+        }
+    }
+
+    /// The answer to a request for a unit.
+    pub(crate) fn on_unit<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        here: &Installed<'_>,
+        id: u64,
+        unit: Option<(u32, &[u8])>,
+    ) -> OnUnit {
+        let Some(requested) = self.requests.remove(&id) else {
+            return OnUnit::NotAsked;
+        };
+        let chunk_bytes = cx.shared.arena.chunk_bytes();
+        let bytes = unit.filter(|(sum, bytes)| is_sound(chunk_bytes, *sum, bytes));
+        let bytes = bytes.map(|(_, bytes)| bytes.to_vec());
+        self.take_unit(cx, here, &requested, bytes)
+    }
+
+    fn take_unit<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        here: &Installed<'_>,
+        requested: &Requested,
+        bytes: Option<Vec<u8>>,
+    ) -> OnUnit {
+        let Some(body) = self.all.get_mut(&requested.of) else {
+            return OnUnit::Moved;
+        };
+        if bytes.is_some() {
+            body.moved_at = cx.now.mono;
+        }
+        body.reader.on_unit(&requested.request, bytes);
+        let Body { reader, bytes, .. } = body;
+        while reader.take(|some| bytes.extend_from_slice(some)) {}
+        if reader.is_done() {
+            return OnUnit::Whole(requested.of.group);
+        }
+        self.ask_units(cx, here, &requested.of);
+        OnUnit::Moved
+    }
+
+    /// Asks others for what has not come, and drops bodies that nobody waits for.
+    pub(crate) fn tend<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        here: &Installed<'_>,
+        ledger: &mut Ledger,
+        forgotten: Span,
+    ) -> Tended {
+        let (now, mut tended) = (cx.mono(), Tended::default());
+        let all = self.all.iter();
+        // Commands are run again as soon as their bodies are here.
+        let taken = cx.shared.parameters.resend;
+        let kept = |body: &Body| if body.is_taken { taken } else { forgotten };
+        let over = all.filter(|(_, body)| now > body.wanted_at + kept(body));
+        let over: Vec<Name> = over.map(|(name, _)| name.clone()).collect();
+        for name in over {
+            self.drop(cx, ledger, &name);
+        }
+        let is_late = |requested: &Requested| {
+            let (node, incarnation) = requested.from;
+            requested.until <= now || here.configuration.held_by(node, incarnation).next().is_none()
+        };
+        let late = self.requests.iter().filter(|(_, requested)| is_late(requested));
+        let late: Vec<u64> = late.map(|(id, _)| *id).collect();
+        for id in late {
+            if let Some(requested) = self.requests.remove(&id)
+                && let OnUnit::Whole(group) = self.take_unit(cx, here, &requested, None)
+            {
+                tended.whole.push(group);
+            }
+        }
+        let mut again = Vec::new();
+        for (name, body) in self.all.iter_mut().filter(|(_, body)| body.is_stuck) {
+            tended.stuck.push(body.record.clone());
+            body.is_stuck = false;
+            body.reader.ask_again();
+            again.push(name.clone());
+        }
+        for name in again {
+            self.requests.retain(|_, requested| requested.of != name);
+            self.ask_units(cx, here, &name);
+        }
+        tended
+    }
+}
+
+fn name_of(record: &Record, range: &Range<u64>) -> Name {
+    Name {
+        group: record.data_group,
+        from: range.start,
+        to: range.end,
+    }
+}

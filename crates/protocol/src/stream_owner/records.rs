@@ -1,0 +1,656 @@
+//! Large values of a stream (P14), which objects name by records: which groups of parts are alive, values on their way to
+//! their holders, and replies on their way to readers. `Records` know neither keys nor objects. What needs the store, or
+//! memory that is evicted, is a method of the owner: `staged`, `losses` and `hotness` have both.
+
+mod hotness;
+mod import;
+mod long_reply;
+mod losses;
+mod staged;
+mod upload;
+
+use super::{Installed, Phase, Stop, StreamOwner};
+use crate::bodies::{Bodies, OnUnit, window_of};
+use crate::context::Context;
+use crate::interface::{Channel, Out};
+use crate::parts::record_of;
+use crate::rules::Fault;
+use core::ops::Range;
+use hotness::Temperature;
+pub(super) use import::{Imported, Taken};
+use long_reply::LongReply;
+pub use long_reply::STILL_WANTED;
+use losses::Losses;
+use paritas_base::configuration::{Configuration, Tenure};
+use paritas_base::{ConnId, Incarnation, NodeId, Position, Span, Term, Time};
+use paritas_large::{Class, GroupId, Holder, Ledger, NotAlive, PartName, Record};
+use paritas_store::RecordEvent;
+use paritas_wire::peer::{AliveGroups, Groups, Message, PartState};
+use staged::Staged;
+pub use staged::StagedSoFar;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+pub(super) use upload::Made;
+pub use upload::{LARGE_VALUE_BYTES_MAX, Piece};
+use upload::{Overtaken, Uploading};
+
+/// Time that a value or a body is kept although no command asks for it, in leases. A command that waits is run at least
+/// once a lease.
+const FORGOTTEN_LEASES: u64 = 3;
+
+/// The command of a client that writes a large value. It names the value while the command waits and is run again.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Ticket {
+    /// The node that the client is connected to.
+    pub node: NodeId,
+    /// The incarnation of that node: each numbers its clients from the start.
+    pub incarnation: Incarnation,
+    /// The client there.
+    pub conn: ConnId,
+    /// The number of the command.
+    pub n: u64,
+}
+
+/// What writes a value.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Origin {
+    /// A client's command.
+    Command(Ticket),
+    /// A client, ahead of its command (P14.13).
+    Staged(Ticket),
+    /// One of several values of a client's command: that in the argument with this number.
+    Argument(Ticket, u32),
+    /// The owner itself, which changes the class of a value by how often it is read (P14.15).
+    Change,
+    /// A hand-off of hash slots to this stream (P10.8); the number tells its values apart.
+    Import(u64),
+}
+
+/// What the large values of a stream have woken.
+#[derive(Clone, Copy, Default, Debug)]
+struct Woken {
+    /// Commands that wait for them.
+    progress: bool,
+    /// A hand-off that waits for them.
+    hand_off: bool,
+}
+
+/// What the ledger is told of a turn.
+pub(super) struct Settled {
+    /// Records that were put and removed since the last time.
+    pub(super) events: Vec<RecordEvent>,
+    /// The newest delta, and the newest one that every member has.
+    pub(super) seq: u64,
+    pub(super) stable: u64,
+    /// Every chunk was read: no further records are in the store.
+    pub(super) knows_records: bool,
+    pub(super) serves: bool,
+    /// No other holder has parts of the stream (P14.9).
+    pub(super) has_none: bool,
+}
+
+/// What an owner knows of large values.
+#[derive(Debug)]
+pub(super) struct Records {
+    ledger: Ledger,
+    uploads: BTreeMap<Origin, Uploading>,
+    /// Commands that make values from others.
+    overtaken: BTreeMap<Origin, Overtaken>,
+    /// Values that come ahead of their commands.
+    staged: BTreeMap<Ticket, Staged>,
+    /// Replies that are read in pieces.
+    long_replies: BTreeMap<Ticket, LongReply>,
+    /// Number of the newest value that a hand-off has brought.
+    import: u64,
+    bodies: Bodies,
+    losses: Losses,
+    temperature: Temperature,
+    /// Staged values whose object is in the store by now. Their staging ends when the ledger knows that.
+    named: Vec<Arc<Record>>,
+    /// The command for which keys were evicted last, and how many bytes for it.
+    evicted: Option<(Ticket, u64)>,
+    /// When unanswered messages are repeated.
+    resend_at: Time,
+    woken: Woken,
+}
+
+impl Records {
+    pub(super) fn new(term: Term, is_born: bool) -> Self {
+        Self {
+            ledger: Ledger::new(term, is_born),
+            uploads: BTreeMap::new(),
+            overtaken: BTreeMap::new(),
+            staged: BTreeMap::new(),
+            long_replies: BTreeMap::new(),
+            import: 0,
+            bodies: Bodies::default(),
+            losses: Losses::default(),
+            temperature: Temperature::default(),
+            named: Vec::new(),
+            evicted: None,
+            resend_at: Time(0),
+            woken: Woken::default(),
+        }
+    }
+
+    fn is_busy(&self) -> bool {
+        let any_value = !self.uploads.is_empty() || !self.staged.is_empty() || !self.overtaken.is_empty();
+        any_value || !self.bodies.is_empty() || !self.long_replies.is_empty()
+    }
+
+    /// Bytes of values that are on their way, beside those in parts.
+    pub(super) fn held_bytes(&self) -> usize {
+        let staged: usize = self.staged.values().map(Staged::held_bytes).sum();
+        let replies: usize = self.long_replies.values().map(LongReply::held_bytes).sum();
+        self.bodies.held_bytes() + staged + replies + self.temperature.held_bytes()
+    }
+
+    pub(super) fn next_at(&self) -> Option<Time> {
+        let resend_at = self.is_busy().then_some(self.resend_at);
+        let others = self.losses.next_at().into_iter().chain(self.temperature.next_at());
+        resend_at.into_iter().chain(others).min()
+    }
+}
+
+/// The holders of all positions.
+fn holders(configuration: &Configuration) -> Vec<Option<Holder>> {
+    let held = configuration.positions.iter();
+    held.map(|held| {
+        held.map(|a| Holder {
+            tenure: number_of(&a.tenure),
+            is_live: a.state.is_live(),
+        })
+    })
+    .collect()
+}
+
+/// A number that tells the tenures of one position apart.
+fn number_of(tenure: &Tenure) -> u64 {
+    u64::from(tenure.since.0)
+}
+
+impl Records {
+    /// Groups of parts that are alive.
+    pub(super) fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// Whether `bytes` more bytes may be evicted for a command, at most `bytes_max` in all.
+    pub(super) fn may_evict_for(&mut self, ticket: Ticket, bytes: u64, bytes_max: u64) -> bool {
+        let before = self.evicted.filter(|(of, _)| *of == ticket);
+        let after = before.map_or(0, |(_, bytes)| bytes) + bytes;
+        self.evicted = Some((ticket, after));
+        after <= bytes_max.max(bytes)
+    }
+
+    /// A value begins to be sent or read: unanswered messages are repeated from now on.
+    fn begin_work<O: Out>(&mut self, cx: &mut Context<'_, O>) {
+        if !self.is_busy() {
+            self.resend_at = cx.after(cx.shared.parameters.resend);
+        }
+    }
+
+    /// Holders have changed, or a session is new: unanswered messages go again.
+    pub(super) fn hurry(&mut self, now: Time) {
+        if self.is_busy() {
+            self.resend_at = now;
+            self.woken.progress = true;
+        }
+    }
+
+    /// Whether something has moved that a stalled command may wait for.
+    pub(super) fn has_progress(&self) -> bool {
+        self.woken.progress
+    }
+
+    /// The same, and forgets it.
+    pub(super) fn take_progress(&mut self) -> bool {
+        core::mem::take(&mut self.woken.progress)
+    }
+
+    // --- bodies that are read ------------------------------------------------------------------------------------
+
+    /// The bytes of a range of a body, once they are here. `record` is that of an object, without its length byte.
+    ///
+    /// # Errors
+    /// [`Stop::Wait`] until all bytes are here.
+    pub(super) fn body<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        here: &Installed<'_>,
+        record: &[u8],
+        range: Range<u64>,
+    ) -> Result<&[u8], Stop> {
+        // A damaged object may be repaired.
+        let record = decode(record).ok_or(Stop::Wait)?;
+        self.body_of(cx, here, &record, range)
+    }
+
+    /// The same for a record that is decoded.
+    fn body_of<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        here: &Installed<'_>,
+        record: &Arc<Record>,
+        range: Range<u64>,
+    ) -> Result<&[u8], Stop> {
+        let range = range.start..range.end.min(record.body_bytes);
+        if range.is_empty() {
+            return Ok(&[]);
+        }
+        if !self.bodies.has(record, &range) {
+            let was_busy = self.is_busy();
+            self.bodies.begin(cx, here, &mut self.ledger, record, &range)?;
+            if !was_busy {
+                self.resend_at = cx.after(cx.shared.parameters.resend);
+            }
+            self.bodies.ask(cx, here, record, &range);
+        }
+        self.bodies.get(cx.mono(), record, &range)
+    }
+
+    /// The rest of the window that has the byte `at`, once it is here. The window behind it is asked for.
+    ///
+    /// # Errors
+    /// [`Stop::Wait`] until all bytes of the window are here.
+    fn window<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        here: &Installed<'_>,
+        record: &Arc<Record>,
+        at: u64,
+    ) -> Result<&[u8], Stop> {
+        if at >= record.body_bytes {
+            return Ok(&[]);
+        }
+        let window = window_of(cx, record, at);
+        if window.end < record.body_bytes {
+            let next = window_of(cx, record, window.end);
+            // It only comes sooner: it is asked for again when it is needed.
+            let _ = self.body_of(cx, here, record, next);
+        }
+        let skipped = at.saturating_sub(window.start) as usize;
+        let bytes = self.body_of(cx, here, record, window)?;
+        Ok(bytes.get(skipped..).unwrap_or_default())
+    }
+
+    /// The same for a record that is not decoded.
+    ///
+    /// # Errors
+    /// As for [`Self::window`].
+    pub(super) fn body_from<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        here: &Installed<'_>,
+        record: &[u8],
+        at: u64,
+    ) -> Result<&[u8], Stop> {
+        let record = decode(record).ok_or(Stop::Wait)?;
+        self.window(cx, here, &record, at)
+    }
+
+    /// When bytes of a body came last.
+    pub(super) fn body_moved_at(&self, record: &[u8]) -> Option<Time> {
+        self.bodies.moved_at(decode(record)?.data_group)
+    }
+
+    /// The role ends.
+    pub(super) fn drop_bodies<O: Out>(&mut self, cx: &mut Context<'_, O>) {
+        self.bodies.drop_all(cx, &mut self.ledger);
+    }
+
+    /// The answer to a request for a unit, or to a question about a part. False if it was not asked for here.
+    fn on_unit<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        here: &Installed<'_>,
+        id: u64,
+        unit: Option<(u32, &[u8])>,
+    ) -> bool {
+        if self.on_asked_part(cx, id, unit.is_some()) {
+            return true;
+        }
+        match self.bodies.on_unit(cx, here, id, unit) {
+            OnUnit::NotAsked => return false,
+            OnUnit::Moved => {}
+            OnUnit::Whole(group) => self.on_whole(cx, here, group),
+        }
+        true
+    }
+
+    /// A range of a body is whole: who waits for it goes on.
+    fn on_whole<O: Out>(&mut self, cx: &mut Context<'_, O>, here: &Installed<'_>, group: GroupId) {
+        self.woken = Woken {
+            progress: true,
+            hand_off: true,
+        };
+        self.hurry_change(cx.now.mono);
+        self.on_window(cx, here, group);
+    }
+
+    /// Asks others for what has not come, and drops bodies that nobody waits for.
+    fn tend_bodies<O: Out>(&mut self, cx: &mut Context<'_, O>, here: &Installed<'_>, forgotten: Span) {
+        let tended = self.bodies.tend(cx, here, &mut self.ledger, forgotten);
+        for record in &tended.stuck {
+            // A unit may be wrong although no holder is lost.
+            if record.class.tolerance() < here.configuration.parity {
+                self.losses.suspect(record, cx.now.mono);
+            }
+        }
+        for group in tended.whole {
+            self.on_whole(cx, here, group);
+        }
+    }
+
+    // --- groups --------------------------------------------------------------------------------------------------
+
+    /// Tells the ledger which records were put and removed, and tells holders which groups are dead.
+    pub(super) fn settle<O: Out>(&mut self, cx: &mut Context<'_, O>, here: &Installed<'_>, turn: Settled) {
+        let counts_once = cx.rules().fault(Fault::CopyNotCounted);
+        let mut events = turn.events;
+        // One delta may exchange the records of two keys: each is born again before it dies, so that none is dead in
+        // between.
+        if !events.contains(&RecordEvent::AllDied) {
+            events.sort_by_key(|event| matches!(event, RecordEvent::Died(_)));
+        }
+        for event in events {
+            let done = match event {
+                RecordEvent::AllDied => {
+                    self.ledger.on_all_removed(turn.seq);
+                    Ok(())
+                }
+                RecordEvent::Born(bytes) => match decode(&bytes) {
+                    Some(record) if counts_once && self.ledger.is_named(record.data_group) => Ok(()),
+                    _ => named(&mut self.ledger, &bytes, None),
+                },
+                RecordEvent::Died(bytes) => named(&mut self.ledger, &bytes, Some(turn.seq)),
+            };
+            if let Err(NotAlive(group)) = done {
+                let (list, x) = (here.stream.list, here.stream.x);
+                let (stream, group) = (here.stream, group.bits());
+                let text = format!("P14.3: an object of {stream} names group {group:x}, which is dead");
+                cx.halt(list, x, text);
+                return;
+            }
+        }
+        for record in self.named.drain(..) {
+            self.ledger.end_staging(&record);
+        }
+        if !self.ledger.has_learnt() {
+            if cx.rules().fault(Fault::ListedBeforeLearnt) {
+                self.ledger.on_learnt(0);
+            } else if turn.has_none {
+                self.ledger.on_none_found();
+            } else if turn.serves && turn.knows_records {
+                self.ledger.on_learnt(turn.seq);
+            }
+        }
+        if turn.knows_records {
+            self.ledger.on_all_seen();
+        }
+        self.ledger.on_acked(match cx.rules().fault(Fault::FreedBeforeStable) {
+            true => turn.seq,
+            false => turn.stable,
+        });
+        let dead = self.ledger.take_dead();
+        for some in dead.chunks(Groups::COUNT_MAX) {
+            send_dead(cx, here, some);
+        }
+    }
+
+    /// P14.6: a holder asks which groups are alive.
+    pub(super) fn on_read_groups<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        here: &Installed<'_>,
+        position: Position,
+        tenure: Tenure,
+        after: Option<u64>,
+    ) {
+        let after = after.and_then(GroupId::from_bits);
+        let Some(page) = self.ledger.page(after, AliveGroups::COUNT_MAX) else {
+            return;
+        };
+        let mut bytes = Vec::new();
+        let hides_staged = cx.rules().fault(Fault::StagedUnlisted);
+        for alive in page.alive.iter().filter(|alive| !(hides_staged && alive.is_staging)) {
+            let mut record = Vec::new();
+            alive.record.encode(&mut record);
+            AliveGroups::push(&mut bytes, alive.group.bits(), alive.is_staging, &record);
+        }
+        let message = Message::AliveGroups {
+            term: page.term,
+            position,
+            tenure,
+            after: page.after.map(GroupId::bits),
+            last: page.last.bits(),
+            is_end: page.is_end,
+            groups: AliveGroups::new(&bytes),
+        };
+        cx.send(&tenure, Channel::Main, here.stream, here.configuration.epoch, &message);
+    }
+
+    /// A holder speaks of a group. If that is dead, the holder is told so again (P14.5).
+    fn answer_dead<O: Out>(
+        &self,
+        cx: &mut Context<'_, O>,
+        here: &Installed<'_>,
+        (node, incarnation): (NodeId, Incarnation),
+        name: PartName,
+        state: PartState,
+    ) {
+        // The answers to single units would say the same many times.
+        if matches!(state, PartState::Taken(_)) {
+            return;
+        }
+        if name.group.term() != here.term || self.ledger.is_alive(name.group) {
+            return;
+        }
+        let mut ids = Vec::new();
+        Groups::push(&mut ids, name.group.bits());
+        let message = Message::FreeGroups {
+            groups: Groups::new(&ids),
+        };
+        let epoch = here.configuration.epoch;
+        cx.send_to(node, incarnation, Channel::Main, here.stream, epoch, &message);
+    }
+}
+
+fn send_dead<O: Out>(cx: &mut Context<'_, O>, here: &Installed<'_>, dead: &[GroupId]) {
+    let mut ids = Vec::new();
+    dead.iter().for_each(|group| Groups::push(&mut ids, group.bits()));
+    let groups = Groups::new(&ids);
+    let message = Message::FreeGroups { groups };
+    let mut told: Vec<Tenure> = Vec::new();
+    for tenure in here.configuration.positions.iter().flatten().map(|a| a.tenure) {
+        if told.iter().all(|other| other.node != tenure.node) {
+            told.push(tenure);
+            cx.send(&tenure, Channel::Main, here.stream, here.configuration.epoch, &message);
+        }
+    }
+}
+
+impl StreamOwner {
+    /// Groups of parts that are alive.
+    pub fn ledger(&self) -> &Ledger {
+        self.records.ledger()
+    }
+
+    /// What the records have woken is passed on.
+    fn pass_on_woken(&mut self, now: Time) {
+        if core::mem::take(&mut self.records.woken.hand_off) {
+            self.hand_offs.hurry(now);
+        }
+    }
+
+    /// The ledger learns what this turn has put and removed.
+    pub(super) fn settle_records<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        configuration: &Configuration,
+        has_none: bool,
+    ) {
+        let turn = Settled {
+            events: self.store.take_record_events(),
+            seq: self.log.newest_seq(),
+            stable: self.log.stable(),
+            knows_records: self.store.knows_records(),
+            serves: self.phase == Phase::Serve,
+            has_none,
+        };
+        self.records.settle(cx, &self.installed(configuration), turn);
+    }
+
+    /// P14.2: how far a part is at its holder.
+    pub(crate) fn on_part_state<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        configuration: &Configuration,
+        from: (NodeId, Incarnation),
+        name: PartName,
+        question: u32,
+        state: PartState,
+    ) {
+        let here = self.installed(configuration);
+        let staged = self.records.on_part_state(cx, &here, from, name, question, state);
+        self.pass_on_woken(cx.now.mono);
+        if let Some(ticket) = staged {
+            self.go_on_staged(cx, configuration, ticket, false);
+        }
+    }
+
+    /// The answer to a request for a unit. False if this owner did not ask.
+    pub(crate) fn on_body_unit<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        configuration: &Configuration,
+        id: u64,
+        unit: Option<(u32, &[u8])>,
+    ) -> bool {
+        let here = self.installed(configuration);
+        let is_mine = self.records.on_unit(cx, &here, id, unit);
+        self.pass_on_woken(cx.now.mono);
+        is_mine
+    }
+
+    /// P14.6: a holder asks which groups are alive.
+    pub(crate) fn on_read_groups<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        configuration: &Configuration,
+        from: (NodeId, Incarnation),
+        position: Position,
+        tenure: Tenure,
+        after: Option<u64>,
+    ) {
+        let is_holder = (tenure.node, tenure.incarnation) == from && configuration.tenure(position) == Some(tenure);
+        if self.phase == Phase::Serve && is_holder {
+            let here = self.installed(configuration);
+            self.records.on_read_groups(cx, &here, position, tenure, after);
+        }
+    }
+
+    /// A holder speaks of a group in a message of an older epoch. If the group is dead, the holder is told so again.
+    pub(crate) fn answer_dead<O: Out>(
+        &self,
+        cx: &mut Context<'_, O>,
+        configuration: &Configuration,
+        from: (NodeId, Incarnation),
+        name: PartName,
+        state: PartState,
+    ) {
+        self.records
+            .answer_dead(cx, &self.installed(configuration), from, name, state);
+    }
+
+    /// A command of several values has ended: those that no object names are given up.
+    pub fn end_arguments(&mut self, ticket: Ticket) {
+        self.records.end_arguments(ticket);
+    }
+
+    /// Bytes of a long reply from `at` on; `None` if there is no such reply.
+    ///
+    /// # Errors
+    /// [`Stop::Wait`] until they are here.
+    pub fn read_long_reply<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        configuration: &Configuration,
+        ticket: Ticket,
+        at: u64,
+    ) -> Option<Result<&[u8], Stop>> {
+        let here = self.installed(configuration);
+        self.records.read_long_reply(cx, &here, ticket, at)
+    }
+
+    /// The reply was read to its end, or its client has gone.
+    pub fn end_long_reply(&mut self, ticket: Ticket) {
+        self.records.end_long_reply(ticket);
+    }
+
+    /// A peer asks for bytes of a long reply.
+    pub(crate) fn on_read_reply<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        configuration: &Configuration,
+        from: (NodeId, Incarnation),
+        of: (ConnId, u64),
+        at: u64,
+    ) {
+        let here = self.installed(configuration);
+        self.records.on_read_reply(cx, &here, from, of, at);
+    }
+
+    /// Bodies that are read are dropped: the role ends.
+    pub(crate) fn drop_bodies<O: Out>(&mut self, cx: &mut Context<'_, O>) {
+        self.records.drop_bodies(cx);
+    }
+
+    /// Repeats what was not answered, and forgets values that nobody waits for.
+    pub(super) fn tend_large<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
+        self.tend_losses(cx, configuration);
+        self.tend_hotness(cx, configuration);
+        let now = cx.mono();
+        if !self.records.is_busy() || now < self.records.resend_at {
+            return;
+        }
+        self.records.resend_at = cx.after(cx.shared.parameters.resend);
+        let forgotten = Span(FORGOTTEN_LEASES * cx.shared.parameters.lease.0);
+        let here = self.installed(configuration);
+        self.records.tend_uploads(cx, &here, forgotten);
+        self.tend_staged(cx, configuration, forgotten);
+        self.records.tend_long_replies(cx, &here, forgotten);
+        self.records.tend_bodies(cx, &here, forgotten);
+        self.pass_on_woken(now);
+    }
+}
+
+/// An object with this record was put into the store, or removed by the delta `removed_at`.
+fn named(ledger: &mut Ledger, bytes: &[u8], removed_at: Option<u64>) -> Result<(), NotAlive> {
+    // Bytes that are no record are those of a damaged chunk: the scrub repairs it.
+    let Some(record) = decode(bytes) else {
+        return Ok(());
+    };
+    match removed_at {
+        None => ledger.on_named(&record),
+        Some(seq) => ledger.on_unnamed(&record, seq),
+    }
+}
+
+/// The record of an object, from its bytes without the length byte.
+fn decode(bytes: &[u8]) -> Option<Arc<Record>> {
+    let mut encoded = Vec::with_capacity(1 + bytes.len());
+    encoded.push(u8::try_from(bytes.len()).ok()?);
+    encoded.extend_from_slice(bytes);
+    record_of(&encoded)
+}
+
+/// The class of a large value, from the record of its object; `None` if the record is damaged.
+pub fn class_of(record: &[u8]) -> Option<Class> {
+    decode(record).map(|record| record.class)
+}
+
+/// Length of the body of a large value in bytes, from the record of its object; 0 if the record is damaged.
+pub fn body_bytes(record: &[u8]) -> u64 {
+    decode(record).map_or(0, |record| record.body_bytes)
+}
