@@ -2,13 +2,13 @@
 //! a range share it. They know neither keys nor objects: a record says where the parts of a body are.
 
 use crate::context::Context;
-use crate::interface::{Channel, Out};
-use crate::parts::{is_sound, positions_in_memory, to_wire};
+use crate::interface::Out;
+use crate::parts::positions_in_memory;
 use crate::stream_owner::{Installed, Stop};
+use crate::unit_requests::UnitRequests;
 use core::ops::Range;
-use paritas_base::{Incarnation, NodeId, Position, Span, Time};
+use paritas_base::{Position, Span, Time};
 use paritas_large::{GroupId, Ledger, Part, Reader, Record, Request};
-use paritas_wire::peer::Message;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -44,16 +44,7 @@ struct Body {
 #[derive(Debug, Default)]
 pub(crate) struct Bodies {
     all: BTreeMap<Name, Body>,
-    /// Units that were asked for, by the number of the request.
-    requests: BTreeMap<u64, Requested>,
-}
-
-#[derive(Debug)]
-struct Requested {
-    of: Name,
-    request: Request,
-    from: (NodeId, Incarnation),
-    until: Time,
+    requests: UnitRequests<(Name, Request)>,
 }
 
 /// What the answer to a request has done.
@@ -213,7 +204,7 @@ impl Bodies {
         if let Some(body) = self.all.remove(name) {
             cx.shared.bodies_bytes = cx.shared.bodies_bytes.saturating_sub(Body::bytes_max(name));
             ledger.unpin(&body.record);
-            self.requests.retain(|_, requested| requested.of != *name);
+            self.requests.forget(|(of, _)| of == name);
         }
     }
 
@@ -248,26 +239,11 @@ impl Bodies {
                     return;
                 }
             };
-            let id = cx.next_request_id();
-            let message = Message::ReadUnit {
-                id,
-                name: to_wire(body.record.name_of(&request.part)),
-                unit: request.unit,
-            };
+            let unit = (body.record.name_of(&request.part), request.unit);
             let holder = here.configuration.tenure(Position(request.part.position));
-            let sent =
-                holder.filter(|from| cx.send(from, Channel::Bulk, here.stream, here.configuration.epoch, &message));
-            match sent {
-                Some(from) => {
-                    let requested = Requested {
-                        of: name.clone(),
-                        request,
-                        from: (from.node, from.incarnation),
-                        until: cx.after(cx.shared.parameters.resend),
-                    };
-                    requests.insert(id, requested);
-                }
-                None => body.reader.on_unit(&request, None),
+            let of = (name.clone(), request);
+            if let Err((_, request)) = requests.ask(cx, here.configuration, here.stream, holder, unit, of) {
+                body.reader.on_unit(&request, None);
             }
         }
     }
@@ -280,35 +256,32 @@ impl Bodies {
         id: u64,
         unit: Option<(u32, &[u8])>,
     ) -> OnUnit {
-        let Some(requested) = self.requests.remove(&id) else {
-            return OnUnit::NotAsked;
-        };
-        let chunk_bytes = cx.shared.arena.chunk_bytes();
-        let bytes = unit.filter(|(sum, bytes)| is_sound(chunk_bytes, *sum, bytes));
-        let bytes = bytes.map(|(_, bytes)| bytes.to_vec());
-        self.take_unit(cx, here, &requested, bytes)
+        match self.requests.on_unit(cx, id, unit) {
+            Some((of, bytes)) => self.take_unit(cx, here, &of, bytes),
+            None => OnUnit::NotAsked,
+        }
     }
 
     fn take_unit<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,
         here: &Installed<'_>,
-        requested: &Requested,
+        (name, request): &(Name, Request),
         bytes: Option<Vec<u8>>,
     ) -> OnUnit {
-        let Some(body) = self.all.get_mut(&requested.of) else {
+        let Some(body) = self.all.get_mut(name) else {
             return OnUnit::Moved;
         };
         if bytes.is_some() {
             body.moved_at = cx.now.mono;
         }
-        body.reader.on_unit(&requested.request, bytes);
+        body.reader.on_unit(request, bytes);
         let Body { reader, bytes, .. } = body;
         while reader.take(|some| bytes.extend_from_slice(some)) {}
         if reader.is_done() {
-            return OnUnit::Whole(requested.of.group);
+            return OnUnit::Whole(name.group);
         }
-        self.ask_units(cx, here, &requested.of);
+        self.ask_units(cx, here, name);
         OnUnit::Moved
     }
 
@@ -330,16 +303,12 @@ impl Bodies {
         for name in over {
             self.drop(cx, ledger, &name);
         }
-        let is_late = |requested: &Requested| {
-            let (node, incarnation) = requested.from;
-            requested.until <= now || here.configuration.held_by(node, incarnation).next().is_none()
-        };
-        let late = self.requests.iter().filter(|(_, requested)| is_late(requested));
-        let late: Vec<u64> = late.map(|(id, _)| *id).collect();
-        for id in late {
-            if let Some(requested) = self.requests.remove(&id)
-                && let OnUnit::Whole(group) = self.take_unit(cx, here, &requested, None)
-            {
+        let late = self.requests.take_over(|request| {
+            let (node, incarnation) = request.from;
+            request.until <= now || here.configuration.held_by(node, incarnation).next().is_none()
+        });
+        for of in late {
+            if let OnUnit::Whole(group) = self.take_unit(cx, here, &of, None) {
                 tended.whole.push(group);
             }
         }
@@ -351,7 +320,7 @@ impl Bodies {
             again.push(name.clone());
         }
         for name in again {
-            self.requests.retain(|_, requested| requested.of != name);
+            self.requests.forget(|(of, _)| *of == name);
             self.ask_units(cx, here, &name);
         }
         tended

@@ -26,6 +26,7 @@ mod source_chunk;
 mod stash;
 mod stream_owner;
 mod takeovers;
+mod unit_requests;
 
 pub use context::{Context, Shared};
 pub use interface::{

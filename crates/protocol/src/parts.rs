@@ -14,6 +14,7 @@ use crate::interface::{Channel, Out};
 use crate::rules::Fault;
 use crate::scrub::Step;
 use crate::stream_owner::StreamOwner;
+use crate::unit_requests::UnitRequests;
 use paritas_base::configuration::{Assignment, Configuration, Tenure};
 use paritas_base::{Incarnation, ListId, NodeId, Position, Span, StreamId, Term, Time};
 use paritas_code::sum;
@@ -36,15 +37,6 @@ const LIST_AGAIN_RESENDS: u64 = 10;
 /// Units that one position fetches at a time while it makes parts.
 const FETCHES_MAX: usize = 32;
 
-/// A unit that was asked for.
-#[derive(Debug)]
-struct Fetching {
-    part: PartId,
-    fetch: Fetch,
-    from: (NodeId, Incarnation),
-    until: Time,
-}
-
 /// What is known of the parts of one stream.
 #[derive(Clone, Debug, Default)]
 struct Known {
@@ -66,7 +58,7 @@ pub struct PositionParts {
     keeper: Keeper<UnitRef>,
     /// By data position.
     known: Vec<Known>,
-    fetches: BTreeMap<u64, Fetching>,
+    fetches: UnitRequests<(PartId, Fetch)>,
     retry_at: Time,
     /// Until when parts wait that the pace of the node holds back (P6.8).
     held_until: Option<Time>,
@@ -133,7 +125,7 @@ impl PositionParts {
             tenure,
             keeper: Keeper::new(position.0, positions, is_born),
             known: vec![Known::default(); usize::from(configuration.data)],
-            fetches: BTreeMap::new(),
+            fetches: UnitRequests::default(),
             retry_at: cx.mono(),
             held_until: None,
             was_whole: is_born,
@@ -173,8 +165,9 @@ impl PositionParts {
             known.none_at.clear();
             known.ask_at = cx.now.mono;
         }
-        let lost = |fetching: &Fetching| !configuration.held_by(fetching.from.0, fetching.from.1).any(|_| true);
-        self.drop_fetches(cx, lost);
+        self.drop_fetches(cx, |(node, incarnation), _| {
+            configuration.held_by(node, incarnation).next().is_none()
+        });
     }
 
     /// A session with a peer is new: what the old one may have lost is asked for again.
@@ -184,7 +177,7 @@ impl PositionParts {
         configuration: &Configuration,
         node: NodeId,
     ) {
-        self.drop_fetches(cx, |fetching| fetching.from.0 == node);
+        self.drop_fetches(cx, |from, _| from.0 == node);
         for x in configuration.data_positions() {
             if configuration.tenure(x).is_some_and(|owner| owner.node == node) {
                 // It may have said that groups are dead, and that was lost.
@@ -390,21 +383,18 @@ impl PositionParts {
         id: u64,
         unit: Option<(u32, &[u8])>,
     ) -> bool {
-        let Some(fetching) = self.fetches.remove(&id) else {
+        let Some(((part, fetch), bytes)) = self.fetches.on_unit(cx, id, unit) else {
             return false;
         };
-        let chunk_bytes = cx.shared.arena.chunk_bytes();
-        let bytes = unit.filter(|(sum, bytes)| is_sound(chunk_bytes, *sum, bytes));
-        let bytes = bytes.map(|(_, bytes)| bytes.to_vec());
         if bytes.is_some() {
-            cx.unit_came(fetching.fetch.made_bytes as usize);
+            cx.unit_came(fetch.made_bytes as usize);
         }
-        if let Some(check) = self.take_unit(cx, &fetching, bytes)
-            && let Some(owner) = configuration.tenure(fetching.part.x)
+        if let Some(check) = self.take_unit(cx, part, &fetch, bytes)
+            && let Some(owner) = configuration.tenure(part.x)
         {
             // The owner may wait for it.
             let to = (owner.node, owner.incarnation);
-            self.answer_put(cx, configuration, fetching.part, to, PartState::Kept(check));
+            self.answer_put(cx, configuration, part, to, PartState::Kept(check));
         }
         self.fetch(cx, configuration);
         true
@@ -414,27 +404,21 @@ impl PositionParts {
     fn take_unit<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,
-        fetching: &Fetching,
+        part: PartId,
+        fetch: &Fetch,
         bytes: Option<Vec<u8>>,
     ) -> Option<u32> {
         let before = self.keeper.repaired();
         let memory = &mut making(cx, self.at);
-        let check = self.keeper.on_fetched(memory, fetching.part, &fetching.fetch, bytes);
+        let check = self.keeper.on_fetched(memory, part, fetch, bytes);
         cx.shared.scrub.repaired += self.keeper.repaired() - before;
         check
     }
 
-    fn drop_fetches<O: Out>(&mut self, cx: &mut Context<'_, O>, is_over: impl Fn(&Fetching) -> bool) {
-        let over: Vec<u64> = self
-            .fetches
-            .iter()
-            .filter(|(_, f)| is_over(f))
-            .map(|(id, _)| *id)
-            .collect();
-        for id in over {
-            if let Some(fetching) = self.fetches.remove(&id) {
-                self.take_unit(cx, &fetching, None);
-            }
+    /// Those for which `is_over` is true are not waited for any more. It gets who was asked, and until when.
+    fn drop_fetches<O: Out>(&mut self, cx: &mut Context<'_, O>, is_over: impl Fn((NodeId, Incarnation), Time) -> bool) {
+        for (part, fetch) in self.fetches.take_over(|request| is_over(request.from, request.until)) {
+            self.take_unit(cx, part, &fetch, None);
         }
     }
 
@@ -457,27 +441,13 @@ impl PositionParts {
             let Some(from) = configuration.tenure(Position(fetch.position)) else {
                 return;
             };
-            let id = cx.next_request_id();
-            let until = cx.after(cx.shared.parameters.resend);
-            let message = Message::ReadUnit {
-                id,
-                name: to_wire(fetch.name),
-                unit: fetch.unit,
-            };
             let stream = StreamId {
                 list: configuration.list,
                 x: part.x,
             };
-            let fetching = Fetching {
-                part,
-                fetch,
-                from: (from.node, from.incarnation),
-                until,
-            };
-            if cx.send(&from, Channel::Bulk, stream, configuration.epoch, &message) {
-                self.fetches.insert(id, fetching);
-            } else {
-                self.take_unit(cx, &fetching, None);
+            let (unit, of) = ((fetch.name, fetch.unit), (part, fetch));
+            if let Err((part, fetch)) = self.fetches.ask(cx, configuration, stream, Some(from), unit, of) {
+                self.take_unit(cx, part, &fetch, None);
             }
         }
     }
@@ -491,7 +461,7 @@ impl PositionParts {
         if self.is_at_rest() {
             return;
         }
-        self.drop_fetches(cx, |fetching| fetching.until <= now);
+        self.drop_fetches(cx, |_, until| until <= now);
         if now >= self.retry_at {
             self.retry_at = cx.after(cx.shared.parameters.retry);
             self.keeper.retry(&making(cx, self.at));
@@ -578,7 +548,7 @@ impl PositionParts {
             .data_positions()
             .filter(|x| self.must_ask(configuration, *x));
         let ask_at = asks.map(|x| self.known[x.index()].ask_at).min();
-        let fetch_at = self.fetches.values().map(|fetching| fetching.until).min();
+        let fetch_at = self.fetches.next_until();
         let retry_at = self.keeper.is_busy().then_some(self.retry_at);
         let compare_at = configuration.data_positions().filter_map(|x| self.compares_at(x)).min();
         let times = [ask_at, compare_at, fetch_at, retry_at, self.held_until];
