@@ -84,8 +84,10 @@ impl<T> UnitRequests<T> {
 
     /// Takes out those that are over, in the order of their numbers.
     pub(crate) fn take_over(&mut self, is_over: impl Fn(&UnitRequest<T>) -> bool) -> Vec<T> {
-        let over = self.all.extract_if(.., |_, request| is_over(request));
-        over.map(|(_, request)| request.of).collect()
+        let over = self.all.iter().filter(|(_, request)| is_over(request));
+        let over: Vec<u64> = over.map(|(id, _)| *id).collect();
+        let taken = over.into_iter().filter_map(|id| self.all.remove(&id));
+        taken.map(|request| request.of).collect()
     }
 
     /// Forgets those for which nothing is wanted any more.
