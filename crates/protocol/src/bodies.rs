@@ -3,19 +3,22 @@
 
 use crate::context::Context;
 use crate::interface::Out;
-use crate::parts::positions_in_memory;
+use crate::parts::{Answered, PositionParts, positions_in_memory};
 use crate::stream_owner::{Installed, Stop};
 use crate::unit_requests::UnitRequests;
 use core::ops::Range;
-use paritas_base::{Position, Span, Time};
+use paritas_base::{Position, Span, StreamId, Time};
 use paritas_large::{GroupId, Ledger, Part, Reader, Record, Request};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 /// A node holds bodies for readers up to this part (1/8) of its memory, or up to 32 MiB if that is more: the longest
 /// reply has 32 MiB. Further readers wait.
 const HELD_PART: u64 = 8;
 const HELD_BYTES_MIN: u64 = 32 << 20;
+
+/// Bytes of units of this node that are read at the end of one turn.
+const OWN_BYTES_MAX: u64 = 1 << 20;
 
 /// The group of a body's data, and a range of the body in bytes.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -45,6 +48,8 @@ struct Body {
 pub(crate) struct Bodies {
     all: BTreeMap<Name, Body>,
     requests: UnitRequests<(Name, Request)>,
+    /// Units that this node keeps itself, to be read at the end of the turn.
+    own: VecDeque<(Name, Request)>,
 }
 
 /// What the answer to a request has done.
@@ -204,8 +209,48 @@ impl Bodies {
         if let Some(body) = self.all.remove(name) {
             cx.shared.bodies_bytes = cx.shared.bodies_bytes.saturating_sub(Body::bytes_max(name));
             ledger.unpin(&body.record);
-            self.requests.forget(|(of, _)| of == name);
+            self.forget_requests(name);
         }
+    }
+
+    fn forget_requests(&mut self, name: &Name) {
+        self.requests.forget(|(of, _)| of == name);
+        self.own.retain(|(of, _)| of != name);
+    }
+
+    /// Whether units of this node are left to be read.
+    pub(crate) fn has_own(&self) -> bool {
+        !self.own.is_empty()
+    }
+
+    /// Reads units that this node keeps, among its `parts` of the list, by a call and not by frames. Returns the data
+    /// groups of which a range is whole.
+    pub(crate) fn read_own<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        here: &Installed<'_>,
+        parts: &mut [PositionParts],
+    ) -> Vec<GroupId> {
+        let (mut whole, mut left) = (Vec::new(), OWN_BYTES_MAX);
+        let StreamId { x, .. } = here.stream;
+        while left > 0
+            && let Some((name, request)) = self.own.pop_front()
+        {
+            left = left.saturating_sub(u64::from(request.unit_bytes));
+            let Some(body) = self.all.get(&name) else { continue };
+            let part = body.record.name_of(&request.part);
+            let me = (cx.shared.node, cx.shared.incarnation, 0);
+            let mut held = parts.iter_mut();
+            let found = held.find_map(|held| held.read(cx, x, part, request.unit, me));
+            let bytes = match found {
+                Some(Answered::Now(Some((_, bytes)))) => Some(bytes),
+                _ => None,
+            };
+            if let OnUnit::Whole(group) = self.take_unit(cx, here, &(name, request), bytes) {
+                whole.push(group);
+            }
+        }
+        whole
     }
 
     /// The role ends.
@@ -228,7 +273,7 @@ impl Bodies {
     }
 
     fn ask_units<O: Out>(&mut self, cx: &mut Context<'_, O>, here: &Installed<'_>, name: &Name) {
-        let Self { all, requests } = self;
+        let Self { all, requests, own } = self;
         let Some(body) = all.get_mut(name) else { return };
         loop {
             let request = match body.reader.next_request() {
@@ -242,6 +287,12 @@ impl Bodies {
             let unit = (body.record.name_of(&request.part), request.unit);
             let holder = here.configuration.tenure(Position(request.part.position));
             let of = (name.clone(), request);
+            // The disk of a log node answers later.
+            let me = (cx.shared.node, cx.shared.incarnation);
+            if holder.is_some_and(|holder| (holder.node, holder.incarnation) == me) && cx.shared.disk.is_none() {
+                own.push_back(of);
+                continue;
+            }
             if let Err((_, request)) = requests.ask(cx, here.configuration, here.stream, holder, unit, of) {
                 body.reader.on_unit(&request, None);
             }
@@ -320,7 +371,7 @@ impl Bodies {
             again.push(name.clone());
         }
         for name in again {
-            self.requests.forget(|(of, _)| *of == name);
+            self.forget_requests(&name);
             self.ask_units(cx, here, &name);
         }
         tended

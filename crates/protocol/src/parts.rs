@@ -22,7 +22,7 @@ use paritas_large::{
     Alive, Answer, Class, Fetch, GroupId, Keeper, Page, PartId, PartName, Placement, PlacementError, Put, Record,
     WHOLE_PART,
 };
-use paritas_wire::peer::{self, AliveGroups, Groups, Message, PartState};
+use paritas_wire::peer::{self, AliveGroups, Groups, Header, Message, PartState};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -351,6 +351,33 @@ impl PositionParts {
         }
         self.check(cx, id, unit);
         None
+    }
+
+    /// Answers the question `id` for a unit from where it lies in memory. False if this position does not keep it
+    /// there, or its bytes do not have their sum.
+    pub(crate) fn send_stored<O: Out>(
+        &self,
+        cx: &mut Context<'_, O>,
+        under: &Header,
+        (node, incarnation, id): (NodeId, Incarnation, u64),
+        (part, unit): (PartId, u32),
+    ) -> bool {
+        let chunk_bytes = cx.shared.arena.chunk_bytes();
+        let stored = self.keeper.stored(chunk_bytes as u32, &part, unit);
+        let Some((UnitRef::Memory(chunk), length, sum)) = stored else {
+            return false;
+        };
+        let bytes = cx.shared.arena.bytes(*chunk).get(..length as usize);
+        if !bytes.is_some_and(|bytes| is_sound(chunk_bytes, sum, bytes)) {
+            return false;
+        }
+        // Without a session nobody waits for it.
+        if let Some((frames, arena)) = cx.frames_to(node, incarnation, Channel::Bulk) {
+            let bytes = arena.bytes(*chunk).get(..length as usize);
+            let unit = bytes.map(|bytes| (sum, bytes));
+            peer::encode(frames, under, &Message::UnitValue { id, unit });
+        }
+        true
     }
 
     /// Compares the next unit with its sum (P14.12).

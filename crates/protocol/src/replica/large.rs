@@ -173,6 +173,16 @@ pub(super) fn on_unfenced<O: Out>(
             }
         }
         Message::ReadUnit { id, name, unit } => {
+            let epoch = list.configuration.epoch;
+            let (under, asked_by) = (Header { stream, epoch }, (from.0, from.1, id));
+            let is_sent = from_wire(name).is_some_and(|name| {
+                let unit = (PartId { x: stream.x, name }, unit);
+                let mut parts = list.parts.iter();
+                parts.any(|held| held.send_stored(cx, &under, asked_by, unit))
+            });
+            if is_sent {
+                return;
+            }
             let found = from_wire(name).and_then(|name| {
                 let mut parts = list.parts.iter_mut();
                 parts.find_map(|held| held.read(cx, stream.x, name, unit, (from.0, from.1, id)))

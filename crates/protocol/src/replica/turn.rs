@@ -172,6 +172,9 @@ impl Replica {
                 parts,
             } = list;
             for role in roles {
+                if let Role::Owner(owner) = role {
+                    owner.read_own_units(&mut cx, configuration, parts);
+                }
                 let mut held = parts.iter_mut().find(|held| held.position() == role.position());
                 // A halted role has no parts.
                 let needs_no_parts = held.is_none() || cx.rules().fault(Fault::LiveWithoutParts);

@@ -13,7 +13,7 @@ use super::{Installed, Phase, Stop, StreamOwner};
 use crate::bodies::{Bodies, OnUnit, window_of};
 use crate::context::Context;
 use crate::interface::{Channel, Out};
-use crate::parts::record_of;
+use crate::parts::{PositionParts, record_of};
 use crate::rules::Fault;
 use core::ops::Range;
 use hotness::Temperature;
@@ -146,7 +146,10 @@ impl Records {
     }
 
     pub(super) fn next_at(&self) -> Option<Time> {
-        let resend_at = self.is_busy().then_some(self.resend_at);
+        let resend_at = match self.bodies.has_own() {
+            true => Some(Time(0)),
+            false => self.is_busy().then_some(self.resend_at),
+        };
         let others = self.losses.next_at().into_iter().chain(self.temperature.next_at());
         resend_at.into_iter().chain(others).min()
     }
@@ -316,6 +319,13 @@ impl Records {
             OnUnit::Whole(group) => self.on_whole(cx, here, group),
         }
         true
+    }
+
+    /// Reads what this node keeps itself of bodies.
+    fn read_own_units<O: Out>(&mut self, cx: &mut Context<'_, O>, here: &Installed<'_>, parts: &mut [PositionParts]) {
+        for group in self.bodies.read_own(cx, here, parts) {
+            self.on_whole(cx, here, group);
+        }
     }
 
     /// A range of a body is whole: who waits for it goes on.
@@ -531,6 +541,20 @@ impl StreamOwner {
         let is_mine = self.records.on_unit(cx, &here, id, unit);
         self.pass_on_woken(cx.now.mono);
         is_mine
+    }
+
+    /// Units of bodies that this node keeps itself are read among its parts of the list.
+    pub(crate) fn read_own_units<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        configuration: &Configuration,
+        parts: &mut [PositionParts],
+    ) {
+        if self.records.bodies.has_own() {
+            let here = self.installed(configuration);
+            self.records.read_own_units(cx, &here, parts);
+            self.pass_on_woken(cx.now.mono);
+        }
     }
 
     /// P14.6: a holder asks which groups are alive.
