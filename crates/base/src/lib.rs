@@ -5,6 +5,7 @@ pub mod formats;
 pub mod hash_slots;
 mod id;
 mod map;
+mod part_state;
 mod prng;
 mod reader;
 pub mod sections;
@@ -15,6 +16,7 @@ mod version;
 
 pub use id::{ClusterId, ConnId, Epoch, Incarnation, ListId, NodeId, Position, StreamId, Stripe, Term};
 pub use map::{FixedHasher, Map, Set, map, set};
+pub use part_state::PartState;
 pub use prng::Prng;
 pub use reader::Reader;
 pub use sections::Sections;

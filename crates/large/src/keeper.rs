@@ -15,7 +15,7 @@ use crate::{GroupId, Part, PartName, Placement, Record};
 use core::ops::Bound;
 pub use make::Fetch;
 use make::Maker;
-use paritas_base::{Position, Term};
+use paritas_base::{PartState, Position, Term};
 use paritas_code::{crc32c_append, sum};
 use repair::{Repair, Scrub};
 use std::collections::{BTreeMap, BTreeSet};
@@ -75,37 +75,6 @@ pub struct PartId {
     pub x: Position,
     /// The part's name in the stream.
     pub name: PartName,
-}
-
-/// The answer to an owner that opens a part, or wants it made.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Answer {
-    /// The part is open: its writer may send units, from this one on.
-    Open(u32),
-    /// The part is kept, and this is its check.
-    Kept(u32),
-    /// The part will be made. [`Answer::Kept`] follows.
-    Making,
-    /// There is no memory for it.
-    NoRoom,
-    /// There is no memory for it, and this holder is not Live yet: the value does without this part for now. The holder
-    /// makes the part before it asks to become Live.
-    Declined,
-    /// The record is not one that this list can have, or gives this position no such part.
-    Unknown,
-}
-
-/// What a unit of a writer did to its part.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Put {
-    /// Number of units of the part that are here.
-    Taken(u32),
-    /// The part is whole, and this is its check.
-    Kept(u32),
-    /// There is no memory for the unit: the part is given up.
-    Broken,
-    /// No such part is open, or the unit is not the next one: nothing is changed.
-    Ignored,
 }
 
 /// One part.
@@ -188,57 +157,64 @@ impl<U: core::fmt::Debug> Keeper<U> {
         id: PartId,
         record: &Arc<Record>,
         owner_term: Term,
-    ) -> Answer {
+    ) -> PartState {
         if let Some(held) = self.parts.get(&id) {
             return held.answer();
         }
         // Its owner may have the first answer by now, and writes without this part.
         if self.owed.contains_key(&id) {
-            return Answer::Declined;
+            return PartState::Declined;
         }
         match self.room_for(memory, id, record) {
             Err(answer) => answer,
             Ok(part) => {
                 self.insert(id, Held::new(record.clone(), part, State::Open(owner_term)));
-                Answer::Open(0)
+                PartState::Open(0)
             }
         }
     }
 
-    /// A writer sends the next unit of an open part.
-    pub fn on_put<M: Units<Unit = U>>(&mut self, memory: &mut M, id: PartId, unit: u32, bytes: &[u8]) -> Put {
+    /// A writer sends the next unit of an open part. `None`: no such part is open, or the unit is not the next one, and
+    /// nothing is changed.
+    pub fn on_put<M: Units<Unit = U>>(
+        &mut self,
+        memory: &mut M,
+        id: PartId,
+        unit: u32,
+        bytes: &[u8],
+    ) -> Option<PartState> {
         let unit_bytes = memory.unit_bytes();
         let Some(held) = self.parts.get_mut(&id) else {
-            return Put::Ignored;
+            return None;
         };
         let is_next = matches!(held.state, State::Open(_)) && held.units.len() == unit as usize;
         if !is_next || held.length_of(unit, unit_bytes) != Some(bytes.len() as u32) {
-            return Put::Ignored;
+            return None;
         }
         if !held.add(memory, bytes) {
             self.drop_part(memory, &id);
-            return Put::Broken;
+            return Some(PartState::Broken);
         }
         if held.is_full(unit_bytes) {
             if held.has_lost(memory) {
                 self.drop_part(memory, &id);
-                return Put::Broken;
+                return Some(PartState::Broken);
             }
             held.state = State::Kept;
             let check = held.check();
             self.unfinished.remove(&id);
-            return Put::Kept(check);
+            return Some(PartState::Kept(check));
         }
-        Put::Taken(unit + 1)
+        Some(PartState::Taken(unit + 1))
     }
 
     /// An owner wants a part made from the others: a command waits for it. `record` has the checks of the value.
-    pub fn on_make<M: Units<Unit = U>>(&mut self, memory: &mut M, id: PartId, record: &Arc<Record>) -> Answer {
+    pub fn on_make<M: Units<Unit = U>>(&mut self, memory: &mut M, id: PartId, record: &Arc<Record>) -> PartState {
         if matches!(self.parts.get(&id), Some(held) if matches!(held.state, State::Open(_))) {
             self.drop_part(memory, &id);
         }
         let answer = match self.parts.contains_key(&id) {
-            true => Answer::Making,
+            true => PartState::Making,
             false => self.make(memory, id, record, 2 * MAKERS_MAX),
         };
         let Some(held) = self.parts.get_mut(&id) else {
@@ -250,35 +226,46 @@ impl<U: core::fmt::Debug> Keeper<U> {
         held.answer()
     }
 
-    fn make<M: Units<Unit = U>>(&mut self, memory: &M, id: PartId, record: &Arc<Record>, makers_max: usize) -> Answer {
+    fn make<M: Units<Unit = U>>(
+        &mut self,
+        memory: &M,
+        id: PartId,
+        record: &Arc<Record>,
+        makers_max: usize,
+    ) -> PartState {
         if self.making_count() >= makers_max {
             // It is made when others are done.
             self.owed.insert(id, Some(record.clone()));
-            return Answer::Making;
+            return PartState::Making;
         }
         match self.room_for(memory, id, record) {
             Err(answer) => answer,
             Ok(part) => {
                 self.makers += 1;
                 let Some(maker) = Maker::new(record, part, self.positions, memory.unit_bytes(), self.makers) else {
-                    return Answer::Unknown;
+                    return PartState::Unknown;
                 };
                 self.owed.remove(&id);
                 let state = State::Making(Box::new(maker));
                 self.insert(id, Held::new(record.clone(), part, state));
-                Answer::Making
+                PartState::Making
             }
         }
     }
 
     /// The part, if the record places it at this position and there is memory for it.
-    fn room_for<M: Units<Unit = U>>(&mut self, memory: &M, id: PartId, record: &Arc<Record>) -> Result<Part, Answer> {
+    fn room_for<M: Units<Unit = U>>(
+        &mut self,
+        memory: &M,
+        id: PartId,
+        record: &Arc<Record>,
+    ) -> Result<Part, PartState> {
         let found = Placement::at(record.class, record.first, self.positions, record.logged).ok();
         let mut parts = found.into_iter().flat_map(Placement::parts);
         let part = parts.find(|part| part.position == self.position && record.name_of(part) == id.name);
         let layout = record.layout(memory.unit_bytes());
         let (Some(part), Some(layout)) = (part, layout) else {
-            return Err(Answer::Unknown);
+            return Err(PartState::Unknown);
         };
         let reserved: u64 = self
             .unfinished()
@@ -289,9 +276,9 @@ impl<U: core::fmt::Debug> Keeper<U> {
         }
         if self.may_decline {
             self.owed.entry(id).or_insert(None);
-            return Err(Answer::Declined);
+            return Err(PartState::Declined);
         }
-        Err(Answer::NoRoom)
+        Err(PartState::NoRoom)
     }
 
     fn insert(&mut self, id: PartId, held: Held<U>) {
@@ -436,7 +423,7 @@ impl<U: core::fmt::Debug> Keeper<U> {
                 Some(_) => self.drop_part(memory, &id),
                 None => {}
             }
-            if self.make(memory, id, record, MAKERS_MAX) != Answer::Making {
+            if self.make(memory, id, record, MAKERS_MAX) != PartState::Making {
                 self.owed.insert(id, Some(record.clone()));
             }
         }
@@ -692,11 +679,11 @@ impl<U> Held<U> {
         }
     }
 
-    fn answer(&self) -> Answer {
+    fn answer(&self) -> PartState {
         match self.state {
-            State::Open(_) => Answer::Open(self.units.len() as u32),
-            State::Making(_) => Answer::Making,
-            State::Kept | State::Wrong(_) => Answer::Kept(self.check()),
+            State::Open(_) => PartState::Open(self.units.len() as u32),
+            State::Making(_) => PartState::Making,
+            State::Kept | State::Wrong(_) => PartState::Kept(self.check()),
         }
     }
 

@@ -35,7 +35,7 @@ mod writer;
 pub use class::{BLOCKS_MAX, Class, ClassError};
 pub use class_rules::ClassRules;
 pub use hotness::{Heat, Hotness, HotnessSetting, Wanted};
-pub use keeper::{Answer, Fetch, Keeper, PartId, Put, Stored, Units, WHOLE_PART};
+pub use keeper::{Fetch, Keeper, PartId, Stored, Units, WHOLE_PART};
 pub use layout::{Layout, TAIL_BYTES_MAX};
 pub use ledger::{Alive, Ledger, NotAlive, Page};
 pub use placement::{Content, Group, Part, Placement, PlacementError};

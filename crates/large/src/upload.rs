@@ -5,8 +5,8 @@
 //! losses as a write of the stream must (P3.1), or as the value's class promises, if those are fewer. And all groups
 //! must be staged still.
 
-use crate::keeper::Answer;
 use crate::{Group, Part, PartName, Placement, PlacementError, Record, WriteFailed, Writer};
+use paritas_base::PartState;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -179,21 +179,21 @@ impl Upload {
         }
     }
 
-    /// The answer of a holder about a part. `question` is the number of the question that it answers, or 0. Answers of
-    /// former holders are ignored.
+    /// What a holder says of a part. `question` is the number of the question that it answers, or 0. Former holders are
+    /// ignored.
     pub fn on_answer(
         &mut self,
         tenure: u64,
         name: PartName,
         question: u32,
-        answer: Answer,
+        state: PartState,
     ) -> Result<(), UploadFailed> {
         let Some(at) = self.find(tenure, name) else {
             return Ok(());
         };
         let target = &mut self.targets[at];
-        match answer {
-            Answer::Open(units) => match (target.state, target.asked.filter(|(asked, _)| *asked == question)) {
+        match state {
+            PartState::Open(units) => match (target.state, target.asked.filter(|(asked, _)| *asked == question)) {
                 (State::Asked, _) => target.state = State::Open,
                 (State::Open, Some((_, sent))) if units < sent => {
                     self.writer.on_broken(at);
@@ -202,15 +202,20 @@ impl Upload {
                 (State::Open, _) => self.writer.on_taken(at, units),
                 _ => {}
             },
-            Answer::Kept(check) => self.on_kept(at, check),
-            Answer::Making if target.state == State::Declined => target.state = State::Making,
-            Answer::Making => {}
-            Answer::Declined => {
+            PartState::Kept(check) => self.on_kept(at, check),
+            PartState::Making if target.state == State::Declined => target.state = State::Making,
+            PartState::Making => {}
+            PartState::Declined => {
                 self.writer.on_broken(at);
                 target.state = State::Declined;
             }
-            Answer::NoRoom => return Err(UploadFailed::NoRoom),
-            Answer::Unknown => return Err(UploadFailed::Refused),
+            PartState::Taken(units) => self.writer.on_taken(at, units),
+            PartState::Broken => {
+                self.writer.on_broken(at);
+                target.state = State::ToMake;
+            }
+            PartState::NoRoom => return Err(UploadFailed::NoRoom),
+            PartState::Unknown => return Err(UploadFailed::Refused),
         }
         Ok(())
     }
@@ -244,21 +249,6 @@ impl Upload {
                 send(part.position, record.name_of(part), unit, bytes);
             }
         })
-    }
-
-    /// A holder has taken the first `units` units of a part.
-    pub fn on_taken(&mut self, tenure: u64, name: PartName, units: u32) {
-        if let Some(at) = self.find(tenure, name) {
-            self.writer.on_taken(at, units);
-        }
-    }
-
-    /// A holder has given a part up: it had no memory for a unit.
-    pub fn on_broken(&mut self, tenure: u64, name: PartName) {
-        if let Some(at) = self.find(tenure, name) {
-            self.writer.on_broken(at);
-            self.targets[at].state = State::ToMake;
-        }
     }
 
     /// Whether all bytes were sent.

@@ -9,11 +9,11 @@
 //! Checked: an acknowledged value has its parts at all Live positions, and can be read from those that there are; its
 //! bytes are those that were written; in the end holders have exactly the parts of living groups.
 
-use paritas_base::{Position, Prng};
+use paritas_base::{PartState, Position, Prng};
 use paritas_code::sum;
 use paritas_large::{
-    Answer, Class, Fetch, Holder, Keeper, Layout, Ledger, Page, PartId, PartName, Placement, Put, Reader, Record,
-    Stored, Tell, Transition, Units, Upload,
+    Class, Fetch, Holder, Keeper, Layout, Ledger, Page, PartId, PartName, Placement, Reader, Record, Stored, Tell,
+    Transition, Units, Upload,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -70,8 +70,7 @@ enum ToHolder {
 
 #[derive(Debug)]
 enum ToOwner {
-    Answer(PartName, u32, Answer),
-    Put(PartName, Put),
+    Answer(PartName, u32, PartState),
     ReadList(Option<paritas_large::GroupId>),
 }
 
@@ -579,7 +578,7 @@ impl World {
                     return;
                 };
                 if let Some(check) = node.keeper.on_fetched(&mut node.pool, id, &fetch, bytes) {
-                    let kept = ToOwner::Answer(id.name, 0, Answer::Kept(check));
+                    let kept = ToOwner::Answer(id.name, 0, PartState::Kept(check));
                     self.network.push(Message::Owner(self.term, to, tenure, kept));
                 }
             }
@@ -603,7 +602,7 @@ impl World {
                 // Another keeper declines, and this one does not note it.
                 let mut other = Keeper::new(position, 4, false);
                 let answer = match other.on_open(&node.pool, id(name), &record, term as u32) {
-                    Answer::Declined => Answer::Declined,
+                    PartState::Declined => PartState::Declined,
                     _ => node.keeper.on_open(&node.pool, id(name), &record, term as u32),
                 };
                 Some(ToOwner::Answer(name, question, answer))
@@ -619,8 +618,8 @@ impl World {
             )),
             ToHolder::Open(..) | ToHolder::Make(..) => None,
             ToHolder::Put(name, unit, bytes) => match node.keeper.on_put(&mut node.pool, id(name), unit, &bytes) {
-                Put::Ignored => None,
-                put => Some(ToOwner::Put(name, put)),
+                None => None,
+                Some(state) => Some(ToOwner::Answer(name, 0, state)),
             },
             ToHolder::Free(groups) => {
                 node.keeper.on_free(&mut node.pool, X, &groups);
@@ -663,16 +662,6 @@ impl World {
                     .is_some_and(|(upload, ..)| upload.on_answer(tenure, name, question, answer).is_err());
                 if failed {
                     self.give_up();
-                }
-            }
-            ToOwner::Put(name, put) => {
-                if let Some((upload, ..)) = &mut self.upload {
-                    match put {
-                        Put::Taken(units) => upload.on_taken(tenure, name, units),
-                        Put::Kept(check) => drop(upload.on_answer(tenure, name, 0, Answer::Kept(check))),
-                        Put::Broken => upload.on_broken(tenure, name),
-                        Put::Ignored => {}
-                    }
                 }
             }
         }

@@ -1,7 +1,7 @@
 //! Units whose bytes change while they are kept (P14.12).
 
-use paritas_base::{Position, Prng};
-use paritas_large::{Answer, Class, Keeper, Layout, Ledger, PartId, Put, Stored, Units, Writer};
+use paritas_base::{PartState, Position, Prng};
+use paritas_large::{Class, Keeper, Layout, Ledger, PartId, Stored, Units, Writer};
 
 const UNIT: u32 = 64;
 const X: Position = Position(0);
@@ -63,7 +63,7 @@ impl Nodes {
                 x: X,
                 name: record.name_of(part),
             };
-            assert_eq!(keeper.on_open(pool, id, &record, TERM), Answer::Open(0));
+            assert_eq!(keeper.on_open(pool, id, &record, TERM), PartState::Open(0));
         }
         let mut writer = Writer::new(layout, placement);
         let mut at = 0;
@@ -76,7 +76,7 @@ impl Nodes {
                 };
                 assert!(matches!(
                     keeper.on_put(pool, id, unit, bytes),
-                    Put::Taken(_) | Put::Kept(_)
+                    Some(PartState::Taken(_) | PartState::Kept(_))
                 ));
             });
             (0..parts.len()).for_each(|part| writer.on_taken(part, u32::MAX));

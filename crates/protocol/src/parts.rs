@@ -16,13 +16,12 @@ use crate::scrub::Step;
 use crate::stream_owner::StreamOwner;
 use crate::unit_requests::UnitRequests;
 use paritas_base::configuration::{Assignment, Configuration, Tenure};
-use paritas_base::{Incarnation, ListId, NodeId, Position, Span, StreamId, Term, Time};
+use paritas_base::{Incarnation, ListId, NodeId, PartState, Position, Span, StreamId, Term, Time};
 use paritas_code::sum;
 use paritas_large::{
-    Alive, Answer, Class, Fetch, GroupId, Keeper, Page, PartId, PartName, Placement, PlacementError, Put, Record,
-    WHOLE_PART,
+    Alive, Class, Fetch, GroupId, Keeper, Page, PartId, PartName, Placement, PlacementError, Record, WHOLE_PART,
 };
-use paritas_wire::peer::{self, AliveGroups, Groups, Header, Message, PartState};
+use paritas_wire::peer::{self, AliveGroups, Groups, Header, Message};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -215,7 +214,7 @@ impl PositionParts {
         term: Term,
         name: PartName,
         record: &Arc<Record>,
-    ) -> Answer {
+    ) -> PartState {
         let id = PartId { x, name };
         self.keeper.on_open(&writing(cx, self.at), id, record, term)
     }
@@ -227,7 +226,7 @@ impl PositionParts {
         x: Position,
         name: PartName,
         record: &Arc<Record>,
-    ) -> Answer {
+    ) -> PartState {
         let id = PartId { x, name };
         self.keeper.on_make(&mut making(cx, self.at), id, record)
     }
@@ -240,7 +239,7 @@ impl PositionParts {
         name: PartName,
         unit: u32,
         bytes: &[u8],
-    ) -> Put {
+    ) -> Option<PartState> {
         let id = PartId { x, name };
         self.keeper.on_put(&mut writing(cx, self.at), id, unit, bytes)
     }
@@ -641,16 +640,4 @@ pub(crate) fn send_state<O: Out>(
         state,
     };
     cx.send_to(to.0, to.1, Channel::Bulk, stream, configuration.epoch, &message);
-}
-
-/// The answer of a holder, as it is on the wire.
-pub(crate) fn state_of(answer: Answer) -> PartState {
-    match answer {
-        Answer::Open(units) => PartState::Open(units),
-        Answer::Kept(check) => PartState::Kept(check),
-        Answer::Making => PartState::Making,
-        Answer::NoRoom => PartState::NoRoom,
-        Answer::Declined => PartState::Declined,
-        Answer::Unknown => PartState::Unknown,
-    }
 }

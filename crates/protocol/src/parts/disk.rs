@@ -6,12 +6,12 @@ use crate::context::Context;
 use crate::disk_log::{DiskLog, Wanted};
 use crate::interface::Out;
 use crate::mark::Mark;
+use paritas_base::PartState;
 use paritas_base::configuration::Configuration;
 use paritas_base::{Incarnation, NodeId, StreamId};
 use paritas_large::PartId;
 use paritas_paritylog::Key;
 use paritas_store::Arena;
-use paritas_wire::peer::PartState;
 use std::collections::BTreeSet;
 
 /// What a holder answers to the question for a unit.

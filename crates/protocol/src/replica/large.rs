@@ -5,12 +5,12 @@ use crate::context::Context;
 use crate::disk_log::DiskLog;
 use crate::interface::{Channel, Out};
 use crate::lists::{List, Role};
-use crate::parts::{Answered, PositionParts, from_wire, record_of, send_state, state_of};
+use crate::parts::{Answered, PositionParts, from_wire, record_of, send_state};
 use crate::stream_owner::StreamOwner;
 use paritas_base::configuration::Configuration;
-use paritas_base::{Incarnation, NodeId, Position, StreamId};
-use paritas_large::{PartId, PartName, Put};
-use paritas_wire::peer::{Header, Message, PartState};
+use paritas_base::{Incarnation, NodeId, PartState, Position, StreamId};
+use paritas_large::{PartId, PartName};
+use paritas_wire::peer::{Header, Message};
 
 /// The position of this node that has a part of this record, by its number and group.
 fn holder_of<'l, O: Out>(
@@ -61,7 +61,7 @@ pub(super) fn on_fenced<O: Out>(
                 return true;
             }
             let state = match holder_of(cx, list, &record, name) {
-                Some((_, held)) => state_of(held.on_open(cx, stream.x, term, name, &record)),
+                Some((_, held)) => held.on_open(cx, stream.x, term, name, &record),
                 None => PartState::Unknown,
             };
             send_state(cx, &list.configuration, stream, from, name, question, state);
@@ -74,7 +74,7 @@ pub(super) fn on_fenced<O: Out>(
                 return true;
             }
             let state = match holder_of(cx, list, &record, name) {
-                Some((_, held)) => state_of(held.on_make(cx, stream.x, name, &record)),
+                Some((_, held)) => held.on_make(cx, stream.x, name, &record),
                 None => PartState::Unknown,
             };
             send_state(cx, &list.configuration, stream, from, name, 0, state);
@@ -157,11 +157,8 @@ pub(super) fn on_unfenced<O: Out>(
         Message::PutUnit { name, unit, bytes } => {
             let Some(name) = from_wire(name) else { return };
             for at in 0..list.parts.len() {
-                let state = match list.parts[at].on_put(cx, stream.x, name, unit, bytes) {
-                    Put::Taken(units) => PartState::Taken(units),
-                    Put::Kept(check) => PartState::Kept(check),
-                    Put::Broken => PartState::Broken,
-                    Put::Ignored => continue,
+                let Some(state) = list.parts[at].on_put(cx, stream.x, name, unit, bytes) else {
+                    continue;
                 };
                 let id = PartId { x: stream.x, name };
                 list.parts[at].answer_put(cx, &list.configuration, id, from, state);

@@ -3,10 +3,10 @@
 
 use super::field::*;
 use super::parts::{AliveGroups, Deltas, Groups, Leases, Objects};
-use super::types::{Behind, ChunkStatus, Hello, ImportStatus, Parity, PartName, PartState, StageState};
+use super::types::{Behind, ChunkStatus, Hello, ImportStatus, Parity, PartName, StageState};
 use super::{BadFrame, FORWARD_DATABASE};
 use paritas_base::configuration::{Configuration, Tenure};
-use paritas_base::{ConnId, Position, Reader, Stripe, Term, Time, Version, sections};
+use paritas_base::{ConnId, PartState, Position, Reader, Stripe, Term, Time, Version, sections};
 
 /// Declares the messages from one list: number in the header, name, and the fields in the order of the frame. A field
 /// has the form of its type, or the one after `as` ([`Field`]).

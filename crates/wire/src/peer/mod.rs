@@ -18,7 +18,7 @@ pub use message::{Kind, Message};
 pub use parts::{
     AliveGroups, DeltaRecord, Deltas, Groups, LeaseEntry, LeaseRecord, Leases, ObjectRecord, Objects, Versions,
 };
-pub use types::{Behind, ChunkStatus, Hello, ImportStatus, Parity, PartName, PartState, StageState};
+pub use types::{Behind, ChunkStatus, Hello, ImportStatus, Parity, PartName, StageState};
 
 use field::{Field, Num, fields};
 use paritas_base::sections::BadSections;

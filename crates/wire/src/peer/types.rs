@@ -2,7 +2,7 @@
 
 use super::field::{Field, Num, codes, fields};
 use super::parts::Versions;
-use paritas_base::{ClusterId, Incarnation, NodeId, Reader, Term};
+use paritas_base::{ClusterId, Incarnation, NodeId, PartState, Reader, Term};
 
 /// The first frame on a link, sent by both ends (P2.1).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -107,27 +107,6 @@ codes! {
         /// The whole body is there already.
         Kept = 3,
     }
-}
-
-/// How far a part of a large value is at its holder.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum PartState {
-    /// It is open and has this many units.
-    Open(u32),
-    /// It has taken one more unit, and has this many.
-    Taken(u32),
-    /// It is whole. This is its check.
-    Kept(u32),
-    /// It is being made.
-    Making,
-    /// The holder gave it up: there was no memory for a unit.
-    Broken,
-    /// There is no memory for it.
-    NoRoom,
-    /// There is no memory for it, and the holder is not Live yet: the value does without it for now.
-    Declined,
-    /// The holder's position has no such part.
-    Unknown,
 }
 
 /// The state, and a number that is 0 in the states without one.

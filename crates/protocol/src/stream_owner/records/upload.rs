@@ -9,10 +9,10 @@ use crate::parts::{placement_of, positions_in_memory, to_wire};
 use crate::rules::Fault;
 use crate::stream_owner::{Stop, WriteRefusal};
 use core::ops::Range;
-use paritas_base::{Incarnation, NodeId, Position, Span, Time};
+use paritas_base::{Incarnation, NodeId, PartState, Position, Span, Time};
 use paritas_code::Scheme;
-use paritas_large::{Answer, Class, Holder, Layout, PartName, Record, Tell, Transition, Upload, UploadFailed};
-use paritas_wire::peer::{self, Message};
+use paritas_large::{Class, Holder, Layout, PartName, Record, Tell, Transition, Upload, UploadFailed};
+use paritas_wire::peer::Message;
 use std::hash::{DefaultHasher, Hasher};
 use std::sync::Arc;
 
@@ -466,7 +466,7 @@ impl Records {
         from: (NodeId, Incarnation),
         name: PartName,
         question: u32,
-        state: peer::PartState,
+        state: PartState,
     ) -> Option<Ticket> {
         let has_group = |upload: &Upload| upload.staged().groups().any(|group| group == name.group);
         let mut uploads = self.uploads.iter_mut();
@@ -479,31 +479,15 @@ impl Records {
         let holder = holder.filter(|holder| (holder.node, holder.incarnation) == from)?;
         // Other answers only repeat what is known. If they counted, a value that never completes would never be
         // refused.
-        if matches!(state, peer::PartState::Taken(_) | peer::PartState::Kept(_)) {
+        if matches!(state, PartState::Taken(_) | PartState::Kept(_)) {
             uploading.moved_at = Some(cx.now.mono);
         }
-        let (upload, tenure) = (&mut uploading.upload, number_of(&holder));
-        let answer = match state {
-            peer::PartState::Taken(units) => {
-                upload.on_taken(tenure, name, units);
-                None
-            }
-            peer::PartState::Broken => {
-                upload.on_broken(tenure, name);
-                None
-            }
-            peer::PartState::Open(units) => Some(Answer::Open(units)),
-            peer::PartState::Kept(check) => Some(Answer::Kept(check)),
-            peer::PartState::Making => Some(Answer::Making),
-            peer::PartState::NoRoom => Some(Answer::NoRoom),
-            peer::PartState::Declined => Some(Answer::Declined),
-            peer::PartState::Unknown => Some(Answer::Unknown),
-        };
-        if let Some(Err(failed)) = answer.map(|answer| upload.on_answer(tenure, name, question, answer)) {
+        let told = uploading.upload.on_answer(number_of(&holder), name, question, state);
+        if let Err(failed) = told {
             uploading.failed = Some(failed);
         }
         // The command need not run for each unit.
-        let must_run = !matches!(state, peer::PartState::Taken(units) if units % TAKEN_PER_RUN != 0);
+        let must_run = !matches!(state, PartState::Taken(units) if units % TAKEN_PER_RUN != 0);
         match *of {
             Origin::Staged(ticket) => {
                 self.woken.progress |= must_run;

@@ -4,7 +4,7 @@
 use super::*;
 use paritas_base::configuration::{Assignment, Configuration, PositionState, Tenure};
 use paritas_base::hash_slots::{HandOff, ListSlots, SlotRange};
-use paritas_base::{ClusterId, ConnId, Incarnation, NodeId, Stripe, Time, Version};
+use paritas_base::{ClusterId, ConnId, Incarnation, NodeId, PartState, Stripe, Time, Version};
 
 /// The `i`-th number of a message. All numbers of a message differ, and so do the bytes of one number.
 pub(super) fn n(i: u64) -> u64 {
