@@ -27,8 +27,8 @@ pub(crate) fn unescape(text: &str) -> Vec<u8> {
     out
 }
 
-/// `redis-replies.txt` has lines `> command` and `< reply`. `= n` moves the clock by n milliseconds. `#` begins a
-/// comment.
+/// `redis-replies.txt` has lines `> command` and `< reply`, and `~ command` for one without a reply. `= n` moves the
+/// clock by n milliseconds. `#` begins a comment.
 #[test]
 fn replies_are_those_of_redis() {
     let mut cluster = Cluster::new(1);
@@ -36,7 +36,9 @@ fn replies_are_those_of_redis() {
     let mut command = "";
     let mut wrong = Vec::new();
     for line in include_str!("redis-replies.txt").lines() {
-        if let Some(next) = line.strip_prefix("> ") {
+        if let Some(silent) = line.strip_prefix("~ ") {
+            cluster.feed(client, format!("{silent}\r\n").as_bytes());
+        } else if let Some(next) = line.strip_prefix("> ") {
             command = next;
             let mut bytes = next.as_bytes().to_vec();
             bytes.extend_from_slice(b"\r\n");

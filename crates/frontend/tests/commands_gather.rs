@@ -550,7 +550,13 @@ fn any_command_with_any_arguments_gets_one_reply() {
                 let spec = random.pick(Command::ALL).spec();
                 if matches!(
                     spec.id,
-                    C::Quit | C::ClientKill | C::ParitasStatus | C::ParitasDuty | C::ConfigRewrite
+                    C::Quit
+                        | C::ClientKill
+                        | C::ClientReply
+                        | C::ClientPause
+                        | C::ParitasStatus
+                        | C::ParitasDuty
+                        | C::ConfigRewrite
                 ) {
                     continue;
                 }

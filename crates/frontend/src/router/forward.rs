@@ -437,6 +437,7 @@ impl Router {
                     if let Wait::Forwarded(forwarded) = core::mem::replace(&mut segment.wait, Wait::Ready) {
                         if is_too_large
                             && last_write_n <= segment.n
+                            && segment.shown == Shown::All
                             && let args = &mut self.dispatcher.part_args
                             && let Some(one_by_one) = OneByOne::of_command(forwarded.database, &forwarded.command, args)
                         {

@@ -326,6 +326,18 @@ commands! {
         .categories("connection"), "Wakes a connection that waits; none does here";
     ClientGetredir = row("client|getredir", 2, NOSCRIPT | LOADING | STALE, "connection", "6.0.0")
         .categories("connection"), "Tells where invalidations go; there are none here";
+    ClientReply = row("client|reply", 3, NOSCRIPT | LOADING | STALE, "connection", "3.2.0")
+        .categories("connection"), "Chooses which replies this connection gets: all, none, or all but the next one";
+    ClientPause = row("client|pause", -3, ADMIN | NOSCRIPT | LOADING | STALE, "connection", "3.0.0")
+        .categories("connection"), "Holds the commands of this node's clients, or only those that write, for a time";
+    ClientUnpause = row("client|unpause", 2, ADMIN | NOSCRIPT | LOADING | STALE, "connection", "6.2.0")
+        .categories("connection"), "Ends CLIENT PAUSE";
+    ClientTracking = row("client|tracking", -3, NOSCRIPT | LOADING | STALE, "connection", "6.0.0")
+        .categories("connection"), "OFF is OK, ON is refused: nothing tells clients what changes";
+    ClientTrackinginfo = row("client|trackinginfo", 2, NOSCRIPT | LOADING | STALE, "connection", "6.2.0")
+        .categories("connection"), "Tells that tracking is off";
+    ClientCaching = row("client|caching", 3, NOSCRIPT | LOADING | STALE, "connection", "6.0.0")
+        .categories("connection"), "Refused: tracking is off";
     ClientNoTouch = row("client|no-touch", 3, NOSCRIPT | LOADING | STALE, "connection", "7.2.0")
         .categories("connection"), "Reads without marking keys as used";
   }

@@ -140,6 +140,12 @@ pub const TIMEOUT_NEGATIVE: &str = "ERR timeout is negative";
 pub const EXPIRE_NX_AND_OTHERS: &str = "ERR NX and XX, GT or LT options at the same time are not compatible";
 /// EXPIRE with GT together with LT.
 pub const EXPIRE_GT_AND_LT: &str = "ERR GT and LT options at the same time are not compatible";
+/// CLIENT TRACKING ON.
+pub const NO_TRACKING: &str = "ERR CLIENT TRACKING ON is not supported: this server does not tell clients which keys \
+                               change. Turn off the cache of the client library";
+/// CLIENT CACHING, of a client without tracking.
+pub const NOT_TRACKING: &str = "ERR CLIENT CACHING can be called only when the client is in tracking mode with OPTIN \
+                                or OPTOUT mode enabled";
 /// OBJECT FREQ under a policy that is not LFU.
 pub const NO_LFU: &str = "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that \
     when switching between policies at runtime LRU and LFU data will take some time to adjust.";
@@ -258,6 +264,11 @@ pub fn unknown_subcommand(out: &mut Vec<u8>, command: &str, subcommand: &[u8]) {
         out,
         &format!("ERR unknown subcommand '{subcommand}'. Try {command} HELP."),
     );
+}
+
+/// A subcommand whose number of arguments only the command itself can judge.
+pub fn unknown_or_wrong(subcommand: &str, command: &str) -> String {
+    format!("ERR unknown subcommand or wrong number of arguments for '{subcommand}'. Try {command} HELP.")
 }
 
 /// A client's words as an error may repeat them: cut to a limit and, as in Redis, at the first NUL, and made valid
