@@ -102,7 +102,9 @@ together, each counted with 16 bytes more |
 | EXISTS, TOUCH, MGET, MSET, DEL, UNLINK | at most 524,287 keys and values if they are of several hash slots |
 | BITCOUNT, BITPOS, BITOP, BITFIELD, BITFIELD_RO | read at most 4 MiB of values; BITFIELD has at most 4,096 operations |
 | GETBIT, SETBIT | work on values of any length; each change of a value above 64 KiB writes it anew |
-| BITOP | needs its keys in one hash slot |
+| BITOP, LCS | need their keys in one hash slot |
+| LCS | values of at most 1 MiB, and the product of their lengths at most 64 Mi, the second rounded up to 64: two \
+values of 8 KiB |
 | SET … IFEQ, DELIFEQ | as in Valkey 8.1 and 9.0. The value that is compared has at most 4 MiB |
 | SCAN | `SLOT n` returns only the keys of a hash slot |
 | SCAN | the cursor is below 2^53, as clients in JavaScript need it: the stream, then its own. \

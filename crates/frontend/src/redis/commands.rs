@@ -10,6 +10,7 @@ mod expiry;
 mod items;
 mod keys;
 mod keyspace;
+mod lcs;
 mod redundancy;
 mod script;
 mod strings;
@@ -366,6 +367,7 @@ impl<O: Out> Operation<'_, '_, O> {
             Command::Msetnx => self.msetnx(),
             Command::Append => self.append(),
             Command::Strlen => self.strlen(),
+            Command::Lcs => self.lcs(),
             Command::Getrange | Command::Substr => self.getrange(),
             Command::Setrange => self.setrange(),
             Command::Getbit => self.getbit(),

@@ -194,6 +194,8 @@ commands! {
         .keys(1, 1, 1, &["RM delete"]).categories("string"), "Deletes a key if it has this value";
     Substr = row("substr", 4, READONLY, "string", "1.0.0")
         .keys(1, 1, 1, &["RO access"]).categories("string"), "The same as GETRANGE";
+    Lcs = row("lcs", -3, READONLY, "string", "7.0.0")
+        .keys(1, 2, 1, &["RO access"]).categories("string"), "Finds the longest common subsequence of two values";
     Getbit = row("getbit", 3, READONLY | FAST, "bitmap", "2.2.0")
         .keys(1, 1, 1, &["RO access"]).categories("bitmap"), "Reads a bit of a value";
     Setbit = row("setbit", 4, WRITE | DENYOOM, "bitmap", "2.2.0")
