@@ -13,6 +13,7 @@ mod long_commands;
 mod long_mget;
 mod long_values;
 mod memcached;
+mod msetex;
 mod scripts;
 mod stuck;
 mod transactions;

@@ -17,6 +17,7 @@ mod strings;
 mod transaction;
 
 pub(crate) use keyspace::{is_flush_mode, slot_number};
+pub(crate) use strings::key_count_error;
 
 use crate::dialect::{Dialect, Refusal};
 use crate::redis::scripts::Scripts;
@@ -137,7 +138,7 @@ pub(crate) fn execute<O: Out>(
     }
     let start = reply.len();
     if job.args.len() > FEW_ARGS {
-        if job.args.len() > ARGS_MAX && !matches!(job.spec.id, Command::Mset | Command::Msetnx) {
+        if job.args.len() > ARGS_MAX && !sets_pairs(job.spec.id) {
             encode::error(reply, errors::TOO_MANY_KEYS);
             return Executed::Replied(Effect::None);
         }
@@ -159,11 +160,16 @@ pub(crate) fn execute<O: Out>(
     };
     let result = operation.run();
     let is_plain = operation.long.is_none() && operation.reads.is_empty() && !job.is_staged;
-    if result.is_ok() && is_plain && !matches!(job.spec.id, Command::Mset | Command::Msetnx) {
+    if result.is_ok() && is_plain && !sets_pairs(job.spec.id) {
         operation.count_lookups();
         return Executed::Replied(operation.access.finish());
     }
     end(operation, result)
+}
+
+/// Whether a command sets several keys to values.
+pub(crate) fn sets_pairs(id: Command) -> bool {
+    matches!(id, Command::Mset | Command::Msetnx | Command::Msetex)
 }
 
 /// Whether a command runs on a draft.
@@ -211,7 +217,7 @@ fn end<O: Out>(mut operation: Operation<'_, '_, O>, result: Result<(), Stop>) ->
     if job.is_staged && result != Err(Stop::Wait) {
         access.unstage(job.ticket);
     }
-    if matches!(job.spec.id, Command::Mset | Command::Msetnx) && result != Err(Stop::Wait) {
+    if sets_pairs(job.spec.id) && result != Err(Stop::Wait) {
         access.end_arguments(job.ticket);
     }
     if long.is_some() && result.is_err() {
@@ -365,6 +371,7 @@ impl<O: Out> Operation<'_, '_, O> {
             Command::Mget => self.mget(),
             Command::Mset => self.mset(),
             Command::Msetnx => self.msetnx(),
+            Command::Msetex => self.msetex(),
             Command::Append => self.append(),
             Command::Strlen => self.strlen(),
             Command::Lcs => self.lcs(),

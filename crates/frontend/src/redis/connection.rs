@@ -3,7 +3,7 @@
 use crate::dialect::Dialect;
 use crate::redis::authentication::auth;
 use crate::redis::clients::{self, Replies};
-use crate::redis::commands::Job;
+use crate::redis::commands::{Job, key_count_error};
 use crate::redis::refusals::is_error;
 use crate::router::client::{About, Caller, Client, Wait};
 use crate::router::counts;
@@ -287,6 +287,8 @@ impl Client {
             Command::ClientSetname => set_name(self, out, args.arg(2)),
             Command::ClientSetinfo => set_info(self, out, args),
             Command::Time => append_time(out, wall_ms),
+            // The number of its keys is wrong, so it has none.
+            Command::Msetex => encode::error(out, key_count_error(args.arg(1))),
             _ => errors::wrong_arity(out, spec.name),
         }
     }

@@ -16,6 +16,7 @@ use super::transact::{self, Piece};
 use super::{Dispatcher, Ran, Turn};
 use crate::dialect::{Dialect, Refusal};
 use crate::redis::commands::{self, Executed, Job, is_flush_mode, slot_number};
+use crate::redis::connection::is_word;
 use crate::redis::pairs::{LARGE_PAIRS_BYTES_MAX, Load};
 use crate::redis::parts;
 use crate::redis::refusals::{is_error, is_uncertain};
@@ -69,6 +70,8 @@ pub(crate) enum How {
     Sum,
     /// OK, if every part replied OK.
     AllOk,
+    /// One, if every part replied so.
+    AllOne,
     /// An array of values in the order of the command's keys.
     InOrder {
         /// For each key the index of the part with its value.
@@ -114,6 +117,16 @@ pub(crate) fn splits(id: Command) -> bool {
         id,
         Command::Mget | Command::Mset | Command::Del | Command::Unlink | Command::Exists | Command::Touch
     )
+}
+
+/// The same of a command with its arguments, outside of a transaction. A condition on all keys cannot be split.
+fn may_split(spec: &CommandSpec, args: ArgList<'_>) -> bool {
+    if spec.id != Command::Msetex {
+        return splits(spec.id);
+    }
+    let options = 2 + 2 * command::keys(spec, args).len();
+    let is_condition = |at: usize| is_word(args, at, "nx") || is_word(args, at, "xx");
+    !(options..args.len()).any(is_condition)
 }
 
 /// Whether a command names no key but runs on streams.
@@ -186,7 +199,7 @@ impl Dispatcher {
         stream: Option<StreamId>,
     ) -> Ran {
         // A part of a transaction may have several slots of the stream; it comes from a peer only.
-        let refused = (client.port == Port::Cluster || !splits(spec.id)) && !spec.is(flag::INTERNAL);
+        let refused = (client.port == Port::Cluster || !may_split(spec, args)) && !spec.is(flag::INTERNAL);
         let local = matches!(client.caller, Caller::Local(_));
         match stream {
             // The command of a peer is a part already: it is never split again.
@@ -224,7 +237,7 @@ impl Dispatcher {
             return Ran::Stalled;
         }
         let step = usize::from(spec.step.unsigned_abs()).max(1);
-        if !(args.len() - 1).is_multiple_of(step) {
+        if !spec.is(flag::KEY_COUNT) && !(args.len() - 1).is_multiple_of(step) {
             let refusal = Refusal::WrongArity { name: spec.name };
             return self.reply_refusal(cx, lists, client, turn, refusal);
         }
@@ -237,7 +250,7 @@ impl Dispatcher {
         let small_max = small_max(cx);
         let mut newest: Vec<usize> = Vec::new();
         let mut part_of: Vec<u32> = Vec::with_capacity(args.len() / step);
-        for at in command::keys(spec, args.len()) {
+        for at in command::keys(spec, args) {
             let stream = cx.shared.slots.stream_of(command::slot(args.arg(at)));
             let open = newest.iter_mut().find(|part| parts[**part].0 == stream);
             let part = match open {
@@ -255,15 +268,28 @@ impl Dispatcher {
             parts[part].1 = parts[part].1.and(args, at, step, small_max);
             part_of.push(part as u32);
         }
+        // Options behind the keys are those of each part.
+        let is_counted = spec.is(flag::KEY_COUNT);
+        let options = match is_counted {
+            true => args.skip(2 + step * part_of.len()),
+            false => args.skip(args.len()),
+        };
         let mut commands: Vec<(StreamId, Vec<u8>)> = Vec::with_capacity(parts.len());
         for (stream, load) in parts {
             let mut bytes = self.spare.pop().unwrap_or_default();
-            encode::array_header(&mut bytes, 1 + load.count * step);
+            let others = 1 + usize::from(is_counted) + options.len();
+            encode::array_header(&mut bytes, load.count * step + others);
             encode::bulk(&mut bytes, args.arg(0));
+            if is_counted {
+                encode::bulk_integer(&mut bytes, load.count as i64);
+            }
             commands.push((stream, bytes));
         }
-        for (at, part) in command::keys(spec, args.len()).zip(&part_of) {
+        for (at, part) in command::keys(spec, args).zip(&part_of) {
             (at..at + step).for_each(|at| encode::bulk(&mut commands[*part as usize].1, args.arg(at)));
+        }
+        for (_, bytes) in &mut commands {
+            options.iter().for_each(|option| encode::bulk(bytes, option));
         }
         let how = match spec.id {
             Command::Mget => {
@@ -272,6 +298,7 @@ impl Dispatcher {
                 How::InOrder { part_of, command }
             }
             Command::Mset => How::AllOk,
+            Command::Msetex => How::AllOne,
             _ => How::Sum,
         };
         let commands = commands.into_iter().map(|(stream, bytes)| (spec, stream, bytes));
@@ -462,7 +489,7 @@ impl Dispatcher {
             && let Ok(Decoded::Complete { .. }) = resp::decode(&command, &Limits::DEFAULT, &mut self.part_args)
             // Large values are named by the number of their command while it waits. The parts of one command have one
             // number here, and numbers of their own when they are sent, also from this node to itself.
-            && !(spec.id == Command::Mset && has_large(cx, spec, self.part_args.list(&command)))
+            && !(commands::sets_pairs(spec.id) && has_large(cx, spec, self.part_args.list(&command)))
             && !(commands::is_transaction(spec.id) && spec.is(flag::WRITE) && command.len() > small_max(cx))
         {
             self.stuck.serves(stream);
@@ -500,7 +527,7 @@ fn small_max<O: Out>(cx: &Context<'_, O>) -> usize {
 /// What all keys of a command weigh.
 fn load_of<O: Out>(cx: &Context<'_, O>, spec: &CommandSpec, args: ArgList<'_>) -> Load {
     let (step, small_max) = (usize::from(spec.step.unsigned_abs()).max(1), small_max(cx));
-    command::keys(spec, args.len()).fold(Load::default(), |load, at| load.and(args, at, step, small_max))
+    command::keys(spec, args).fold(Load::default(), |load, at| load.and(args, at, step, small_max))
 }
 
 /// Whether a value of MSET does not fit one object.
@@ -695,6 +722,7 @@ impl Gather {
         let replies = || self.parts.iter().map(|part| part.reply.as_slice());
         match &self.how {
             How::AllOk => self.dialect.done(out),
+            How::AllOne => self.dialect.number(out, 1),
             How::Sum => self
                 .dialect
                 .number(out, replies().map(|reply| parts::head(reply).0).sum()),

@@ -159,6 +159,9 @@ commands! {
         .keys(1, -1, 2, &["OW insert"]).categories("string")
         .tips("request_policy:multi_shard response_policy:agg_min"),
         "Sets the values of keys if none of them exists";
+    Msetex = row("msetex", -4, WRITE | DENYOOM | KEY_COUNT, "string", "8.4.0")
+        .keys(1, -1, 2, &["OW update"]).categories("string"),
+        "Sets the values of keys, with one expiry or a condition for all";
     Del = row("del", -2, WRITE, "generic", "1.0.0")
         .keys(1, -1, 1, &["RM delete"]).categories("keyspace")
         .tips("request_policy:multi_shard response_policy:agg_sum"), "Deletes keys";

@@ -140,13 +140,17 @@ pub const TIMEOUT_NEGATIVE: &str = "ERR timeout is negative";
 pub const EXPIRE_NX_AND_OTHERS: &str = "ERR NX and XX, GT or LT options at the same time are not compatible";
 /// EXPIRE with GT together with LT.
 pub const EXPIRE_GT_AND_LT: &str = "ERR GT and LT options at the same time are not compatible";
+/// A number of keys that is none.
+pub const KEY_COUNT: &str = "ERR invalid numkeys value";
+/// Fewer keys and values than their number says.
+pub const PAIR_COUNT: &str = "ERR wrong number of key-value pairs";
 /// LCS of another type.
 pub const LCS_TYPE: &str = "ERR The specified keys must contain string values";
 /// LCS with LEN and IDX.
 pub const LCS_BOTH: &str = "ERR If you want both the length and indexes, please just use IDX.";
 /// LCS of strings that are too much work.
-pub const LCS_TOO_LONG: &str = "ERR the strings are too long for LCS here: each may have 1048576 bytes, and the product \
-                                of their lengths may be 67108864, the second rounded up to 64";
+pub const LCS_TOO_LONG: &str = "ERR the strings are too long for LCS here: each may have 1048576 bytes, and the \
+                                product of their lengths may be 67108864, the second rounded up to 64";
 /// CLIENT TRACKING ON.
 pub const NO_TRACKING: &str = "ERR CLIENT TRACKING ON is not supported: this server does not tell clients which keys \
                                change. Turn off the cache of the client library";
