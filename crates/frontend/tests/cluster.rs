@@ -14,6 +14,7 @@ mod long_mget;
 mod long_values;
 mod memcached;
 mod msetex;
+mod rename_slots;
 mod scripts;
 mod stuck;
 mod transactions;

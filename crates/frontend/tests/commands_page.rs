@@ -41,7 +41,15 @@ a minus means at least that many.
 - A large value in a command or a reply counts for `maxmemory-clients` with twice its length, at times more. The client
   that holds most may hold 48 MiB beside that limit, so one client can always write or read one argument of up to 16
   MiB. Where that limit is less, a second client that does so at the same time may be closed.
-- MSETNX, MSETEX with NX or XX, RENAME, RENAMENX and COPY need their keys in one hash slot, on both ports.
+- MSETNX and MSETEX with NX or XX need their keys in one hash slot, on both ports.
+- RENAME, RENAMENX and COPY of keys in one hash slot are one delta. On `port` the keys may be in two hash slots, but not
+  in a transaction or a script, and the value is shorter than 1 MiB. Then it goes by steps, of which each is
+  acknowledged before the next: the new key is written, with expiry and flags, and then the old one is removed if
+  nothing has changed it. So it is not atomic: others may see both keys, or the new one before the old one has gone. If
+  the old key has changed, it is copied again, up to four times in all. A failure never leaves none of the keys. After
+  `-UNCERTAIN` the new key may be written and the old one be gone, but then the new one is there. After a `-TRYAGAIN`
+  that says so both keys may exist; after other errors nothing has changed. Either way RENAME may be sent again;
+  RENAMENX then finds the new key. RENAMENX that must begin again takes its copy back for a moment.
 - A write is answered when every parity member of its list has it, or as many as `ack_quorum` says. So WAIT has
   nothing to wait for: it answers the fewest live parity members of any list.
 - If the owner of a key is lost, an unanswered read is sent again to its successor, and an unanswered write is

@@ -16,6 +16,7 @@ mod script;
 mod strings;
 mod transaction;
 
+pub(crate) use keys::copy_options;
 pub(crate) use keyspace::{is_flush_mode, slot_number};
 pub(crate) use strings::key_count_error;
 
@@ -389,6 +390,9 @@ impl<O: Out> Operation<'_, '_, O> {
             Command::ChangeItem => self.change_item(),
             Command::StoreItem => self.store_item(),
             Command::KeyVersions => self.key_versions(),
+            Command::ReadObject => self.read_object(),
+            Command::WriteObject => self.write_object(),
+            Command::RemoveObject => self.remove_object(),
             Command::Incr => self.increment(1),
             Command::Decr => self.increment(-1),
             Command::Incrby => self.incrby(),

@@ -6,6 +6,7 @@
 //! command that looks at every key is a *walk*: it sends one SCAN after the other to each stream, because a turn must
 //! be short (P10.2b).
 
+mod rename;
 mod walk;
 
 use super::client::{Caller, Client, Wait};
@@ -27,6 +28,7 @@ use paritas_wire::command::glob::PATTERN_BYTES_MAX;
 use paritas_wire::command::{self, Command, CommandSpec, flag};
 use paritas_wire::peer::FRAME_BYTES_MAX;
 use paritas_wire::resp::{self, ArgList, Args, Decoded, Limits, encode, errors, parse_integer};
+use rename::{Rename, moves_key};
 use walk::{Find, Walk};
 
 /// The most bytes of a SCAN beside its pattern.
@@ -91,6 +93,8 @@ pub(crate) enum How {
         /// The database of the connection if it is done.
         selects: Option<u8>,
     },
+    /// The reply of the last of several steps, which the only part runs one after the other.
+    Renamed(Box<Rename>),
     /// OK, to a WATCH of these keys. The reply of the part is the array of their versions.
     Versions(Vec<Vec<u8>>),
 }
@@ -102,10 +106,20 @@ pub(crate) struct Progress {
     pub(crate) reply: Option<Vec<u8>>,
     /// Deadline for sending what this turn read.
     pub(crate) deadline: Option<Time>,
-    /// Commands to send next: index of the part, stream, command.
-    pub(crate) steps: Vec<(usize, StreamId, Vec<u8>)>,
+    /// Commands to send next.
+    pub(crate) steps: Vec<PartStep>,
     /// Bytes of replies that were freed.
     pub(crate) freed_bytes: usize,
+}
+
+/// A command that a part runs next.
+pub(crate) struct PartStep {
+    /// The index of the part.
+    pub(crate) part: usize,
+    pub(crate) spec: &'static CommandSpec,
+    pub(crate) database: u8,
+    pub(crate) stream: StreamId,
+    pub(crate) command: Vec<u8>,
 }
 
 /// The most words of a command that is split: it is split in one turn, at about 0.1 us a word.
@@ -201,6 +215,9 @@ impl Dispatcher {
         // A part of a transaction may have several slots of the stream; it comes from a peer only.
         let refused = (client.port == Port::Cluster || !may_split(spec, args)) && !spec.is(flag::INTERNAL);
         let local = matches!(client.caller, Caller::Local(_));
+        if local && moves_key(spec.id) && client.port == Port::Any {
+            return self.rename(cx, lists, client, turn, spec, args);
+        }
         match stream {
             // The command of a peer is a part already: it is never split again.
             Some(stream) if !refused && (!local || all_fits(cx, spec, args)) => {
@@ -558,15 +575,6 @@ fn fits<O: Out>(cx: &Context<'_, O>, spec: &CommandSpec, load: Load) -> bool {
 }
 
 impl Gather {
-    /// The command of each step of a walk, and its database.
-    pub(crate) fn walk_of(&self) -> (&'static CommandSpec, u8) {
-        let find = match &self.how {
-            How::Walked(walk) => walk.find,
-            _ => Find::All,
-        };
-        (find.spec(), self.database)
-    }
-
     /// The database of the connection once this EXEC is done, if it changes that.
     pub(crate) const fn selects(&self) -> Option<u8> {
         match self.how {
@@ -643,6 +651,7 @@ impl Gather {
         let how = match &self.how {
             How::InOrder { part_of, command } => part_of.capacity() * size_of::<u32>() + command.capacity(),
             How::Walked(walk) => walk.held_bytes(),
+            How::Renamed(rename) => rename.held_bytes(),
             How::Transaction { pieces, .. } => pieces.iter().map(Piece::held_bytes).sum(),
             How::Versions(keys) => keys.iter().map(Vec::capacity).sum(),
             _ => 0,
@@ -662,8 +671,8 @@ impl Gather {
                 }
                 Verdict::Ready(until) => {
                     progress.deadline = earliest(progress.deadline, until);
-                    // A step of a walk was valid while the command ran. It is not checked again later.
-                    if until.is_none() || matches!(self.how, How::Walked(_)) {
+                    // A step was valid while the command ran. It is not checked again later.
+                    if until.is_none() || matches!(self.how, How::Walked(_) | How::Renamed(_)) {
                         part.wait = Wait::Ready;
                     }
                 }
@@ -673,14 +682,39 @@ impl Gather {
                     part.wait = Wait::Ready;
                 }
             }
-            if let How::Walked(walk) = &mut self.how
-                && let Some(next) = walk.take(at, &mut part.reply)
-            {
-                progress.steps.push(next);
+            match &mut self.how {
+                How::Walked(walk) => {
+                    if let Some((stream, command)) = walk.take(at, &mut part.reply) {
+                        progress.steps.push(PartStep {
+                            part: at,
+                            spec: walk.find.spec(),
+                            database: self.database,
+                            stream,
+                            command,
+                        });
+                    }
+                }
+                How::Renamed(rename) => {
+                    if let Some(next) = rename.take(self.dialect, &core::mem::take(&mut part.reply)) {
+                        progress.steps.push(PartStep {
+                            part: at,
+                            spec: next.spec,
+                            database: next.database,
+                            stream: cx.shared.slots.stream_of(next.slot),
+                            command: next.command,
+                        });
+                    }
+                }
+                _ => {}
             }
         }
-        if let How::Walked(walk) = &self.how {
-            let held_bytes = walk.found.len() + self.parts.iter().map(|part| part.reply.len()).sum::<usize>();
+        let kept_bytes = match &self.how {
+            How::Walked(walk) => Some(walk.found.len()),
+            How::Renamed(_) => Some(0),
+            _ => None,
+        };
+        if let Some(kept_bytes) = kept_bytes {
+            let held_bytes = kept_bytes + self.parts.iter().map(|part| part.reply.len()).sum::<usize>();
             progress.freed_bytes = self.reply_bytes.saturating_sub(held_bytes);
             self.reply_bytes -= progress.freed_bytes;
         }
@@ -729,6 +763,7 @@ impl Gather {
             How::Walked(walk) => walk.combine(self.dialect, out),
             How::Transaction { pieces, .. } => transact::combine(pieces, replies(), out),
             How::Versions(_) => self.dialect.done(out),
+            How::Renamed(rename) => out.extend_from_slice(rename.reply()),
             How::Any { pick } => {
                 let some: Vec<&[u8]> = replies().filter(|reply| !parts::is_nothing(reply)).collect();
                 match some.get(*pick as usize % some.len().max(1)) {

@@ -75,8 +75,7 @@ impl Dispatcher {
                     // The walk uses what this step has read although no reply leaves yet. So the deadline of the step's
                     // lease applies to this turn (P4.2).
                     turn.deadline = earliest(turn.deadline, progress.deadline);
-                    let of = gather.walk_of();
-                    return self.walk_on(cx, lists, client, of, progress.steps);
+                    return self.walk_on(cx, lists, client, progress.steps);
                 }
                 if progress.reply.as_deref().is_some_and(is_reply_too_large)
                     && let Some(one_by_one) = gather.one_by_one(&mut self.part_args)

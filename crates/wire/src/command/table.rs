@@ -291,6 +291,12 @@ commands! {
         "Between nodes: a script with its source, on a hash slot";
     ReadScript = row("paritas.evalro", -6, READONLY | INTERNAL, "scripting", "0.1.0").keys(5, -1, 1, &["RO"]),
         "Between nodes: the same, if it changes nothing";
+    ReadObject = row("paritas.read", 2, READONLY | INTERNAL, "generic", "0.1.0").keys(1, 1, 1, &["RO"]),
+        "Between nodes: the version, expiry, flags and value of a key";
+    WriteObject = row("paritas.write", 6, WRITE | DENYOOM | INTERNAL, "generic", "0.1.0").keys(1, 1, 1, &["RW"]),
+        "Between nodes: writes a key with expiry, flags and value, and tells its version";
+    RemoveObject = row("paritas.remove", 3, WRITE | INTERNAL, "generic", "0.1.0").keys(1, 1, 1, &["RW"]),
+        "Between nodes: removes a key that has this version";
     KeyVersions = row("paritas.versions", -2, READONLY | INTERNAL, "transactions", "0.1.0").keys(1, -1, 1, &["RO"]),
         "Between nodes: versions of keys, for WATCH";
     ParitasStatus = row("paritas.status", -1, LOADING | STALE, "server", "0.1.0")

@@ -140,6 +140,11 @@ pub const TIMEOUT_NEGATIVE: &str = "ERR timeout is negative";
 pub const EXPIRE_NX_AND_OTHERS: &str = "ERR NX and XX, GT or LT options at the same time are not compatible";
 /// EXPIRE with GT together with LT.
 pub const EXPIRE_GT_AND_LT: &str = "ERR GT and LT options at the same time are not compatible";
+/// RENAME over hash slots, of a key that other commands change.
+pub const RENAME_OVERTAKEN: &str = "TRYAGAIN other commands changed the key again and again while it was copied: both \
+                                    keys exist";
+/// RENAME over hash slots, when a step behind the first copy has failed.
+pub const RENAME_HALF_DONE: &str = "TRYAGAIN the key was copied, but the old one was not removed: both may exist";
 /// A number of keys that is none.
 pub const KEY_COUNT: &str = "ERR invalid numkeys value";
 /// Fewer keys and values than their number says.
@@ -275,6 +280,15 @@ pub fn unknown_subcommand(out: &mut Vec<u8>, command: &str, subcommand: &[u8]) {
         out,
         &format!("ERR unknown subcommand '{subcommand}'. Try {command} HELP."),
     );
+}
+
+/// The value is too long to be copied to another hash slot.
+pub fn copy_too_large(out: &mut Vec<u8>, bytes: usize, bytes_max: usize) {
+    let text = format!(
+        "ERR value of {bytes} bytes is over the limit of {bytes_max} bytes for RENAME and COPY to another hash slot: \
+         give both keys one hash tag"
+    );
+    error(out, &text);
 }
 
 /// A subcommand whose number of arguments only the command itself can judge.
