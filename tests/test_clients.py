@@ -2,7 +2,9 @@
 
 import re
 import shutil
+import socket
 import subprocess
+import time
 
 import pytest
 import redis
@@ -111,3 +113,38 @@ def test_a_cluster_client_rides_over_a_death(start_cluster):
         dead = cluster.kill(3)
         cluster.until_replaced(dead)
         assert [client.get(f"ride:{n}") for n in range(500)] == [str(n) for n in range(500)]
+
+
+def test_a_pause_ends_by_itself(cluster):
+    asks, writes = cluster.client(), cluster.client()
+    begin = time.monotonic()
+    assert asks.client_pause(500, all=False)
+    assert writes.get("paused") is None
+    assert writes.set("paused", "1")
+    assert time.monotonic() - begin >= 0.5
+    assert asks.client_pause(600_000)
+    assert asks.client_unpause()
+    assert writes.get("paused") == "1"
+
+
+def test_a_quiet_connection_gets_no_reply_until_it_wants_them(cluster):
+    with socket.create_connection(("127.0.0.1", cluster.port), timeout=10) as quiet:
+        lines = ["CLIENT REPLY OFF", *(f"SET quiet:{n} {n}" for n in range(100)), "NOSUCH", "CLIENT REPLY ON", "PING"]
+        quiet.sendall("".join(line + "\r\n" for line in lines).encode())
+        got = b""
+        while not got.endswith(b"+PONG\r\n"):
+            got += quiet.recv(4096) or pytest.fail(f"closed after {got}")
+        assert got == b"+OK\r\n+PONG\r\n"
+    assert cluster.client(2).mget([f"quiet:{n}" for n in range(100)]) == [str(n) for n in range(100)]
+
+
+def test_keys_are_renamed_over_all_nodes(cluster):
+    client = cluster.client(1)
+    for n in range(100):
+        assert client.set(f"old:{n}", f"{n}" * 1000, ex=1000)
+        assert client.rename(f"old:{n}", f"new:{n}")
+        assert client.copy(f"new:{n}", f"copy:{n}")
+    assert client.exists(*(f"old:{n}" for n in range(100))) == 0
+    for name in ["new", "copy"]:
+        assert client.mget([f"{name}:{n}" for n in range(100)]) == [f"{n}" * 1000 for n in range(100)]
+    assert 0 < client.ttl("copy:7") <= 1000

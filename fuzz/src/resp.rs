@@ -69,7 +69,7 @@ fn command(args: paritas_wire::resp::ArgList<'_>, sent: &[u8], out: &mut Vec<u8>
     }
     match resolve(args) {
         Ok(spec) => {
-            for index in keys(spec, args.len()) {
+            for index in keys(spec, args) {
                 assert!(slot(args.arg(index)) < 16_384, "argument {index} of {}", args.len());
             }
         }

@@ -32,14 +32,11 @@ pub(crate) struct Dialog {
 }
 
 impl Dialog {
-    /// Whether a reply that comes next is hidden from the client. Counts errors that it should have known.
-    pub(crate) fn hides(&mut self, shown: Shown, is_error: bool, silenced: &mut u64) -> bool {
+    /// Whether a reply that comes next is hidden from the client.
+    pub(crate) fn hides(&mut self, shown: Shown, is_error: bool) -> bool {
         match shown {
             Shown::All => false,
-            Shown::Nothing => {
-                *silenced += u64::from(is_error);
-                true
-            }
+            Shown::Nothing => true,
             Shown::OneOfMany | Shown::LastOfMany => {
                 let was_cut = self.is_cut;
                 self.is_cut = (was_cut || is_error) && shown == Shown::OneOfMany;

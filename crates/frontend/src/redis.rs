@@ -1,6 +1,7 @@
 //! The parts that are specific to Redis: its commands, its texts, and the form of partial commands between nodes.
 
 pub(crate) mod authentication;
+pub(crate) mod clients;
 mod cluster;
 pub(crate) mod commands;
 mod config;

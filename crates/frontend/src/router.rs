@@ -13,6 +13,7 @@ pub(crate) mod gather;
 pub(crate) mod intake;
 mod long;
 mod one_by_one;
+mod pause;
 pub(crate) mod prefetch;
 pub(crate) mod questions;
 mod remote;
@@ -39,6 +40,7 @@ use paritas_protocol::{Answer, Context, Effect, Ends, Fault, Lists, Out, Phase, 
 use paritas_store::database_of;
 use paritas_wire::command::{self, Command, CommandSpec, flag};
 use paritas_wire::resp::{ArgList, Args, Password};
+use pause::Pause;
 use prefetch::{Ahead, Target};
 use remote::Standing;
 use stuck::{Stuck, wait_max};
@@ -72,6 +74,8 @@ pub(crate) struct Dispatcher {
     pub(crate) held: Vec<Caller>,
     /// Callers whose next command waits for something to happen.
     pub(crate) stalled: Vec<Caller>,
+    /// Clients whose next command waits for the end of CLIENT PAUSE.
+    pause: Pause,
     /// Callers whose next command waits for the budget of a turn. They are tried in each turn, the others only after
     /// progress: a command that waits for a chunk would take the whole budget each time.
     yielded: Vec<Yielded>,
@@ -185,6 +189,7 @@ impl Router {
                 buffer.stalled = false;
             }
         }
+        self.go_on_after_pause(cx, lists);
         let mut progress = now >= self.dispatcher.retry_at || core::mem::take(&mut self.dispatcher.wake);
         for (_, owner) in lists.awake_owners_mut(now) {
             if owner.take_progress() {
@@ -377,7 +382,8 @@ impl Router {
             dispatcher.resend_due || dispatcher.wake || dispatcher.releasable || !dispatcher.loopback.is_empty();
         let again = again || !dispatcher.yielded.is_empty();
         let again = again.then_some(Time(0));
-        [retry, check, again, dispatcher.questions.next_end()]
+        let paused = dispatcher.pause.ends_at();
+        [retry, check, again, paused, dispatcher.questions.next_end()]
             .into_iter()
             .flatten()
             .min()
@@ -432,6 +438,7 @@ impl Dispatcher {
             + self.stuck.held_bytes()
             + self.counts.held_bytes()
             + self.questions.held_bytes()
+            + self.pause.held_bytes()
             + self.scripts.held_bytes()
     }
 
@@ -444,7 +451,9 @@ impl Dispatcher {
         }
         if stalled && !client.stalled {
             let (caller, now) = (client.caller, cx.mono());
-            if cx.shared.turn_budget.take_refused() {
+            if client.paused {
+                self.pause.hold(caller);
+            } else if cx.shared.turn_budget.take_refused() {
                 self.yielded.push(Yielded { caller, has_run });
             } else {
                 self.stalled.push(caller);
@@ -457,6 +466,7 @@ impl Dispatcher {
     fn forget_stalled(&mut self, caller: Caller) {
         self.stalled.retain(|c| *c != caller);
         self.yielded.retain(|yielded| yielded.caller != caller);
+        self.pause.forget(caller);
     }
 
     /// Whether no caller waits for the budget of a turn.
@@ -466,7 +476,7 @@ impl Dispatcher {
 
     /// Callers whose next command waits.
     pub(crate) fn stalled_count(&self) -> usize {
-        self.stalled.len() + self.yielded.len()
+        self.stalled.len() + self.yielded.len() + self.pause.count()
     }
 
     /// Runs one command of a caller.
@@ -510,6 +520,9 @@ impl Dispatcher {
                 return Ran::Done;
             }
         };
+        if self.is_held(cx, client, spec) {
+            return Ran::Stalled;
+        }
         client.about.last_command = spec.name;
         if (client.transaction.is_some() || spec.flags & (flag::TRANSACTION | flag::INTERNAL | flag::SCRIPT) != 0)
             && client.dialect != Dialect::Memcached

@@ -1,6 +1,7 @@
 //! Commands on nodes in one thread. All tests are one program, because each program links all of `protocol` and
 //! `frontend` again.
 
+mod clients;
 mod commands;
 mod commands_gather;
 mod commands_page;
@@ -12,6 +13,8 @@ mod long_commands;
 mod long_mget;
 mod long_values;
 mod memcached;
+mod msetex;
+mod rename_slots;
 mod scripts;
 mod stuck;
 mod transactions;

@@ -27,8 +27,8 @@ pub(crate) fn unescape(text: &str) -> Vec<u8> {
     out
 }
 
-/// `redis-replies.txt` has lines `> command` and `< reply`. `= n` moves the clock by n milliseconds. `#` begins a
-/// comment.
+/// `redis-replies.txt` has lines `> command` and `< reply`, and `~ command` for one without a reply. `= n` moves the
+/// clock by n milliseconds. `#` begins a comment.
 #[test]
 fn replies_are_those_of_redis() {
     let mut cluster = Cluster::new(1);
@@ -36,7 +36,9 @@ fn replies_are_those_of_redis() {
     let mut command = "";
     let mut wrong = Vec::new();
     for line in include_str!("redis-replies.txt").lines() {
-        if let Some(next) = line.strip_prefix("> ") {
+        if let Some(silent) = line.strip_prefix("~ ") {
+            cluster.feed(client, format!("{silent}\r\n").as_bytes());
+        } else if let Some(next) = line.strip_prefix("> ") {
             command = next;
             let mut bytes = next.as_bytes().to_vec();
             bytes.extend_from_slice(b"\r\n");
@@ -464,4 +466,39 @@ fn config_resetstat_sets_the_counters_to_zero() {
     assert_eq!(info(&mut cluster, client, "keyspace_misses"), 0);
     let stats = cluster.ask(client, "INFO commandstats");
     assert!(!stats.contains("cmdstat_get"), "{stats}");
+}
+
+#[test]
+fn lcs_reads_large_values_and_refuses_too_much_work() {
+    let mut cluster = Cluster::coded_in(64 << 20, 2, 1, 1, 0, Parameters::default());
+    // Node 2 owns no stream.
+    let client = cluster.connect(2, Port::Any);
+    let long = "abcdefghij".repeat(10_000);
+    let set = |cluster: &mut Cluster, key: &str, value: &str| {
+        cluster.ask_words(client, &["SET", key, value]);
+        cluster.advance(200);
+    };
+    set(&mut cluster, "{l}long", &long);
+    set(&mut cluster, "{l}short", &"jihgfedcba".repeat(60));
+    set(&mut cluster, "{l}whole", &"x".repeat(1 << 20));
+    set(&mut cluster, "{l}more", &"x".repeat((1 << 20) + 1));
+    let mut ask = |line: &str| {
+        let at_once = cluster.ask(client, line);
+        cluster.advance(200);
+        at_once + &String::from_utf8_lossy(&cluster.take(client))
+    };
+    assert_eq!(ask("LCS {l}long {l}short LEN"), ":600\r\n");
+    assert_eq!(
+        ask("LCS {l}short {l}long"),
+        format!("$600\r\n{}\r\n", "jihgfedcba".repeat(60))
+    );
+    assert_eq!(ask("LCS {l}whole {l}none LEN"), ":0\r\n");
+    for line in ["LCS {l}whole {l}long", "LCS {l}more {l}none", "LCS {l}long {l}long LEN"] {
+        let refused = ask(line);
+        assert!(
+            refused.starts_with("-ERR the strings are too long for LCS here: "),
+            "{refused}"
+        );
+    }
+    assert!(ask("LCS {l}long {m}long").starts_with("-CROSSSLOT "));
 }

@@ -13,10 +13,10 @@ a minus means at least that many.
 ## How commands behave on a cluster
 
 - On `port`, any node takes any key and forwards the command to the owner.
-- On `port`, MGET, MSET, DEL, UNLINK, EXISTS and TOUCH over several nodes are split into one or more parts for each
-  stream. The parts are not atomic together. If a part of MSET, DEL or UNLINK was sent and is not answered, the reply is
-  `-UNCERTAIN`; a part of the others that is not answered makes the reply `-TRYAGAIN`. If a part is refused before any
-  change, the reply is that error.
+- On `port`, MGET, MSET, MSETEX without NX and XX, DEL, UNLINK, EXISTS and TOUCH over several nodes are split into one
+  or more parts for each stream. The parts are not atomic together. If a part of MSET, MSETEX, DEL or UNLINK was sent
+  and is not answered, the reply is `-UNCERTAIN`; a part of the others that is not answered makes the reply
+  `-TRYAGAIN`. If a part is refused before any change, the reply is that error.
 - On `port`, KEYS, SCAN, RANDOMKEY, DBSIZE, FLUSHDB and FLUSHALL speak for the whole cluster. FLUSHALL is atomic for
   each stream, and answered when all owners have it acknowledged.
 - On `cluster_port`, as in Redis Cluster: MOVED for another node's key, CROSSSLOT for keys in several hash slots, and
@@ -24,8 +24,8 @@ a minus means at least that many.
 - A command that changes several keys of one hash slot is one delta: all of it happens, or nothing. Its keys and values
   are at most 128 KiB (64 KiB with `make run`, whose nodes have little memory for their number of streams), and with 64
   bytes more for each key at most 256 KiB. A value above 64 KiB counts for 255 bytes here. With such a value, all keys
-  and values of one hash slot have at most 16 MiB + 128 KiB. Over several hash slots, MSET, DEL and UNLINK may be
-  larger, up to 64 MiB as sent: they are split into parts within these limits.
+  and values of one hash slot have at most 16 MiB + 128 KiB. Over several hash slots, MSET, MSETEX, DEL and UNLINK may
+  be larger, up to 64 MiB as sent: they are split into parts within these limits.
 - An MGET whose reply would be longer than 32 MiB is read value by value. Its values may then be of different times. The
   MGET is refused if a write that the client sent after it has begun. If a value cannot be read, the connection is
   closed.
@@ -41,7 +41,15 @@ a minus means at least that many.
 - A large value in a command or a reply counts for `maxmemory-clients` with twice its length, at times more. The client
   that holds most may hold 48 MiB beside that limit, so one client can always write or read one argument of up to 16
   MiB. Where that limit is less, a second client that does so at the same time may be closed.
-- MSETNX, RENAME, RENAMENX and COPY need their keys in one hash slot, on both ports.
+- MSETNX and MSETEX with NX or XX need their keys in one hash slot, on both ports.
+- RENAME, RENAMENX and COPY of keys in one hash slot are one delta. On `port` the keys may be in two hash slots, but not
+  in a transaction or a script, and the value is shorter than 1 MiB. Then it goes by steps, of which each is
+  acknowledged before the next: the new key is written, with expiry and flags, and then the old one is removed if
+  nothing has changed it. So it is not atomic: others may see both keys, or the new one before the old one has gone. If
+  the old key has changed, it is copied again, up to four times in all. A failure never leaves none of the keys. After
+  `-UNCERTAIN` the new key may be written and the old one be gone, but then the new one is there. After a `-TRYAGAIN`
+  that says so both keys may exist; after other errors nothing has changed. Either way RENAME may be sent again;
+  RENAMENX then finds the new key. RENAMENX that must begin again takes its copy back for a moment.
 - A write is answered when every parity member of its list has it, or as many as `ack_quorum` says. So WAIT has
   nothing to wait for: it answers the fewest live parity members of any list.
 - If the owner of a key is lost, an unanswered read is sent again to its successor, and an unanswered write is
@@ -65,7 +73,8 @@ all clients together hold much memory (`maxmemory-clients`). One that takes no b
 disconnected |
 | APPEND, SETRANGE | while an argument of 1 MiB or more is added, the old value, the argument and the new value \
 are all in memory; `-TRYAGAIN` if other commands change the key more than 16 times meanwhile |
-| MSET, MSETNX | values of at most 16 MiB, and 16 MiB + 128 KiB together for one hash slot; an error names the \
+| MSETEX | as in Redis 8.4. Over several hash slots of a transaction it is refused |
+| MSET, MSETNX, MSETEX | values of at most 16 MiB, and 16 MiB + 128 KiB together for one hash slot; an error names the \
 limit. Over several hash slots, other keys may be set by then |
 | EXPIRE and its kin, SET EX … | times after the year 10889 are invalid (48 bits of milliseconds) |
 | INCRBYFLOAT | exact to 17 places below 1.7e21, not in the platform's `long double`; no hexadecimal numbers |
@@ -77,6 +86,14 @@ A large value counts with its class: 10 MiB of class `rep:3` take 30 MiB |
 | KEYS, SCAN | expired keys that they meet are deleted, at most 256 in one step; further ones are shown until then |
 | KEYS, CLUSTER COUNTKEYSINSLOT, CLUSTER GETKEYSINSLOT | go through all keys in steps, and other clients are served \
 meanwhile. They are no picture of one moment, but a key that exists all the time is met once |
+| CLIENT PAUSE | holds commands of the clients of the node asked, memcached's too; for the whole cluster ask every \
+node. What has begun goes on, and so do replies, all work between nodes, and commands that other nodes send here for \
+their clients. AUTH, HELLO, QUIT, CLIENT PAUSE, CLIENT UNPAUSE and the PARITAS commands that have no key are never \
+held. Keys expire all the same. A second pause makes the first neither shorter nor weaker |
+| CLIENT REPLY | refused between MULTI and EXEC, where Redis sends half an array. A long value that its client does \
+not want is not read |
+| CLIENT KILL | has the filter MAXAGE of Redis 7.4 |
+| CLIENT TRACKING, CACHING, TRACKINGINFO | tracking is always off, and ON is refused ([clients.md](clients.md)) |
 | CLIENT NO-TOUCH | shown in CLIENT LIST; keys are marked as used all the same |
 | MGET, MSET, DEL … over hash slots, KEYS, FLUSHALL, CLUSTER COUNTKEYSINSLOT, CLUSTER GETKEYSINSLOT | \
 `-TRYAGAIN` if one of their hash slots is being moved |
@@ -91,10 +108,12 @@ meanwhile. They are no picture of one moment, but a key that exists all the time
 together, each counted with 16 bytes more |
 | COMMAND INFO, COMMAND DOCS | at most 1,024 names |
 | EXISTS, TOUCH, MGET, DEL, UNLINK | at most 65,535 keys of one hash slot |
-| EXISTS, TOUCH, MGET, MSET, DEL, UNLINK | at most 524,287 keys and values if they are of several hash slots |
+| EXISTS, TOUCH, MGET, MSET, MSETEX, DEL, UNLINK | at most 524,287 keys and values if they are of several hash slots |
 | BITCOUNT, BITPOS, BITOP, BITFIELD, BITFIELD_RO | read at most 4 MiB of values; BITFIELD has at most 4,096 operations |
 | GETBIT, SETBIT | work on values of any length; each change of a value above 64 KiB writes it anew |
-| BITOP | needs its keys in one hash slot |
+| BITOP, LCS | need their keys in one hash slot |
+| LCS | values of at most 1 MiB, and the product of their lengths at most 64 Mi, the second rounded up to 64: two \
+values of 8 KiB |
 | SET … IFEQ, DELIFEQ | as in Valkey 8.1 and 9.0. The value that is compared has at most 4 MiB |
 | SCAN | `SLOT n` returns only the keys of a hash slot |
 | SCAN | the cursor is below 2^53, as clients in JavaScript need it: the stream, then its own. \
@@ -163,6 +182,7 @@ fn page() -> String {
 
 fn row(spec: &CommandSpec) -> String {
     let keys = match (spec.first_key, spec.last_key, spec.step) {
+        (at, _, step) if spec.is(flag::KEY_COUNT) => format!("{}, every {step}, as many as {at} says", at + 1),
         (0, ..) => String::new(),
         (first, last, _) if first == last => first.to_string(),
         (first, -1, 1) => format!("{first} …"),

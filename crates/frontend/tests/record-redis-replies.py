@@ -2,6 +2,7 @@
 """Records anew what redis-server answers to the commands in redis-replies.txt, beside this script.
 
 Needs redis-server on the path (Debian: redis-server 7.0). To add a command, add a line `> command` and run this.
+A line `~ command` is one without a reply: it is sent together with the next one.
 """
 
 import pathlib
@@ -46,7 +47,7 @@ def reply_length(got: bytes) -> int:
 
 
 def ask(conn: socket.socket, line: str) -> bytes:
-    conn.sendall(line.encode() + b"\r\n")
+    conn.sendall(line.encode())
     got = b""
     while reply_length(got) == 0:
         more = conn.recv(1 << 20)
@@ -63,15 +64,18 @@ def main() -> None:
     )
     try:
         conn = connect()
-        out = []
+        out, silent = [], ""
         for line in FILE.read_text().splitlines():
             if line.startswith(("< ", "? any")):
                 continue
             out.append(line)
             if line.startswith("= "):
                 time.sleep(int(line[2:]) / 1000)
+            elif line.startswith("~ "):
+                silent += line[2:] + "\r\n"
             elif line.startswith("> "):
-                reply = ask(conn, line[2:])
+                reply = ask(conn, silent + line[2:] + "\r\n")
+                silent = ""
                 # HELLO tells ids and versions.
                 out.append("? any" if line.startswith("> HELLO") and reply[:1] in b"*%" else "< " + escape(reply))
         FILE.write_text("\n".join(out) + "\n")

@@ -227,6 +227,7 @@ impl Dispatcher {
                 client.dialog.skipped_bytes = data_bytes as u64 + 2;
                 Some((bytes, ran))
             }
+            Next::Long { .. } if self.is_held(cx, client, Command::StoreItem.spec()) => Some((0, Ran::Stalled)),
             Next::Long { bytes, data_bytes, .. } => {
                 let mut head = Vec::new();
                 let list = args.list(input);

@@ -10,12 +10,15 @@ mod expiry;
 mod items;
 mod keys;
 mod keyspace;
+mod lcs;
 mod redundancy;
 mod script;
 mod strings;
 mod transaction;
 
+pub(crate) use keys::copy_options;
 pub(crate) use keyspace::{is_flush_mode, slot_number};
+pub(crate) use strings::key_count_error;
 
 use crate::dialect::{Dialect, Refusal};
 use crate::redis::scripts::Scripts;
@@ -136,7 +139,7 @@ pub(crate) fn execute<O: Out>(
     }
     let start = reply.len();
     if job.args.len() > FEW_ARGS {
-        if job.args.len() > ARGS_MAX && !matches!(job.spec.id, Command::Mset | Command::Msetnx) {
+        if job.args.len() > ARGS_MAX && !sets_pairs(job.spec.id) {
             encode::error(reply, errors::TOO_MANY_KEYS);
             return Executed::Replied(Effect::None);
         }
@@ -158,11 +161,16 @@ pub(crate) fn execute<O: Out>(
     };
     let result = operation.run();
     let is_plain = operation.long.is_none() && operation.reads.is_empty() && !job.is_staged;
-    if result.is_ok() && is_plain && !matches!(job.spec.id, Command::Mset | Command::Msetnx) {
+    if result.is_ok() && is_plain && !sets_pairs(job.spec.id) {
         operation.count_lookups();
         return Executed::Replied(operation.access.finish());
     }
     end(operation, result)
+}
+
+/// Whether a command sets several keys to values.
+pub(crate) fn sets_pairs(id: Command) -> bool {
+    matches!(id, Command::Mset | Command::Msetnx | Command::Msetex)
 }
 
 /// Whether a command runs on a draft.
@@ -210,7 +218,7 @@ fn end<O: Out>(mut operation: Operation<'_, '_, O>, result: Result<(), Stop>) ->
     if job.is_staged && result != Err(Stop::Wait) {
         access.unstage(job.ticket);
     }
-    if matches!(job.spec.id, Command::Mset | Command::Msetnx) && result != Err(Stop::Wait) {
+    if sets_pairs(job.spec.id) && result != Err(Stop::Wait) {
         access.end_arguments(job.ticket);
     }
     if long.is_some() && result.is_err() {
@@ -364,8 +372,10 @@ impl<O: Out> Operation<'_, '_, O> {
             Command::Mget => self.mget(),
             Command::Mset => self.mset(),
             Command::Msetnx => self.msetnx(),
+            Command::Msetex => self.msetex(),
             Command::Append => self.append(),
             Command::Strlen => self.strlen(),
+            Command::Lcs => self.lcs(),
             Command::Getrange | Command::Substr => self.getrange(),
             Command::Setrange => self.setrange(),
             Command::Getbit => self.getbit(),
@@ -380,6 +390,9 @@ impl<O: Out> Operation<'_, '_, O> {
             Command::ChangeItem => self.change_item(),
             Command::StoreItem => self.store_item(),
             Command::KeyVersions => self.key_versions(),
+            Command::ReadObject => self.read_object(),
+            Command::WriteObject => self.write_object(),
+            Command::RemoveObject => self.remove_object(),
             Command::Incr => self.increment(1),
             Command::Decr => self.increment(-1),
             Command::Incrby => self.incrby(),

@@ -2,7 +2,8 @@
 
 use crate::dialect::Dialect;
 use crate::redis::authentication::auth;
-use crate::redis::commands::Job;
+use crate::redis::clients::{self, Replies};
+use crate::redis::commands::{Job, key_count_error};
 use crate::redis::refusals::is_error;
 use crate::router::client::{About, Caller, Client, Wait};
 use crate::router::counts;
@@ -83,6 +84,7 @@ impl Dispatcher {
                 client.about.name.clear();
                 (client.about.no_evict, client.about.no_touch) = (false, false);
                 client.authenticated = self.password.is_none();
+                client.set_replies(Replies::On);
                 encode::simple(out, "RESET");
             }
             Command::Select => {
@@ -96,6 +98,12 @@ impl Dispatcher {
             Command::ClientUnblock => unblock(out, args),
             Command::ClientGetredir => encode::integer(out, -1),
             Command::ClientNoTouch => switch(&mut client.about.no_touch, out, args),
+            Command::ClientReply => client.choose_replies(out, args),
+            Command::ClientPause => self.begin_pause(cx, out, args),
+            Command::ClientUnpause => self.end_pause(out),
+            Command::ClientTracking => clients::tracking(out, args),
+            Command::ClientTrackinginfo => clients::tracking_info(out, proto),
+            Command::ClientCaching => encode::error(out, errors::NOT_TRACKING),
             Command::ClientInfo => {
                 let text = client.describe(cx.now.mono, out.len());
                 encode::verbatim(out, proto, b"txt", text.as_bytes());
@@ -279,6 +287,8 @@ impl Client {
             Command::ClientSetname => set_name(self, out, args.arg(2)),
             Command::ClientSetinfo => set_info(self, out, args),
             Command::Time => append_time(out, wall_ms),
+            // The number of its keys is wrong, so it has none.
+            Command::Msetex => encode::error(out, key_count_error(args.arg(1))),
             _ => errors::wrong_arity(out, spec.name),
         }
     }
@@ -445,7 +455,12 @@ impl Client {
             .transaction
             .as_ref()
             .and_then(|transaction| transaction.queued_count());
-        let letters = [(queued.is_some(), 'x'), (about.no_evict, 'e'), (about.no_touch, 'T')];
+        let letters = [
+            (queued.is_some(), 'x'),
+            (self.paused, 'b'),
+            (about.no_evict, 'e'),
+            (about.no_touch, 'T'),
+        ];
         let mut flags: String = letters
             .iter()
             .filter(|(is, _)| *is)
@@ -483,10 +498,12 @@ struct Filter<'a> {
     spare_me: bool,
     address: Option<&'a [u8]>,
     local: Option<&'a [u8]>,
+    /// Only those that are connected for at least so many seconds.
+    age_min: u64,
 }
 
 impl Filter<'_> {
-    fn takes(&self, about: &About) -> bool {
+    fn takes(&self, now: Time, about: &About) -> bool {
         let is = |wanted: Option<&[u8]>, of: fn(&Ends) -> SocketAddr| {
             wanted.is_none_or(|wanted| {
                 let ends = about.ends.as_ref();
@@ -494,6 +511,7 @@ impl Filter<'_> {
             })
         };
         !self.nobody
+            && (now - about.since).0 / 1_000_000_000 >= self.age_min
             && self.ids.as_ref().is_none_or(|ids| ids.binary_search(&about.id).is_ok())
             && is(self.address, |ends| ends.client)
             && is(self.local, |ends| ends.server)
@@ -519,10 +537,11 @@ impl Router {
                 return (out, false);
             }
         };
+        let now = cx.now.mono;
         let mut chosen: Vec<(u64, ConnId)> = self
             .clients
             .iter()
-            .filter(|(other, client)| filter.takes(&client.about) && !(filter.spare_me && **other == conn))
+            .filter(|(other, client)| filter.takes(now, &client.about) && !(filter.spare_me && **other == conn))
             .map(|(other, client)| (client.about.id, *other))
             .collect();
         chosen.sort();
@@ -615,6 +634,12 @@ fn kill_filter(args: ArgList<'_>) -> Result<Filter<'_>, String> {
             filter.address = Some(value);
         } else if is_word(args, at, "laddr") {
             filter.local = Some(value);
+        } else if is_word(args, at, "maxage") {
+            let age = parse_integer(value).ok_or("ERR maxage is not an integer or out of range")?;
+            filter.age_min = u64::try_from(age)
+                .ok()
+                .filter(|age| *age > 0)
+                .ok_or("ERR maxage should be greater than 0")?;
         } else if is_word(args, at, "user") {
             if value != b"default" {
                 let user = errors::echoed(value);

@@ -1,6 +1,7 @@
 //! What the pairs of one MSET or MSETNX on a stream weigh: in the delta that stores them, and on their way.
 
 use paritas_store::RECORD_BYTES_MAX;
+use paritas_wire::command::KeyIndexes;
 use paritas_wire::resp::ArgList;
 
 /// The most bytes of keys and values of pairs on one stream of which a value is large. A value has at most 16 MiB
@@ -33,8 +34,8 @@ impl Load {
     }
 
     /// That of the pairs of a whole command. `small_max`: the longest value of one object, in bytes.
-    pub(crate) fn of_pairs(args: ArgList<'_>, small_max: usize) -> Self {
-        let count = (args.len() - 1) / 2;
+    pub(crate) fn of_pairs(args: ArgList<'_>, keys: KeyIndexes, small_max: usize) -> Self {
+        let count = keys.len();
         if !Self::at_most(args, count, small_max).has_large {
             let bytes = args.iter().skip(1).map(<[u8]>::len).sum();
             return Self {
@@ -44,8 +45,7 @@ impl Load {
                 has_large: false,
             };
         }
-        let pairs = (1..args.len()).step_by(2);
-        pairs.fold(Self::default(), |load, at| load.and(args, at, 2, small_max))
+        keys.fold(Self::default(), |load, at| load.and(args, at, 2, small_max))
     }
 
     /// This load and that of one more key, the one in argument `at`. `step`: number of arguments of a key and its

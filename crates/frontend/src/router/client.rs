@@ -6,6 +6,7 @@ use super::one_by_one::OneByOne;
 use super::staging::Staging;
 use crate::dialect::Dialect;
 use crate::memcached::{Dialog, Shown};
+use crate::redis::clients::Replies;
 use crate::redis::commands::REPLY_BYTES_MAX;
 use crate::redis::transactions::Transaction;
 use paritas_base::configuration::Tenure;
@@ -72,6 +73,8 @@ pub(crate) struct Client {
     pub(crate) held: bool,
     pub(crate) stalled: bool,
     pub(crate) stalled_since: Option<Time>,
+    /// Its next command waits for the end of CLIENT PAUSE.
+    pub(crate) paused: bool,
     pub(crate) closing: bool,
     /// The decoded part of a long command, which is not decoded again with each packet.
     pub(crate) partial: Option<Box<Args>>,
@@ -87,7 +90,9 @@ pub(crate) struct Client {
     pub(crate) one_by_ones: usize,
     /// The longest of the values that such a reply has asked for last, in bytes.
     pub(crate) element_bytes: usize,
-    /// Of a client of the port of memcached.
+    /// Which replies it wants (CLIENT REPLY).
+    pub(crate) replies: Replies,
+    /// How much of the next reply it sees, and what else is known of a client of the port of memcached.
     pub(crate) dialog: Dialog,
     /// Used only for a client of a peer.
     pub(crate) remote: Remote,
@@ -150,6 +155,7 @@ impl Client {
             held: false,
             stalled: false,
             stalled_since: None,
+            paused: false,
             closing: false,
             partial: None,
             transaction: None,
@@ -158,6 +164,7 @@ impl Client {
             last_write_n: 0,
             one_by_ones: 0,
             element_bytes: 0,
+            replies: Replies::default(),
             dialog: Dialog::default(),
             remote: Remote {
                 incarnation: Incarnation(0),

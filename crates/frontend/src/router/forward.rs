@@ -93,7 +93,7 @@ impl Dispatcher {
                 // The role has halted, and its successor is not named yet.
                 return self.stall_on(cx, lists, client, turn, spec, stream);
             }
-            let slot = command::keys(spec, args.len())
+            let slot = command::keys(spec, args)
                 .next()
                 .map_or(0, |i| command::slot(args.arg(i)));
             let node = owner.and_then(|o| self.nodes.iter().position(|n| n.id == o.node));
@@ -315,7 +315,7 @@ pub(crate) fn stream_now<O: Out>(cx: &Context<'_, O>, forwarded: &Forwarded, arg
         let any = matches!(spec.id, Command::Dbsize | Command::Randomkey | Command::Scan);
         return any.then_some(forwarded.stream);
     }
-    let mut streams = command::keys(spec, args.len()).map(|at| slots.stream_of(command::slot(args.arg(at))));
+    let mut streams = command::keys(spec, args).map(|at| slots.stream_of(command::slot(args.arg(at))));
     let first = streams.next()?;
     streams.all(|stream| stream == first).then_some(first)
 }
@@ -437,6 +437,7 @@ impl Router {
                     if let Wait::Forwarded(forwarded) = core::mem::replace(&mut segment.wait, Wait::Ready) {
                         if is_too_large
                             && last_write_n <= segment.n
+                            && segment.shown == Shown::All
                             && let args = &mut self.dispatcher.part_args
                             && let Some(one_by_one) = OneByOne::of_command(forwarded.database, &forwarded.command, args)
                         {

@@ -6,6 +6,7 @@
 //! command that looks at every key is a *walk*: it sends one SCAN after the other to each stream, because a turn must
 //! be short (P10.2b).
 
+mod rename;
 mod walk;
 
 use super::client::{Caller, Client, Wait};
@@ -16,6 +17,7 @@ use super::transact::{self, Piece};
 use super::{Dispatcher, Ran, Turn};
 use crate::dialect::{Dialect, Refusal};
 use crate::redis::commands::{self, Executed, Job, is_flush_mode, slot_number};
+use crate::redis::connection::is_word;
 use crate::redis::pairs::{LARGE_PAIRS_BYTES_MAX, Load};
 use crate::redis::parts;
 use crate::redis::refusals::{is_error, is_uncertain};
@@ -26,6 +28,7 @@ use paritas_wire::command::glob::PATTERN_BYTES_MAX;
 use paritas_wire::command::{self, Command, CommandSpec, flag};
 use paritas_wire::peer::FRAME_BYTES_MAX;
 use paritas_wire::resp::{self, ArgList, Args, Decoded, Limits, encode, errors, parse_integer};
+use rename::{Rename, moves_key};
 use walk::{Find, Walk};
 
 /// The most bytes of a SCAN beside its pattern.
@@ -69,6 +72,8 @@ pub(crate) enum How {
     Sum,
     /// OK, if every part replied OK.
     AllOk,
+    /// One, if every part replied so.
+    AllOne,
     /// An array of values in the order of the command's keys.
     InOrder {
         /// For each key the index of the part with its value.
@@ -88,6 +93,8 @@ pub(crate) enum How {
         /// The database of the connection if it is done.
         selects: Option<u8>,
     },
+    /// The reply of the last of several steps, which the only part runs one after the other.
+    Renamed(Box<Rename>),
     /// OK, to a WATCH of these keys. The reply of the part is the array of their versions.
     Versions(Vec<Vec<u8>>),
 }
@@ -99,10 +106,20 @@ pub(crate) struct Progress {
     pub(crate) reply: Option<Vec<u8>>,
     /// Deadline for sending what this turn read.
     pub(crate) deadline: Option<Time>,
-    /// Commands to send next: index of the part, stream, command.
-    pub(crate) steps: Vec<(usize, StreamId, Vec<u8>)>,
+    /// Commands to send next.
+    pub(crate) steps: Vec<PartStep>,
     /// Bytes of replies that were freed.
     pub(crate) freed_bytes: usize,
+}
+
+/// A command that a part runs next.
+pub(crate) struct PartStep {
+    /// The index of the part.
+    pub(crate) part: usize,
+    pub(crate) spec: &'static CommandSpec,
+    pub(crate) database: u8,
+    pub(crate) stream: StreamId,
+    pub(crate) command: Vec<u8>,
 }
 
 /// The most words of a command that is split: it is split in one turn, at about 0.1 us a word.
@@ -114,6 +131,16 @@ pub(crate) fn splits(id: Command) -> bool {
         id,
         Command::Mget | Command::Mset | Command::Del | Command::Unlink | Command::Exists | Command::Touch
     )
+}
+
+/// The same of a command with its arguments, outside of a transaction. A condition on all keys cannot be split.
+fn may_split(spec: &CommandSpec, args: ArgList<'_>) -> bool {
+    if spec.id != Command::Msetex {
+        return splits(spec.id);
+    }
+    let options = 2 + 2 * command::keys(spec, args).len();
+    let is_condition = |at: usize| is_word(args, at, "nx") || is_word(args, at, "xx");
+    !(options..args.len()).any(is_condition)
 }
 
 /// Whether a command names no key but runs on streams.
@@ -186,8 +213,11 @@ impl Dispatcher {
         stream: Option<StreamId>,
     ) -> Ran {
         // A part of a transaction may have several slots of the stream; it comes from a peer only.
-        let refused = (client.port == Port::Cluster || !splits(spec.id)) && !spec.is(flag::INTERNAL);
+        let refused = (client.port == Port::Cluster || !may_split(spec, args)) && !spec.is(flag::INTERNAL);
         let local = matches!(client.caller, Caller::Local(_));
+        if local && moves_key(spec.id) && client.port == Port::Any {
+            return self.rename(cx, lists, client, turn, spec, args);
+        }
         match stream {
             // The command of a peer is a part already: it is never split again.
             Some(stream) if !refused && (!local || all_fits(cx, spec, args)) => {
@@ -224,7 +254,7 @@ impl Dispatcher {
             return Ran::Stalled;
         }
         let step = usize::from(spec.step.unsigned_abs()).max(1);
-        if !(args.len() - 1).is_multiple_of(step) {
+        if !spec.is(flag::KEY_COUNT) && !(args.len() - 1).is_multiple_of(step) {
             let refusal = Refusal::WrongArity { name: spec.name };
             return self.reply_refusal(cx, lists, client, turn, refusal);
         }
@@ -237,7 +267,7 @@ impl Dispatcher {
         let small_max = small_max(cx);
         let mut newest: Vec<usize> = Vec::new();
         let mut part_of: Vec<u32> = Vec::with_capacity(args.len() / step);
-        for at in command::keys(spec, args.len()) {
+        for at in command::keys(spec, args) {
             let stream = cx.shared.slots.stream_of(command::slot(args.arg(at)));
             let open = newest.iter_mut().find(|part| parts[**part].0 == stream);
             let part = match open {
@@ -255,15 +285,28 @@ impl Dispatcher {
             parts[part].1 = parts[part].1.and(args, at, step, small_max);
             part_of.push(part as u32);
         }
+        // Options behind the keys are those of each part.
+        let is_counted = spec.is(flag::KEY_COUNT);
+        let options = match is_counted {
+            true => args.skip(2 + step * part_of.len()),
+            false => args.skip(args.len()),
+        };
         let mut commands: Vec<(StreamId, Vec<u8>)> = Vec::with_capacity(parts.len());
         for (stream, load) in parts {
             let mut bytes = self.spare.pop().unwrap_or_default();
-            encode::array_header(&mut bytes, 1 + load.count * step);
+            let others = 1 + usize::from(is_counted) + options.len();
+            encode::array_header(&mut bytes, load.count * step + others);
             encode::bulk(&mut bytes, args.arg(0));
+            if is_counted {
+                encode::bulk_integer(&mut bytes, load.count as i64);
+            }
             commands.push((stream, bytes));
         }
-        for (at, part) in command::keys(spec, args.len()).zip(&part_of) {
+        for (at, part) in command::keys(spec, args).zip(&part_of) {
             (at..at + step).for_each(|at| encode::bulk(&mut commands[*part as usize].1, args.arg(at)));
+        }
+        for (_, bytes) in &mut commands {
+            options.iter().for_each(|option| encode::bulk(bytes, option));
         }
         let how = match spec.id {
             Command::Mget => {
@@ -272,6 +315,7 @@ impl Dispatcher {
                 How::InOrder { part_of, command }
             }
             Command::Mset => How::AllOk,
+            Command::Msetex => How::AllOne,
             _ => How::Sum,
         };
         let commands = commands.into_iter().map(|(stream, bytes)| (spec, stream, bytes));
@@ -462,7 +506,7 @@ impl Dispatcher {
             && let Ok(Decoded::Complete { .. }) = resp::decode(&command, &Limits::DEFAULT, &mut self.part_args)
             // Large values are named by the number of their command while it waits. The parts of one command have one
             // number here, and numbers of their own when they are sent, also from this node to itself.
-            && !(spec.id == Command::Mset && has_large(cx, spec, self.part_args.list(&command)))
+            && !(commands::sets_pairs(spec.id) && has_large(cx, spec, self.part_args.list(&command)))
             && !(commands::is_transaction(spec.id) && spec.is(flag::WRITE) && command.len() > small_max(cx))
         {
             self.stuck.serves(stream);
@@ -500,7 +544,7 @@ fn small_max<O: Out>(cx: &Context<'_, O>) -> usize {
 /// What all keys of a command weigh.
 fn load_of<O: Out>(cx: &Context<'_, O>, spec: &CommandSpec, args: ArgList<'_>) -> Load {
     let (step, small_max) = (usize::from(spec.step.unsigned_abs()).max(1), small_max(cx));
-    command::keys(spec, args.len()).fold(Load::default(), |load, at| load.and(args, at, step, small_max))
+    command::keys(spec, args).fold(Load::default(), |load, at| load.and(args, at, step, small_max))
 }
 
 /// Whether a value of MSET does not fit one object.
@@ -531,15 +575,6 @@ fn fits<O: Out>(cx: &Context<'_, O>, spec: &CommandSpec, load: Load) -> bool {
 }
 
 impl Gather {
-    /// The command of each step of a walk, and its database.
-    pub(crate) fn walk_of(&self) -> (&'static CommandSpec, u8) {
-        let find = match &self.how {
-            How::Walked(walk) => walk.find,
-            _ => Find::All,
-        };
-        (find.spec(), self.database)
-    }
-
     /// The database of the connection once this EXEC is done, if it changes that.
     pub(crate) const fn selects(&self) -> Option<u8> {
         match self.how {
@@ -616,6 +651,7 @@ impl Gather {
         let how = match &self.how {
             How::InOrder { part_of, command } => part_of.capacity() * size_of::<u32>() + command.capacity(),
             How::Walked(walk) => walk.held_bytes(),
+            How::Renamed(rename) => rename.held_bytes(),
             How::Transaction { pieces, .. } => pieces.iter().map(Piece::held_bytes).sum(),
             How::Versions(keys) => keys.iter().map(Vec::capacity).sum(),
             _ => 0,
@@ -635,8 +671,8 @@ impl Gather {
                 }
                 Verdict::Ready(until) => {
                     progress.deadline = earliest(progress.deadline, until);
-                    // A step of a walk was valid while the command ran. It is not checked again later.
-                    if until.is_none() || matches!(self.how, How::Walked(_)) {
+                    // A step was valid while the command ran. It is not checked again later.
+                    if until.is_none() || matches!(self.how, How::Walked(_) | How::Renamed(_)) {
                         part.wait = Wait::Ready;
                     }
                 }
@@ -646,14 +682,39 @@ impl Gather {
                     part.wait = Wait::Ready;
                 }
             }
-            if let How::Walked(walk) = &mut self.how
-                && let Some(next) = walk.take(at, &mut part.reply)
-            {
-                progress.steps.push(next);
+            match &mut self.how {
+                How::Walked(walk) => {
+                    if let Some((stream, command)) = walk.take(at, &mut part.reply) {
+                        progress.steps.push(PartStep {
+                            part: at,
+                            spec: walk.find.spec(),
+                            database: self.database,
+                            stream,
+                            command,
+                        });
+                    }
+                }
+                How::Renamed(rename) => {
+                    if let Some(next) = rename.take(self.dialect, &core::mem::take(&mut part.reply)) {
+                        progress.steps.push(PartStep {
+                            part: at,
+                            spec: next.spec,
+                            database: next.database,
+                            stream: cx.shared.slots.stream_of(next.slot),
+                            command: next.command,
+                        });
+                    }
+                }
+                _ => {}
             }
         }
-        if let How::Walked(walk) = &self.how {
-            let held_bytes = walk.found.len() + self.parts.iter().map(|part| part.reply.len()).sum::<usize>();
+        let kept_bytes = match &self.how {
+            How::Walked(walk) => Some(walk.found.len()),
+            How::Renamed(_) => Some(0),
+            _ => None,
+        };
+        if let Some(kept_bytes) = kept_bytes {
+            let held_bytes = kept_bytes + self.parts.iter().map(|part| part.reply.len()).sum::<usize>();
             progress.freed_bytes = self.reply_bytes.saturating_sub(held_bytes);
             self.reply_bytes -= progress.freed_bytes;
         }
@@ -695,12 +756,14 @@ impl Gather {
         let replies = || self.parts.iter().map(|part| part.reply.as_slice());
         match &self.how {
             How::AllOk => self.dialect.done(out),
+            How::AllOne => self.dialect.number(out, 1),
             How::Sum => self
                 .dialect
                 .number(out, replies().map(|reply| parts::head(reply).0).sum()),
             How::Walked(walk) => walk.combine(self.dialect, out),
             How::Transaction { pieces, .. } => transact::combine(pieces, replies(), out),
             How::Versions(_) => self.dialect.done(out),
+            How::Renamed(rename) => out.extend_from_slice(rename.reply()),
             How::Any { pick } => {
                 let some: Vec<&[u8]> = replies().filter(|reply| !parts::is_nothing(reply)).collect();
                 match some.get(*pick as usize % some.len().max(1)) {

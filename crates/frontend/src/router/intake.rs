@@ -7,6 +7,7 @@ use super::{Dispatcher, Ran, Router, Turn};
 use crate::dialect::Dialect;
 use paritas_base::ConnId;
 use paritas_protocol::{Context, Lists, Out};
+use paritas_wire::command::Command;
 use paritas_wire::resp::Args;
 
 /// Commands decoded before the first of them runs, so that the memory they need is prefetched.
@@ -83,7 +84,10 @@ impl Router {
                         break;
                     }
                     Then::Stalled => stalled = true,
-                    Then::Done => (started, client.stalled_since) = (started + 1, None),
+                    Then::Done => {
+                        started += 1;
+                        client.end_command();
+                    }
                     Then::Close => close = true,
                     Then::Broken(error) => {
                         self.dispatcher.give_up_staging(cx, lists, client);
@@ -136,7 +140,7 @@ impl Router {
                     stalled = true;
                     break;
                 }
-                client.stalled_since = None;
+                client.end_command();
                 consumed = ahead.range.end;
                 if ran == Ran::Close {
                     close = true;
@@ -149,6 +153,10 @@ impl Router {
                 Ok(Following::Long { line, start, bytes }) => {
                     // Commands before it run first, and are decoded no more.
                     if let Some(args) = all_args.first().filter(|_| all_ahead.is_empty()) {
+                        if self.dispatcher.is_held(cx, client, Command::Set.spec()) {
+                            stalled = true;
+                            continue;
+                        }
                         let list = args.list(input.get(consumed..).unwrap_or_default());
                         let head = input.get(consumed..line).unwrap_or_default();
                         self.dispatcher.begin_staging(cx, lists, client, list, head, bytes);

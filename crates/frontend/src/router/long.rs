@@ -5,6 +5,7 @@ use super::replies::{Verdict, earliest};
 use super::stuck::{Stuck, wait_max};
 use super::{Dispatcher, Router, lists_tenure};
 use crate::dialect::Refusal;
+use crate::memcached::Shown;
 use paritas_base::configuration::Tenure;
 use paritas_base::{ConnId, Epoch, Incarnation, NodeId, Span, StreamId, Time};
 use paritas_protocol::{Channel, Context, Lists, Mark, Out, ReplyBuf, STILL_WANTED, Ticket};
@@ -313,6 +314,7 @@ impl Router {
                 return false;
             };
             let is_element = head.is_element;
+            let is_hidden = head.shown == Shown::Nothing;
             let Wait::Long(long) = &mut head.wait else {
                 return false;
             };
@@ -320,6 +322,13 @@ impl Router {
                 return false;
             }
             let ticket = Ticket { n: long.n, ..ticket };
+            if is_hidden {
+                // Nobody reads it.
+                end(cx, lists, conn, ticket, long);
+                head.wait = Wait::Ready;
+                client.long_replies -= 1;
+                return true;
+            }
             match step(cx, lists, &mut self.dispatcher.stuck, conn, ticket, long) {
                 Step::Moved => {
                     long.look = LOOK_MIN;

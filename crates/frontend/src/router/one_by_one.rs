@@ -76,9 +76,10 @@ impl OneByOne {
 
 impl Client {
     /// Whether the values of its command `n` may be read one by one. They may if no later write of the client has
-    /// begun: then they are the values that the order of the client's commands requires.
+    /// begun: then they are the values that the order of the client's commands requires. Those that the client does
+    /// not see are not read.
     pub(crate) fn may_read_one_by_one(&self, n: u64) -> bool {
-        matches!(self.caller, Caller::Local(_)) && self.last_write_n <= n
+        matches!(self.caller, Caller::Local(_)) && self.last_write_n <= n && self.dialog.shown == Shown::All
     }
 }
 

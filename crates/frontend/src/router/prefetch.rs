@@ -154,7 +154,9 @@ impl Dispatcher {
     ) -> Ahead {
         let spec = command::resolve(args);
         let place = match &spec {
-            Ok(spec) if spec.has_keys() => place_of(cx, lists, database, spec, args),
+            Ok(spec) if spec.has_keys() && !command::lacks_keys(spec, args) => {
+                place_of(cx, lists, database, spec, args)
+            }
             _ => Target::Keyless,
         };
         Ahead { range, spec, place }
@@ -189,7 +191,7 @@ pub(crate) fn place_of<O: Out>(
     args: ArgList<'_>,
 ) -> Target {
     let slots = &cx.shared.slots;
-    let mut keys = command::keys(spec, args.len());
+    let mut keys = command::keys(spec, args);
     let first = keys.next().map_or(&[][..], |at| args.arg(at));
     let slot = command::slot(first);
     let place = slots.place(slot);

@@ -75,12 +75,12 @@ impl Dispatcher {
                     // The walk uses what this step has read although no reply leaves yet. So the deadline of the step's
                     // lease applies to this turn (P4.2).
                     turn.deadline = earliest(turn.deadline, progress.deadline);
-                    let of = gather.walk_of();
-                    return self.walk_on(cx, lists, client, of, progress.steps);
+                    return self.walk_on(cx, lists, client, progress.steps);
                 }
                 if progress.reply.as_deref().is_some_and(is_reply_too_large)
                     && let Some(one_by_one) = gather.one_by_one(&mut self.part_args)
                     && client.last_write_n <= n
+                    && head.shown == Shown::All
                     && matches!(client.caller, Caller::Local(_))
                 {
                     let freed_bytes = gather.reply_bytes + gather.command_bytes();
@@ -107,10 +107,16 @@ impl Dispatcher {
                     }
                 }
             };
-            if head.shown != Shown::All {
+            let mut is_done = false;
+            if head.shown != Shown::All || matches!(head.wait, Wait::Gathered(_)) {
                 let written = turn.bytes.get(turn.released..turn.released + length);
-                let is_error = is_error(instead.as_deref().or(written).unwrap_or_default());
-                if client.dialog.hides(head.shown, is_error, &mut self.silenced) {
+                let reply = instead.as_deref().or(written).unwrap_or_default();
+                is_done = reply.starts_with(b"*") && !reply.starts_with(b"*-1");
+                // An operator is told only what a client of memcached does not see.
+                let is_silenced = is_error(reply) && client.dialect == Dialect::Memcached;
+                let is_error = is_error(reply);
+                if client.dialog.hides(head.shown, is_error) {
+                    self.silenced += u64::from(is_silenced);
                     instead = Some(Vec::new());
                 }
             }
@@ -127,12 +133,10 @@ impl Dispatcher {
                     client.end_watch(&gather);
                     self.wake = true;
                 }
-                if let Some(database) = gather.selects() {
-                    let reply = turn.bytes.get(turn.released..turn.released + length);
-                    let is_done = reply.is_some_and(|reply| reply.starts_with(b"*") && !reply.starts_with(b"*-1"));
-                    if is_done || cx.rules().fault(Fault::SelectedByGivenUp) {
-                        client.database = database;
-                    }
+                if let Some(database) = gather.selects()
+                    && (is_done || cx.rules().fault(Fault::SelectedByGivenUp))
+                {
+                    client.database = database;
                 }
             }
             if client.awaited.take_if(|awaited| *awaited == n).is_some() {

@@ -5,6 +5,7 @@ use super::client::Client;
 use super::transact::is_unserved;
 use super::{Dispatcher, Job, Ran, Turn};
 use crate::dialect::Refusal;
+use crate::redis::commands::key_count_error;
 use crate::redis::refusals::is_error;
 use crate::redis::scripts::{Call, answer_without_key, resolve, why_ended};
 use paritas_protocol::{Context, Lists, Out, Port};
@@ -30,8 +31,9 @@ impl Host for WithoutKeys {
         };
         let args = self.args.list(bytes);
         let text = match resolve(args) {
+            Ok(spec) if command::lacks_keys(spec, args) => key_count_error(args.arg(1)),
             Ok(spec) if spec.has_keys() && !spec.is(flag::NOSCRIPT) => {
-                let first = command::keys(spec, args.len()).next();
+                let first = command::keys(spec, args).next();
                 self.key = first.map(|at| args.arg(at).to_vec());
                 return Err(Ended::ByHost);
             }

@@ -8,6 +8,7 @@ use super::client::{Caller, Client, Wait};
 use super::gather::{Gather, How, splits};
 use super::{Dispatcher, Job, Ran, Turn, forward};
 use crate::dialect::Refusal;
+use crate::redis::commands::key_count_error;
 use crate::redis::connection::{database_number, may_be_in_transaction};
 use crate::redis::parts;
 use crate::redis::transactions::{Place, Queue, Queued, Transaction};
@@ -198,8 +199,10 @@ impl Dispatcher {
         let mut place = Place::Here;
         if args.len() > SPLIT_ARGS_MAX {
             encode::error(reply, errors::TOO_MANY_KEYS);
+        } else if command::lacks_keys(spec, args) {
+            encode::error(reply, key_count_error(args.arg(1)));
         } else if spec.has_keys() && spec.id != Command::ParitasRedundancy {
-            let mut slots = command::keys(spec, args.len()).map(|at| command::slot(args.arg(at)));
+            let mut slots = command::keys(spec, args).map(|at| command::slot(args.arg(at)));
             let first = slots.next().unwrap_or_default();
             let is_one = slots.all(|slot| slot == first);
             let watched = transaction.watched_slot();
@@ -576,13 +579,13 @@ impl Split {
             match queued.place {
                 Place::Slots => {
                     let step = usize::from(queued.spec.step.unsigned_abs()).max(1);
-                    for at in command::keys(queued.spec, args.len()) {
+                    for at in command::keys(queued.spec, args) {
                         let words = (at..at + step).map(|at| args.arg(at).len() + 16);
                         weights.add(args.arg(at), 1, words.sum(), is_light);
                     }
                 }
                 _ => {
-                    let first = command::keys(queued.spec, args.len()).next();
+                    let first = command::keys(queued.spec, args).next();
                     weights.add(first.map_or(&[], |at| args.arg(at)), 1, bytes.len(), is_light);
                 }
             }
@@ -679,7 +682,7 @@ impl Split {
         // Its parts with the arguments that are their keys, and the place of each part there.
         let mut keys_by_part: Vec<(u32, Vec<usize>)> = Vec::new();
         let (mut place_of_part, mut place_of) = (Map::default(), Vec::new());
-        for at in command::keys(spec, args.len()) {
+        for at in command::keys(spec, args) {
             let part = self
                 .part_of_slot
                 .get(&command::slot(args.arg(at)))
@@ -735,7 +738,7 @@ impl Weights {
 
 /// The first key of a command.
 fn first_key<'q>(spec: &CommandSpec, bytes: &'q [u8]) -> &'q [u8] {
-    let at = usize::from(spec.first_key.unsigned_abs());
+    let at = usize::from(spec.first_key.unsigned_abs()) + usize::from(spec.is(flag::KEY_COUNT));
     argument(bytes, at).unwrap_or_default()
 }
 

@@ -593,8 +593,18 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
     ///
     /// # Errors
     /// Those of `change`.
-    pub fn put_uploaded(&mut self, uploaded: &Uploaded, hash: u64, key: &[u8]) -> Result<(), Stop> {
-        self.put_object(hash, key, &uploaded.record, Value::default())?;
+    pub fn put_uploaded(
+        &mut self,
+        uploaded: &Uploaded,
+        hash: u64,
+        key: &[u8],
+        expiry_ms: Option<u64>,
+    ) -> Result<(), Stop> {
+        let like = Value {
+            expiry_ms,
+            ..Value::default()
+        };
+        self.put_object(hash, key, &uploaded.record, like)?;
         self.owner.records.on_argument_named(uploaded.ticket, uploaded.at);
         self.cx.out.mark(Mark::SeveralLargeValues);
         Ok(())

@@ -25,11 +25,13 @@ pub const ALLOW_BUSY: u32 = 1 << 9;
 pub const TRANSACTION: u32 = 1 << 10;
 /// Runs a script: the client's node gives it to the owner of its keys, as a command between nodes.
 pub const SCRIPT: u32 = 1 << 12;
+/// The argument that the table names as the first key tells how many keys follow; other arguments may follow them.
+pub const KEY_COUNT: u32 = 1 << 13;
 /// Sent between nodes only: clients cannot give it, and COMMAND does not show it.
 pub const INTERNAL: u32 = 1 << 11;
 
 /// Each flag that Redis prints, and its name.
-pub const NAMES: [(u32, &str); 10] = [
+pub const NAMES: [(u32, &str); 11] = [
     (WRITE, "write"),
     (READONLY, "readonly"),
     (DENYOOM, "denyoom"),
@@ -40,4 +42,5 @@ pub const NAMES: [(u32, &str); 10] = [
     (FAST, "fast"),
     (NO_AUTH, "no_auth"),
     (ALLOW_BUSY, "allow_busy"),
+    (KEY_COUNT, "movablekeys"),
 ];

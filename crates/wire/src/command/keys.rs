@@ -1,6 +1,7 @@
 //! Positions of a command's keys among its arguments.
 
-use super::CommandSpec;
+use super::{CommandSpec, flag};
+use crate::resp::{ArgList, parse_integer};
 
 /// Indexes of the arguments that are keys.
 #[derive(Clone, Debug)]
@@ -21,10 +22,13 @@ impl KeyIndexes {
     }
 }
 
-/// The indexes of the keys of a command with `count` arguments, including its name.
+/// The indexes of the keys of a command. None, if they should follow their number and do not.
 #[inline]
-pub fn keys(spec: &CommandSpec, count: usize) -> KeyIndexes {
-    let first = usize::try_from(spec.first_key).unwrap_or_default();
+pub fn keys(spec: &CommandSpec, args: ArgList<'_>) -> KeyIndexes {
+    if spec.is(flag::KEY_COUNT) {
+        return counted(spec, args);
+    }
+    let (first, count) = (usize::try_from(spec.first_key).unwrap_or_default(), args.len());
     let end = if first == 0 {
         0
     } else if spec.last_key < 0 {
@@ -36,6 +40,27 @@ pub fn keys(spec: &CommandSpec, count: usize) -> KeyIndexes {
         next: first,
         end,
         step: usize::from(spec.step.unsigned_abs()).max(1),
+    }
+}
+
+/// Whether its keys should follow their number, and do not.
+#[inline]
+pub fn lacks_keys(spec: &CommandSpec, args: ArgList<'_>) -> bool {
+    spec.is(flag::KEY_COUNT) && keys(spec, args).len() == 0
+}
+
+#[cold]
+fn counted(spec: &CommandSpec, args: ArgList<'_>) -> KeyIndexes {
+    let (at, step) = (
+        usize::from(spec.first_key.unsigned_abs()),
+        usize::from(spec.step.unsigned_abs()).max(1),
+    );
+    let count = parse_integer(args.arg(at)).and_then(|count| usize::try_from(count).ok());
+    let end = count.and_then(|count| count.checked_mul(step)?.checked_add(at + 1));
+    KeyIndexes {
+        next: at + 1,
+        end: end.filter(|end| *end <= args.len()).unwrap_or(0),
+        step,
     }
 }
 
@@ -64,20 +89,40 @@ impl ExactSizeIterator for KeyIndexes {}
 mod tests {
     use super::super::Command;
     use super::keys;
+    use crate::resp::Args;
+
+    fn of(command: Command, words: &[&str]) -> Vec<usize> {
+        let mut args = Args::new();
+        let words: Vec<&[u8]> = [b"name".as_slice()]
+            .into_iter()
+            .chain(words.iter().map(|word| word.as_bytes()))
+            .collect();
+        args.keep(&words);
+        let indexes = keys(command.spec(), args.list(&[]));
+        assert_eq!(indexes.len(), indexes.clone().count());
+        indexes.collect()
+    }
 
     #[test]
     fn keys_follow_the_table() {
-        let of = |command: Command, count| keys(command.spec(), count).collect::<Vec<_>>();
-        assert_eq!(of(Command::Get, 2), [1]);
-        assert_eq!(of(Command::Mget, 4), [1, 2, 3]);
-        assert_eq!(of(Command::Mset, 5), [1, 3]);
-        assert_eq!(of(Command::Mset, 4), [1, 3]);
-        assert_eq!(of(Command::Rename, 3), [1, 2]);
-        assert_eq!(of(Command::ObjectEncoding, 3), [2]);
-        assert_eq!(of(Command::Ping, 2), []);
+        assert_eq!(of(Command::Get, &["k"]), [1]);
+        assert_eq!(of(Command::Mget, &["a", "b", "c"]), [1, 2, 3]);
+        assert_eq!(of(Command::Mset, &["a", "1", "b", "2"]), [1, 3]);
+        assert_eq!(of(Command::Mset, &["a", "1", "b"]), [1, 3]);
+        assert_eq!(of(Command::Rename, &["a", "b"]), [1, 2]);
+        assert_eq!(of(Command::ObjectEncoding, &["encoding", "a"]), [2]);
+        assert_eq!(of(Command::Ping, &["a"]), []);
         // With too few arguments, no index is past the end.
-        assert_eq!(of(Command::Rename, 2), [1]);
-        assert_eq!(of(Command::Get, 0), []);
-        assert_eq!(keys(Command::Mset.spec(), 5).len(), 2);
+        assert_eq!(of(Command::Rename, &["a"]), [1]);
+        assert_eq!(of(Command::Get, &[]), []);
+    }
+
+    #[test]
+    fn keys_may_follow_their_number() {
+        assert_eq!(of(Command::Msetex, &["2", "a", "1", "b", "2"]), [2, 4]);
+        assert_eq!(of(Command::Msetex, &["1", "a", "1", "EX", "2"]), [2]);
+        for wrong in ["0", "-1", "3", "x", "9223372036854775807", "4611686018427387904"] {
+            assert_eq!(of(Command::Msetex, &[wrong, "a", "1", "b", "2"]), [], "{wrong}");
+        }
     }
 }

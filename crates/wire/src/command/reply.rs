@@ -119,7 +119,7 @@ pub fn getkeysandflags(out: &mut Vec<u8>, proto: Proto, args: ArgList<'_>) {
 /// The indexes of a command's keys. A script names how many it has.
 fn keys_of(spec: &CommandSpec, args: ArgList<'_>) -> KeyIndexes {
     if !spec.is(flag::SCRIPT) {
-        return keys(spec, args.len());
+        return keys(spec, args);
     }
     let count = parse_integer(args.arg(2)).and_then(|count| usize::try_from(count).ok());
     let count = count
@@ -204,9 +204,11 @@ fn one(out: &mut Vec<u8>, proto: Proto, spec: &CommandSpec) {
         .filter(|(flag, _)| spec.is(*flag))
         .map(|(_, name)| *name);
     words(out, proto, flags, "");
-    integer(out, i64::from(spec.first_key));
-    integer(out, i64::from(spec.last_key));
-    integer(out, i64::from(spec.step));
+    let range = match spec.is(flag::KEY_COUNT) {
+        true => [0; 3],
+        false => [spec.first_key, spec.last_key, spec.step],
+    };
+    range.into_iter().for_each(|number| integer(out, i64::from(number)));
     words(out, proto, categories(spec), "@");
     let tips = spec.tips.split_ascii_whitespace();
     set_header(out, proto, tips.clone().count());
@@ -245,6 +247,14 @@ fn key_spec(out: &mut Vec<u8>, proto: Proto, spec: &CommandSpec, index: usize, a
     bulk(out, b"find_keys");
     map_header(out, proto, 2);
     bulk(out, b"type");
+    if spec.is(flag::KEY_COUNT) {
+        bulk(out, b"keynum");
+        bulk(out, b"spec");
+        map_header(out, proto, 3);
+        pair(out, "keynumidx", 0);
+        pair(out, "firstkey", 1);
+        return pair(out, "keystep", i64::from(step));
+    }
     bulk(out, b"range");
     bulk(out, b"spec");
     map_header(out, proto, 3);

@@ -159,6 +159,9 @@ commands! {
         .keys(1, -1, 2, &["OW insert"]).categories("string")
         .tips("request_policy:multi_shard response_policy:agg_min"),
         "Sets the values of keys if none of them exists";
+    Msetex = row("msetex", -4, WRITE | DENYOOM | KEY_COUNT, "string", "8.4.0")
+        .keys(1, -1, 2, &["OW update"]).categories("string"),
+        "Sets the values of keys, with one expiry or a condition for all";
     Del = row("del", -2, WRITE, "generic", "1.0.0")
         .keys(1, -1, 1, &["RM delete"]).categories("keyspace")
         .tips("request_policy:multi_shard response_policy:agg_sum"), "Deletes keys";
@@ -194,6 +197,8 @@ commands! {
         .keys(1, 1, 1, &["RM delete"]).categories("string"), "Deletes a key if it has this value";
     Substr = row("substr", 4, READONLY, "string", "1.0.0")
         .keys(1, 1, 1, &["RO access"]).categories("string"), "The same as GETRANGE";
+    Lcs = row("lcs", -3, READONLY, "string", "7.0.0")
+        .keys(1, 2, 1, &["RO access"]).categories("string"), "Finds the longest common subsequence of two values";
     Getbit = row("getbit", 3, READONLY | FAST, "bitmap", "2.2.0")
         .keys(1, 1, 1, &["RO access"]).categories("bitmap"), "Reads a bit of a value";
     Setbit = row("setbit", 4, WRITE | DENYOOM, "bitmap", "2.2.0")
@@ -286,6 +291,12 @@ commands! {
         "Between nodes: a script with its source, on a hash slot";
     ReadScript = row("paritas.evalro", -6, READONLY | INTERNAL, "scripting", "0.1.0").keys(5, -1, 1, &["RO"]),
         "Between nodes: the same, if it changes nothing";
+    ReadObject = row("paritas.read", 2, READONLY | INTERNAL, "generic", "0.1.0").keys(1, 1, 1, &["RO"]),
+        "Between nodes: the version, expiry, flags and value of a key";
+    WriteObject = row("paritas.write", 6, WRITE | DENYOOM | INTERNAL, "generic", "0.1.0").keys(1, 1, 1, &["RW"]),
+        "Between nodes: writes a key with expiry, flags and value, and tells its version";
+    RemoveObject = row("paritas.remove", 3, WRITE | INTERNAL, "generic", "0.1.0").keys(1, 1, 1, &["RW"]),
+        "Between nodes: removes a key that has this version";
     KeyVersions = row("paritas.versions", -2, READONLY | INTERNAL, "transactions", "0.1.0").keys(1, -1, 1, &["RO"]),
         "Between nodes: versions of keys, for WATCH";
     ParitasStatus = row("paritas.status", -1, LOADING | STALE, "server", "0.1.0")
@@ -326,6 +337,18 @@ commands! {
         .categories("connection"), "Wakes a connection that waits; none does here";
     ClientGetredir = row("client|getredir", 2, NOSCRIPT | LOADING | STALE, "connection", "6.0.0")
         .categories("connection"), "Tells where invalidations go; there are none here";
+    ClientReply = row("client|reply", 3, NOSCRIPT | LOADING | STALE, "connection", "3.2.0")
+        .categories("connection"), "Chooses which replies this connection gets: all, none, or all but the next one";
+    ClientPause = row("client|pause", -3, ADMIN | NOSCRIPT | LOADING | STALE, "connection", "3.0.0")
+        .categories("connection"), "Holds the commands of this node's clients, or only those that write, for a time";
+    ClientUnpause = row("client|unpause", 2, ADMIN | NOSCRIPT | LOADING | STALE, "connection", "6.2.0")
+        .categories("connection"), "Ends CLIENT PAUSE";
+    ClientTracking = row("client|tracking", -3, NOSCRIPT | LOADING | STALE, "connection", "6.0.0")
+        .categories("connection"), "OFF is OK, ON is refused: nothing tells clients what changes";
+    ClientTrackinginfo = row("client|trackinginfo", 2, NOSCRIPT | LOADING | STALE, "connection", "6.2.0")
+        .categories("connection"), "Tells that tracking is off";
+    ClientCaching = row("client|caching", 3, NOSCRIPT | LOADING | STALE, "connection", "6.0.0")
+        .categories("connection"), "Refused: tracking is off";
     ClientNoTouch = row("client|no-touch", 3, NOSCRIPT | LOADING | STALE, "connection", "7.2.0")
         .categories("connection"), "Reads without marking keys as used";
   }

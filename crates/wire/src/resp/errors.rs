@@ -140,6 +140,28 @@ pub const TIMEOUT_NEGATIVE: &str = "ERR timeout is negative";
 pub const EXPIRE_NX_AND_OTHERS: &str = "ERR NX and XX, GT or LT options at the same time are not compatible";
 /// EXPIRE with GT together with LT.
 pub const EXPIRE_GT_AND_LT: &str = "ERR GT and LT options at the same time are not compatible";
+/// RENAME over hash slots, of a key that other commands change.
+pub const RENAME_OVERTAKEN: &str = "TRYAGAIN other commands changed the key again and again while it was copied: both \
+                                    keys exist";
+/// RENAME over hash slots, when a step behind the first copy has failed.
+pub const RENAME_HALF_DONE: &str = "TRYAGAIN the key was copied, but the old one was not removed: both may exist";
+/// A number of keys that is none.
+pub const KEY_COUNT: &str = "ERR invalid numkeys value";
+/// Fewer keys and values than their number says.
+pub const PAIR_COUNT: &str = "ERR wrong number of key-value pairs";
+/// LCS of another type.
+pub const LCS_TYPE: &str = "ERR The specified keys must contain string values";
+/// LCS with LEN and IDX.
+pub const LCS_BOTH: &str = "ERR If you want both the length and indexes, please just use IDX.";
+/// LCS of strings that are too much work.
+pub const LCS_TOO_LONG: &str = "ERR the strings are too long for LCS here: each may have 1048576 bytes, and the \
+                                product of their lengths may be 67108864, the second rounded up to 64";
+/// CLIENT TRACKING ON.
+pub const NO_TRACKING: &str = "ERR CLIENT TRACKING ON is not supported: this server does not tell clients which keys \
+                               change. Turn off the cache of the client library";
+/// CLIENT CACHING, of a client without tracking.
+pub const NOT_TRACKING: &str = "ERR CLIENT CACHING can be called only when the client is in tracking mode with OPTIN \
+                                or OPTOUT mode enabled";
 /// OBJECT FREQ under a policy that is not LFU.
 pub const NO_LFU: &str = "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that \
     when switching between policies at runtime LRU and LFU data will take some time to adjust.";
@@ -258,6 +280,20 @@ pub fn unknown_subcommand(out: &mut Vec<u8>, command: &str, subcommand: &[u8]) {
         out,
         &format!("ERR unknown subcommand '{subcommand}'. Try {command} HELP."),
     );
+}
+
+/// The value is too long to be copied to another hash slot.
+pub fn copy_too_large(out: &mut Vec<u8>, bytes: usize, bytes_max: usize) {
+    let text = format!(
+        "ERR value of {bytes} bytes is over the limit of {bytes_max} bytes for RENAME and COPY to another hash slot: \
+         give both keys one hash tag"
+    );
+    error(out, &text);
+}
+
+/// A subcommand whose number of arguments only the command itself can judge.
+pub fn unknown_or_wrong(subcommand: &str, command: &str) -> String {
+    format!("ERR unknown subcommand or wrong number of arguments for '{subcommand}'. Try {command} HELP.")
 }
 
 /// A client's words as an error may repeat them: cut to a limit and, as in Redis, at the first NUL, and made valid

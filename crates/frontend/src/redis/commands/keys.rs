@@ -1,10 +1,10 @@
 //! Commands on keys of any type.
 
 use super::{Operation, Seen, Stop};
-use crate::redis::connection::database_number;
+use crate::redis::connection::{database_number, is_word};
 use paritas_protocol::{Out, body_bytes, class_of};
 use paritas_store::Value;
-use paritas_wire::resp::{encode, errors, parse_integer};
+use paritas_wire::resp::{ArgList, encode, errors, parse_integer};
 
 /// The longest string, in bytes, that Redis stores inside its object. OBJECT ENCODING calls it `embstr`.
 const EMBEDDED_BYTES_MAX: usize = 44;
@@ -22,6 +22,38 @@ struct CopiedObject {
     bytes: Vec<u8>,
     /// The record of a large value; empty if the value is not large.
     record: Vec<u8>,
+}
+
+impl CopiedObject {
+    fn value(&self) -> Value<'_> {
+        Value {
+            bytes: &self.bytes,
+            expiry_ms: self.seen.expiry_ms,
+            flags: self.seen.flags,
+            hash_kind: self.seen.is_hash,
+            record: &self.record,
+        }
+    }
+}
+
+/// The options of COPY: whether it replaces a key, and the database that it names.
+///
+/// # Errors
+/// The text of the error for the client.
+pub(crate) fn copy_options(args: ArgList<'_>) -> Result<(bool, Option<u8>), &'static str> {
+    let (mut replaces, mut database, mut at) = (false, None, 3);
+    while at < args.len() {
+        if is_word(args, at, "replace") {
+            replaces = true;
+        } else if is_word(args, at, "db") && at + 1 < args.len() {
+            at += 1;
+            database = Some(database_number(args.arg(at))?);
+        } else {
+            return Err(errors::SYNTAX);
+        }
+        at += 1;
+    }
+    Ok((replaces, database))
 }
 
 impl<O: Out> Operation<'_, '_, O> {
@@ -83,30 +115,32 @@ impl<O: Out> Operation<'_, '_, O> {
 
     /// Stores it under the key in argument `at`. Of a large value, both objects name the same parts.
     fn put_object(&mut self, database: u8, at: usize, object: &CopiedObject) -> Result<(), Stop> {
-        let value = Value {
-            bytes: &object.bytes,
-            expiry_ms: object.seen.expiry_ms,
-            flags: object.seen.flags,
-            hash_kind: object.seen.is_hash,
-            record: &object.record,
-        };
         let hash = self.access.hash_in(database, self.job.args.arg(at));
-        self.put_as(hash, at, value)
+        self.put_as(hash, at, object.value())
+    }
+
+    /// Removes the key in argument `at` if its object is this value already. To write that would change nothing, so
+    /// neither the version of the key: a RENAME over hash slots that has read it would remove what is relied on here.
+    fn remove_if_same(&mut self, at: usize, value: &Value<'_>) -> Result<(), Stop> {
+        let is_same = self.look_again(at, |object, _| {
+            Ok(object.is_some_and(|object| {
+                let seen = Seen::of(object);
+                let mut bytes = Vec::new();
+                object.copy_to(&mut bytes);
+                (seen.expiry_ms, seen.flags, seen.is_hash) == (value.expiry_ms, value.flags, value.hash_kind)
+                    && object.record().unwrap_or_default() == value.record
+                    && bytes == value.bytes
+            }))
+        })?;
+        if is_same {
+            self.remove(at)?;
+        }
+        Ok(())
     }
 
     pub(crate) fn copy(&mut self) -> Result<(), Stop> {
-        let (mut replace, mut at, mut database) = (false, 3, self.job.database);
-        while at < self.count() {
-            if self.is_word(at, "replace") {
-                replace = true;
-            } else if self.is_word(at, "db") && at + 1 < self.count() {
-                at += 1;
-                database = database_number(self.job.args.arg(at)).map_err(Stop::Error)?;
-            } else {
-                return Err(Stop::Error(errors::SYNTAX));
-            }
-            at += 1;
-        }
+        let (replace, database) = copy_options(self.job.args).map_err(Stop::Error)?;
+        let database = database.unwrap_or(self.job.database);
         if self.job.args.arg(1) == self.job.args.arg(2) && database == self.job.database {
             return Err(Stop::Error(errors::SAME_OBJECT));
         }
@@ -162,7 +196,10 @@ impl<O: Out> Operation<'_, '_, O> {
             let (old, new) = ((self.job.database, old), (self.job.database, new));
             let (keys, inserted) = ([old, new].into_iter(), [new].into_iter());
             self.access
-                .reserve(2, object.bytes.len() + new.1.len(), keys, inserted)?;
+                .reserve(3, object.bytes.len() + new.1.len(), keys, inserted)?;
+            if taken {
+                self.remove_if_same(2, &object.value())?;
+            }
             // The order matters: the write can fail for lack of space, so it comes before the removal.
             self.put_object(self.job.database, 2, &object)?;
             self.remove(1)?;
@@ -172,6 +209,83 @@ impl<O: Out> Operation<'_, '_, O> {
         } else {
             encode::ok(self.reply);
         }
+        Ok(())
+    }
+
+    /// Answers what a copy of the key needs: the array of its version, expiry, flags and value. The expiry is in ms
+    /// since 1970; -1 if there is none, and if there are no flags.
+    pub(crate) fn read_object(&mut self) -> Result<(), Stop> {
+        let (key, hash) = (self.job.args.arg(1), self.hash_of(1));
+        let version = self.access.version_to_keep(hash, key)?;
+        let text = self.old_string(1)?;
+        let Some(seen) = text.seen else {
+            encode::null(self.reply, self.proto());
+            return Ok(());
+        };
+        let (bytes, bytes_max) = (text.length(), self.access.streamed_bytes_min() as usize - 1);
+        if bytes > bytes_max {
+            return Err(self.refuse(|out| errors::copy_too_large(out, bytes, bytes_max)));
+        }
+        let number = |number: Option<i64>| number.unwrap_or(-1).to_string();
+        let Self { access, reply, .. } = self;
+        let body = match text.record.is_empty() {
+            true => &[],
+            false => access.body(&text.record, 0..u64::MAX)?,
+        };
+        encode::array_header(reply, 4);
+        encode::bulk(reply, &version);
+        encode::bulk(reply, number(seen.expiry_ms.map(|at| at as i64)).as_bytes());
+        encode::bulk(reply, number(seen.flags.map(i64::from)).as_bytes());
+        encode::bulk_header(reply, body.len() + text.rest.len());
+        reply.extend_from_slice(body);
+        reply.extend_from_slice(&text.rest);
+        encode::bulk_end(reply);
+        Ok(())
+    }
+
+    /// Writes such a copy under another key: `nx` only if that is free. Answers its version, or nothing.
+    pub(crate) fn write_object(&mut self) -> Result<(), Stop> {
+        let args = self.job.args;
+        self.check_large_limits(1, args.arg(5).len())?;
+        let is_there = self.seen(1)?.is_some();
+        if self.is_word(2, "nx") && is_there {
+            encode::null(self.reply, self.proto());
+            return Ok(());
+        }
+        let (expiry, flags) = (self.integer(3)?, self.integer(4)?);
+        let value = Value {
+            bytes: args.arg(5),
+            expiry_ms: u64::try_from(expiry).ok(),
+            flags: u32::try_from(flags).ok(),
+            ..Value::default()
+        };
+        if value
+            .expiry_ms
+            .is_some_and(|expiry_ms| expiry_ms <= self.access.now_ms())
+        {
+            // As SET does with a time that is over.
+            self.remove(1)?;
+        } else {
+            if is_there && value.bytes.len() <= self.access.limits().value_bytes {
+                let key = [(self.job.database, args.arg(1))].into_iter();
+                let bytes = args.arg(1).len() + value.bytes.len();
+                self.access.reserve(2, bytes, key.clone(), key)?;
+                self.remove_if_same(1, &value)?;
+            }
+            self.put(1, value)?;
+        }
+        let (key, hash) = (args.arg(1), self.hash_of(1));
+        let version = self.access.version_to_keep(hash, key)?;
+        encode::bulk(self.reply, &version);
+        Ok(())
+    }
+
+    /// Removes a key that has this version. Answers whether it has.
+    pub(crate) fn remove_object(&mut self) -> Result<(), Stop> {
+        let (key, hash) = (self.job.args.arg(1), self.hash_of(1));
+        let is_same = self.access.version(hash, key)? == self.job.args.arg(2);
+        let removed = is_same && self.remove(1)?;
+        encode::integer(self.reply, i64::from(removed));
         Ok(())
     }
 

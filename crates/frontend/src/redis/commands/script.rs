@@ -69,7 +69,7 @@ impl<O: Out> OnDraft<'_, '_, O> {
             encode::error(reply, errors::WRITE_IN_READ_SCRIPT);
             return Ok(());
         }
-        let mut slots = command::keys(spec, args.len()).map(|at| command::slot(args.arg(at)));
+        let mut slots = command::keys(spec, args).map(|at| command::slot(args.arg(at)));
         if slots.any(|slot| slot != self.slot) {
             encode::error(reply, errors::OTHER_SLOT_IN_SCRIPT);
             return Ok(());

@@ -210,7 +210,7 @@ fn ask_for_keys<O: Out>(
 ) -> Result<(), Stop> {
     let mut access = Access::new(cx, configuration, owner, database);
     let mut result = Ok(());
-    for at in command::keys(spec, args.len()) {
+    for at in command::keys(spec, args) {
         let hash = access.hash(args.arg(at));
         if let Err(stop) = access.look(hash, args.arg(at), false, |_| ()) {
             result = Err(stop.into());

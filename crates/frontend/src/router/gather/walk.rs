@@ -1,7 +1,7 @@
 //! A walk over all keys of some streams: one SCAN after the other at each stream. KEYS and the commands on one hash
 //! slot use it. FLUSHDB is such a walk, too: its steps delete.
 
-use super::How;
+use super::{How, PartStep};
 use crate::dialect::{Dialect, Refusal};
 use crate::redis::parts;
 use crate::redis::refusals::is_error;
@@ -84,19 +84,19 @@ impl Dispatcher {
         ran
     }
 
-    /// Starts the next steps of the walk that is first in the reply queue of `client`.
+    /// Starts the next steps of the command that is first in the reply queue of `client`.
     pub(crate) fn walk_on<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,
         lists: &Lists,
         client: &mut Client,
-        (spec, database): (&'static CommandSpec, u8),
-        steps: Vec<(usize, StreamId, Vec<u8>)>,
+        steps: Vec<PartStep>,
     ) {
-        for (at, stream, command) in steps {
-            let next = self.forward(cx, lists, client, spec, (stream, database), command, false);
+        for step in steps {
+            let place = (step.stream, step.database);
+            let next = self.forward(cx, lists, client, step.spec, place, step.command, false);
             if let Some(Wait::Gathered(gather)) = client.segments.front_mut().map(|head| &mut head.wait)
-                && let Some(part) = gather.parts.get_mut(at)
+                && let Some(part) = gather.parts.get_mut(step.part)
             {
                 part.wait = next;
             }
@@ -131,7 +131,7 @@ impl Walk {
     }
 
     /// Takes the keys that part `at` has found. Returns the part's next step, or `None` if the part is at its end.
-    pub(crate) fn take(&mut self, at: usize, reply: &mut Vec<u8>) -> Option<(usize, StreamId, Vec<u8>)> {
+    pub(crate) fn take(&mut self, at: usize, reply: &mut Vec<u8>) -> Option<(StreamId, Vec<u8>)> {
         if is_error(reply) {
             return None;
         }
@@ -143,7 +143,7 @@ impl Walk {
         }
         *reply = Vec::new();
         let stream = *self.streams.get(at).filter(|_| cursor != 0)?;
-        Some((at, stream, self.step(cursor)))
+        Some((stream, self.step(cursor)))
     }
 
     /// Why the walk must be refused, if it must.

@@ -1,0 +1,214 @@
+//! RENAME, RENAMENX and COPY of a key to one of another hash slot (docs/commands.md). It goes by steps: the old key is
+//! read with its version, the new one is written, and the old one is removed if its version is still the same. Each
+//! step is sent when the one before is acknowledged. So what ends the command between two steps leaves both keys.
+
+use super::How;
+use crate::dialect::{Dialect, Refusal};
+use crate::redis::commands::copy_options;
+use crate::redis::parts;
+use crate::redis::refusals::{is_error, is_uncertain};
+use crate::router::client::Client;
+use crate::router::{Dispatcher, Ran, Turn};
+use paritas_protocol::{Context, Lists, Out};
+use paritas_wire::command::{self, Command, CommandSpec};
+use paritas_wire::resp::{ArgList, encode, errors};
+
+/// How often the key is copied, if other commands change it meanwhile.
+const COPIES_MAX: u32 = 4;
+
+/// What the step that runs does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Step {
+    Read,
+    Write,
+    /// Removes the old key.
+    Remove,
+    /// Removes the new key: the old one has changed, and RENAMENX begins again.
+    TakeBack,
+}
+
+/// The next step.
+#[derive(Debug)]
+pub(crate) struct NextStep {
+    pub(crate) spec: &'static CommandSpec,
+    pub(crate) database: u8,
+    /// It decides where the step runs.
+    pub(crate) slot: u16,
+    pub(crate) command: Vec<u8>,
+}
+
+/// The command, while its steps run.
+#[derive(Debug)]
+pub(crate) struct Rename {
+    /// The old key and the new one, each with its database.
+    from: (u8, Vec<u8>),
+    to: (u8, Vec<u8>),
+    id: Command,
+    replaces: bool,
+    step: Step,
+    copies: u32,
+    /// The version of the old key when it was read, and of the new one when it was written.
+    versions: [Vec<u8>; 2],
+    reply: Vec<u8>,
+}
+
+/// Whether a command moves or copies a key to another.
+pub(crate) fn moves_key(id: Command) -> bool {
+    matches!(id, Command::Rename | Command::Renamenx | Command::Copy)
+}
+
+impl Dispatcher {
+    /// Begins the steps.
+    pub(crate) fn rename<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        lists: &mut Lists,
+        client: &mut Client,
+        turn: &mut Turn<'_>,
+        spec: &'static CommandSpec,
+        args: ArgList<'_>,
+    ) -> Ran {
+        if client.detours > 0 {
+            // Blocked by earlier commands: its own timeout does not run.
+            client.stalled_since = None;
+            return Ran::Stalled;
+        }
+        let (replaces, database) = match spec.id {
+            Command::Copy => match copy_options(args) {
+                Ok((replaces, database)) => (replaces, database.unwrap_or(client.database)),
+                Err(error) => return self.reply_now(cx, lists, client, turn, |out| encode::error(out, error)),
+            },
+            id => (id == Command::Rename, client.database),
+        };
+        let rename = Rename {
+            from: (client.database, args.arg(1).to_vec()),
+            to: (database, args.arg(2).to_vec()),
+            id: spec.id,
+            replaces,
+            step: Step::Read,
+            copies: 0,
+            versions: Default::default(),
+            reply: Vec::new(),
+        };
+        let first = rename.read();
+        let stream = cx.shared.slots.stream_of(first.slot);
+        let how = How::Renamed(Box::new(rename));
+        let ran = self.gather(cx, lists, client, turn, how, vec![(first.spec, stream, first.command)]);
+        // Its later steps would overtake the commands behind it.
+        client.await_newest();
+        ran
+    }
+}
+
+impl Rename {
+    pub(crate) fn held_bytes(&self) -> usize {
+        let keys = self.from.1.capacity() + self.to.1.capacity();
+        let versions: usize = self.versions.iter().map(Vec::capacity).sum();
+        size_of::<Self>() + keys + versions + self.reply.capacity()
+    }
+
+    fn next(&self, id: Command, (database, key): &(u8, Vec<u8>), others: &[&[u8]]) -> NextStep {
+        let spec = id.spec();
+        let words: Vec<&[u8]> = [spec.name.as_bytes(), key]
+            .into_iter()
+            .chain(others.iter().copied())
+            .collect();
+        let mut command = Vec::new();
+        parts::append_words(&mut command, words.into_iter());
+        NextStep {
+            spec,
+            database: *database,
+            slot: command::slot(key),
+            command,
+        }
+    }
+
+    fn read(&self) -> NextStep {
+        self.next(Command::ReadObject, &self.from, &[])
+    }
+
+    /// Ends the command with this reply.
+    fn end(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> Option<NextStep> {
+        write(&mut self.reply);
+        None
+    }
+
+    /// Takes the reply to the step that has run, and returns the next one. `None`: the command has its reply.
+    pub(crate) fn take(&mut self, dialect: Dialect, reply: &[u8]) -> Option<NextStep> {
+        if is_error(reply) {
+            return self.fail(dialect, reply);
+        }
+        let is_nothing = parts::is_nothing(reply);
+        match self.step {
+            Step::Read if is_nothing => self.end_without_key(),
+            Step::Read => {
+                let mut rest = parts::head(reply).1;
+                let mut words = [&[][..]; 4];
+                for word in &mut words {
+                    let (element, after) = rest.split_at(parts::element_bytes(rest));
+                    let text = parts::head(element).1;
+                    *word = text.strip_suffix(b"\r\n").unwrap_or(text);
+                    rest = after;
+                }
+                let [version, expiry, flags, value] = words;
+                self.versions[0] = version.to_vec();
+                self.step = Step::Write;
+                self.copies += 1;
+                let how: &[u8] = if self.replaces { b"xx" } else { b"nx" };
+                Some(self.next(Command::WriteObject, &self.to, &[how, expiry, flags, value]))
+            }
+            // The new key is there already.
+            Step::Write if is_nothing => self.end(|out| encode::integer(out, 0)),
+            Step::Write if self.id == Command::Copy => self.end(|out| encode::integer(out, 1)),
+            Step::Write => {
+                self.versions[1] = parts::head(reply).1.trim_ascii_end().to_vec();
+                self.step = Step::Remove;
+                Some(self.next(Command::RemoveObject, &self.from, &[&self.versions[0]]))
+            }
+            Step::Remove if parts::head(reply).0 == 1 => self.end_done(),
+            Step::Remove if self.copies == COPIES_MAX => self.end(|out| encode::error(out, errors::RENAME_OVERTAKEN)),
+            Step::Remove if self.id == Command::Renamenx => {
+                self.step = Step::TakeBack;
+                Some(self.next(Command::RemoveObject, &self.to, &[&self.versions[1]]))
+            }
+            // Another command has changed the copy, or it only looks so: versions are those of a few keys together.
+            Step::TakeBack if parts::head(reply).0 != 1 => self.end(|out| encode::error(out, errors::RENAME_HALF_DONE)),
+            Step::Remove | Step::TakeBack => {
+                self.step = Step::Read;
+                Some(self.read())
+            }
+        }
+    }
+
+    fn end_done(&mut self) -> Option<NextStep> {
+        match self.id {
+            Command::Rename => self.end(encode::ok),
+            _ => self.end(|out| encode::integer(out, 1)),
+        }
+    }
+
+    /// The old key is not there.
+    fn end_without_key(&mut self) -> Option<NextStep> {
+        match self.id {
+            Command::Copy => self.end(|out| encode::integer(out, 0)),
+            // Another command has removed it since it was copied.
+            Command::Rename if self.copies > 0 => self.end_done(),
+            _ => self.end(|out| encode::error(out, errors::NO_SUCH_KEY)),
+        }
+    }
+
+    /// A step has failed. Until the first copy is written, its error is that of the command.
+    fn fail(&mut self, dialect: Dialect, error: &[u8]) -> Option<NextStep> {
+        let is_begun = self.copies > 1 || (self.copies == 1 && self.step != Step::Write);
+        match (is_begun, is_uncertain(error)) {
+            (false, _) => self.reply.extend_from_slice(error),
+            (true, true) => dialect.refuse(&mut self.reply, Refusal::Uncertain),
+            (true, false) => encode::error(&mut self.reply, errors::RENAME_HALF_DONE),
+        }
+        None
+    }
+
+    pub(crate) fn reply(&self) -> &[u8] {
+        &self.reply
+    }
+}
