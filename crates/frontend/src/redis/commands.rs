@@ -409,7 +409,6 @@ impl<O: Out> Operation<'_, '_, O> {
             Command::Scan => self.scan(),
             Command::Randomkey => self.randomkey(),
             Command::Dbsize => self.dbsize(),
-            Command::Flushall => self.flush(),
             Command::FlushStep => self.flush_step(),
             _ => Err(Stop::Error("ERR this command does not run on a stream")),
         }

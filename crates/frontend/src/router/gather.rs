@@ -307,13 +307,13 @@ impl Dispatcher {
             .collect();
         let how = match spec.id {
             Command::Dbsize => How::Sum,
-            Command::Flushall => How::AllOk,
-            Command::Flushdb if !is_flush_mode(args) => {
+            Command::Flushall | Command::Flushdb if !is_flush_mode(args) => {
                 return self.reply_now(cx, lists, client, turn, |out| encode::error(out, errors::SYNTAX));
             }
-            Command::Flushdb => {
+            Command::Flushall | Command::Flushdb => {
                 let streams = all.into_iter().map(|(_, stream)| stream).collect();
-                return self.walk(cx, lists, client, turn, Find::Deleted, &[], streams);
+                let options: &[&[u8]] = if spec.id == Command::Flushall { &[b"all"] } else { &[] };
+                return self.walk(cx, lists, client, turn, Find::Deleted, options, streams);
             }
             Command::Keys if args.arg(1).len() > PATTERN_BYTES_MAX => {
                 return self.reply_refusal(cx, lists, client, turn, Refusal::PatternTooLong);

@@ -249,8 +249,8 @@ commands! {
     Flushdb = row("flushdb", -1, WRITE, "server", "1.0.0")
         .categories("dangerous keyspace").tips("request_policy:all_shards response_policy:all_succeeded"),
         "Deletes all keys of the database";
-    FlushStep = row("paritas.flush", 2, WRITE | INTERNAL, "server", "0.1.0"),
-        "Between nodes: deletes some keys of a database, from a cursor on";
+    FlushStep = row("paritas.flush", -2, WRITE | INTERNAL, "server", "0.1.0"),
+        "Between nodes: deletes some keys of a database, or of all, from a cursor on";
     Swapdb = row("swapdb", 3, WRITE | FAST, "server", "4.0.0").categories("dangerous keyspace"),
         "Refused: the keys of a database are on many nodes";
     Move = row("move", 3, WRITE | FAST, "generic", "1.0.0")
