@@ -1,22 +1,18 @@
 //! The RDB format of Redis, for strings only (docs/formats/snapshot.md). Files written by `redis-server` and
 //! `valkey-server` can be read here, and they read files written here.
 
-use crc::{CRC_64_REDIS, Crc, Digest, Table};
+use crc::{Digest, Table};
 use paritas_base::DATABASES;
+use paritas_wire::rdb::{LIBRARY, OLD_LIBRARY, STRING, SUM, push_string, unpack};
 use std::fmt;
 use std::io::{self, BufRead, Write};
-
-static SUM: Crc<u64, Table<16>> = Crc::<u64, Table<16>>::new(&CRC_64_REDIS);
 
 /// The version that is written. Redis since 5.0 and every Valkey read it.
 const MAGIC: &[u8; 9] = b"REDIS0009";
 /// Files since this version end with a checksum.
 const SUM_SINCE: u32 = 5;
 
-const STRING: u8 = 0;
 const SLOT_INFO: u8 = 0xF4;
-const FUNCTIONS: u8 = 0xF5;
-const OLD_FUNCTIONS: u8 = 0xF6;
 const MODULE: u8 = 0xF7;
 const IDLE: u8 = 0xF8;
 const FREQUENCY: u8 = 0xF9;
@@ -165,17 +161,9 @@ impl<W: Write> Writer<W> {
     }
 
     fn string(&mut self, bytes: &[u8]) -> io::Result<()> {
-        let length = bytes.len();
-        match length {
-            0..64 => self.put(&[length as u8])?,
-            64..16_384 => self.put(&[0x40 | (length >> 8) as u8, length as u8])?,
-            _ => {
-                let length = u32::try_from(length).map_err(io::Error::other)?;
-                self.put(&[0x80])?;
-                self.put(&length.to_be_bytes())?;
-            }
-        }
-        self.put(bytes)
+        let mut encoded = Vec::with_capacity(bytes.len() + 9);
+        push_string(&mut encoded, bytes);
+        self.put(&encoded)
     }
 
     fn put(&mut self, bytes: &[u8]) -> io::Result<()> {
@@ -294,7 +282,7 @@ impl<R: BufRead> Reader<R> {
                     }
                 }
                 END => self.end()?,
-                FUNCTIONS | OLD_FUNCTIONS => {
+                LIBRARY | OLD_LIBRARY => {
                     let what = "functions (scripts), which are not supported here: run FUNCTION FLUSH first";
                     if self.skips {
                         self.skip_string()?;
@@ -612,34 +600,4 @@ fn name_of(kind: u8) -> String {
         15 | 19 | 21 => "a stream".into(),
         _ => format!("of type {kind}"),
     }
-}
-
-/// Decompresses LZF, which Redis uses for long strings: literal bytes, and copies of earlier output.
-fn unpack(input: &[u8], length: usize) -> Option<Vec<u8>> {
-    let mut out = Vec::with_capacity(length.min(PIECE_BYTES));
-    let mut rest = input.iter().copied();
-    while let Some(control) = rest.next() {
-        if control < 32 {
-            let run = usize::from(control) + 1;
-            out.extend(rest.by_ref().take(run));
-        } else {
-            let mut copied = usize::from(control >> 5);
-            if copied == 7 {
-                copied += usize::from(rest.next()?);
-            }
-            let back = (usize::from(control & 31) << 8 | usize::from(rest.next()?)) + 1;
-            let from = out.len().checked_sub(back)?;
-            if out.len() + copied + 2 > length {
-                return None;
-            }
-            // The copy may overlap with its own output.
-            for at in from..from + copied + 2 {
-                out.push(out[at]);
-            }
-        }
-        if out.len() > length {
-            return None;
-        }
-    }
-    (out.len() == length).then_some(out)
 }
