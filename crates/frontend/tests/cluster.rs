@@ -6,6 +6,7 @@ mod commands_gather;
 mod commands_page;
 mod databases;
 mod forwarded_waits;
+mod functions;
 mod hotness;
 mod large_pairs;
 mod long_commands;

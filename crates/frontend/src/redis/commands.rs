@@ -7,6 +7,7 @@ mod bits;
 mod counters;
 mod decimal;
 mod expiry;
+mod functions;
 mod items;
 mod keys;
 mod keyspace;
@@ -169,7 +170,11 @@ pub(crate) fn execute<O: Out>(
 pub(crate) fn is_transaction(id: Command) -> bool {
     matches!(
         id,
-        Command::RunTransaction | Command::ReadTransaction | Command::RunScript | Command::ReadScript
+        Command::RunTransaction
+            | Command::ReadTransaction
+            | Command::RunScript
+            | Command::ReadScript
+            | Command::ChangeFunctions
     )
 }
 
@@ -410,6 +415,7 @@ impl<O: Out> Operation<'_, '_, O> {
             Command::Randomkey => self.randomkey(),
             Command::Dbsize => self.dbsize(),
             Command::FlushStep => self.flush_step(),
+            Command::ReadFunctions => self.read_functions(),
             _ => Err(Stop::Error("ERR this command does not run on a stream")),
         }
     }

@@ -25,6 +25,8 @@ pub const ALLOW_BUSY: u32 = 1 << 9;
 pub const TRANSACTION: u32 = 1 << 10;
 /// Runs a script: the client's node gives it to the owner of its keys, as a command between nodes.
 pub const SCRIPT: u32 = 1 << 12;
+/// About the libraries of functions: the client's node asks their owner.
+pub const FUNCTION: u32 = 1 << 13;
 /// Sent between nodes only: clients cannot give it, and COMMAND does not show it.
 pub const INTERNAL: u32 = 1 << 11;
 

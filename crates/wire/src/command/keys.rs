@@ -1,6 +1,7 @@
 //! Positions of a command's keys among its arguments.
 
-use super::CommandSpec;
+use super::{CommandSpec, flag};
+use crate::resp::{ArgList, parse_integer};
 
 /// Indexes of the arguments that are keys.
 #[derive(Clone, Debug)]
@@ -12,7 +13,7 @@ pub struct KeyIndexes {
 
 impl KeyIndexes {
     /// Those of EVAL and its kin, with this number of keys.
-    pub(super) const fn of_script(count: usize) -> Self {
+    const fn of_script(count: usize) -> Self {
         Self {
             next: 3,
             end: 3 + count,
@@ -37,6 +38,18 @@ pub fn keys(spec: &CommandSpec, count: usize) -> KeyIndexes {
         end,
         step: usize::from(spec.step.unsigned_abs()).max(1),
     }
+}
+
+/// The indexes of a command's keys. A script names how many it has.
+pub fn keys_of(spec: &CommandSpec, args: ArgList<'_>) -> KeyIndexes {
+    if !spec.is(flag::SCRIPT) {
+        return keys(spec, args.len());
+    }
+    let count = parse_integer(args.arg(2)).and_then(|count| usize::try_from(count).ok());
+    let count = count
+        .filter(|count| *count <= args.len().saturating_sub(3))
+        .unwrap_or_default();
+    KeyIndexes::of_script(count)
 }
 
 impl Iterator for KeyIndexes {

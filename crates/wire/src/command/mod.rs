@@ -11,7 +11,7 @@ pub mod reply;
 mod slot;
 mod table;
 
-pub use keys::{KeyIndexes, keys};
+pub use keys::{KeyIndexes, keys, keys_of};
 pub use lookup::{Refusal, find, lookup, resolve};
 pub use slot::{slot, slot_steps};
 pub use table::{COMMANDS, Command};

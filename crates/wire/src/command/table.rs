@@ -107,6 +107,11 @@ commands! {
     EvalshaRo = row("evalsha_ro", -3, READONLY | NOSCRIPT | STALE | SCRIPT, "scripting", "7.0.0")
         .categories("scripting"), "Runs a script that this node knows and that changes nothing";
     Script = row("script", -2, 0, "scripting", "2.6.0").subcommands(SCRIPTS), "Commands about scripts";
+    Fcall = row("fcall", -3, NOSCRIPT | STALE | SCRIPT, "scripting", "7.0.0")
+        .categories("scripting"), "Calls a function at the owner of its keys";
+    FcallRo = row("fcall_ro", -3, READONLY | NOSCRIPT | STALE | SCRIPT, "scripting", "7.0.0")
+        .categories("scripting"), "Calls a function that changes nothing";
+    Function = row("function", -2, 0, "scripting", "7.0.0").subcommands(FUNCTIONS), "Commands about functions";
     Client = row("client", -2, 0, "connection", "2.4.0").subcommands(CLIENT), "Commands about connections";
     Command = row("command", -1, LOADING | STALE, "server", "2.8.13")
         .categories("connection").tips("nondeterministic_output_order").subcommands(COMMAND),
@@ -286,6 +291,10 @@ commands! {
         "Between nodes: a script with its source, on a hash slot";
     ReadScript = row("paritas.evalro", -6, READONLY | INTERNAL, "scripting", "0.1.0").keys(5, -1, 1, &["RO"]),
         "Between nodes: the same, if it changes nothing";
+    ReadFunctions = row("paritas.functions", 3, READONLY | INTERNAL, "scripting", "0.1.0").keys(1, 1, 1, &["RO"]),
+        "Between nodes: all libraries of functions, if they are not those of this version";
+    ChangeFunctions = row("paritas.function", 5, WRITE | INTERNAL, "scripting", "0.1.0").keys(1, 1, 1, &["RW"]),
+        "Between nodes: a change of the libraries of functions";
     KeyVersions = row("paritas.versions", -2, READONLY | INTERNAL, "transactions", "0.1.0").keys(1, -1, 1, &["RO"]),
         "Between nodes: versions of keys, for WATCH";
     ParitasStatus = row("paritas.status", -1, LOADING | STALE, "server", "0.1.0")
@@ -304,6 +313,31 @@ commands! {
         .categories("scripting"), "Forgets all scripts, at all nodes";
     ScriptKill = row("script|kill", 2, NOSCRIPT | ALLOW_BUSY, "scripting", "2.6.0")
         .categories("scripting"), "Ends a script that runs; none runs as long as that here";
+  }
+  const FUNCTIONS {
+    FunctionLoad = row("function|load", -3, WRITE | DENYOOM | NOSCRIPT | FUNCTION, "scripting", "7.0.0")
+        .categories("scripting").tips("request_policy:all_shards response_policy:all_succeeded"),
+        "Keeps a library of functions, for the whole cluster";
+    FunctionDelete = row("function|delete", 3, WRITE | NOSCRIPT | FUNCTION, "scripting", "7.0.0")
+        .categories("scripting").tips("request_policy:all_shards response_policy:all_succeeded"),
+        "Deletes a library";
+    FunctionList = row("function|list", -2, NOSCRIPT | FUNCTION, "scripting", "7.0.0")
+        .categories("scripting").tips("nondeterministic_output_order"), "Lists libraries and their functions";
+    FunctionDump = row("function|dump", 2, NOSCRIPT | FUNCTION, "scripting", "7.0.0")
+        .categories("scripting"), "Tells all libraries in one value, for FUNCTION RESTORE";
+    FunctionRestore = row("function|restore", -3, WRITE | DENYOOM | NOSCRIPT | FUNCTION, "scripting", "7.0.0")
+        .categories("scripting").tips("request_policy:all_shards response_policy:all_succeeded"),
+        "Keeps the libraries of FUNCTION DUMP, here or of a Redis";
+    FunctionStats = row("function|stats", 2, NOSCRIPT | ALLOW_BUSY | FUNCTION, "scripting", "7.0.0")
+        .categories("scripting")
+        .tips("nondeterministic_output request_policy:all_shards response_policy:special"),
+        "Counts libraries and functions";
+    FunctionFlush = row("function|flush", -2, WRITE | NOSCRIPT | FUNCTION, "scripting", "7.0.0")
+        .categories("scripting").tips("request_policy:all_shards response_policy:all_succeeded"),
+        "Deletes all libraries";
+    FunctionKill = row("function|kill", 2, NOSCRIPT | ALLOW_BUSY, "scripting", "7.0.0")
+        .categories("scripting").tips("request_policy:all_shards response_policy:one_succeeded"),
+        "Ends a function that runs; none runs as long as that here";
   }
   const CLIENT {
     ClientSetname = row("client|setname", 3, NOSCRIPT | LOADING | STALE, "connection", "2.6.9")
