@@ -1,4 +1,4 @@
-//! The RDB format of Redis, for strings only (docs/formats/snapshot.md). Files written by `redis-server` and
+//! The RDB format of Redis, for strings and libraries of functions only (docs/formats/snapshot.md). Files written by `redis-server` and
 //! `valkey-server` can be read here, and they read files written here.
 
 use crc::{Digest, Table};
@@ -9,6 +9,8 @@ use std::io::{self, BufRead, Write};
 
 /// The version that is written. Redis since 5.0 and every Valkey read it.
 const MAGIC: &[u8; 9] = b"REDIS0009";
+/// The same with libraries of functions. Redis since 7.0 and every Valkey since 8.0 read it.
+const MAGIC_WITH_LIBRARIES: &[u8; 9] = b"REDIS0010";
 /// Files since this version end with a checksum.
 const SUM_SINCE: u32 = 5;
 
@@ -43,6 +45,8 @@ pub struct Limits {
     pub key_bytes_max: usize,
     /// Most bytes of a value.
     pub value_bytes_max: usize,
+    /// Most bytes of the source of a library.
+    pub library_bytes_max: usize,
 }
 
 /// Why a file cannot be read.
@@ -121,17 +125,25 @@ pub struct Writer<W> {
 }
 
 impl<W: Write> Writer<W> {
-    /// Writes the beginning of the file.
-    pub fn new(out: W) -> io::Result<Self> {
+    /// Writes the beginning of the file, and all libraries of functions.
+    pub fn new(out: W, libraries: &[Vec<u8>]) -> io::Result<Self> {
         let mut writer = Self {
             out,
             sum: SUM.digest(),
             database: 0,
         };
-        writer.put(MAGIC)?;
+        writer.put(if libraries.is_empty() {
+            MAGIC
+        } else {
+            MAGIC_WITH_LIBRARIES
+        })?;
         writer.put(&[FIELD])?;
         writer.string(b"paritas-ver")?;
         writer.string(env!("CARGO_PKG_VERSION").as_bytes())?;
+        for source in libraries {
+            writer.put(&[LIBRARY])?;
+            writer.string(source)?;
+        }
         writer.put(&[DATABASE, 0])?;
         Ok(writer)
     }
@@ -201,6 +213,8 @@ pub struct Reader<R> {
 pub enum Item {
     /// A key that can be stored here.
     Key(Entry),
+    /// The source of a library of functions.
+    Library(Vec<u8>),
     /// Something that cannot, and was passed over: what it is, and why.
     PassedOver(String),
 }
@@ -282,11 +296,23 @@ impl<R: BufRead> Reader<R> {
                     }
                 }
                 END => self.end()?,
-                LIBRARY | OLD_LIBRARY => {
-                    let what = "functions (scripts), which are not supported here: run FUNCTION FLUSH first";
+                LIBRARY => {
+                    let bytes_max = self.limits.library_bytes_max;
+                    return match self.string(bytes_max, || "a library of functions".into())? {
+                        Ok(source) => Ok(Some(Item::Library(source))),
+                        Err(bytes) => {
+                            let what =
+                                format!("a library of functions of {bytes} bytes; at most {bytes_max} are allowed");
+                            self.unsupported(what).map(Some)
+                        }
+                    };
+                }
+                OLD_LIBRARY => {
                     if self.skips {
-                        self.skip_string()?;
+                        self.skip_old_library()?;
                     }
+                    let what = "functions in the form of a preview of Redis 7 (operation 246): give the file to such a \
+                                server, and save it with a Redis of 7.0 or later";
                     return self.unsupported(what.into()).map(Some);
                 }
                 MODULE => {
@@ -334,6 +360,16 @@ impl<R: BufRead> Reader<R> {
                 "the value of {name} has {bytes} bytes; at most {value_bytes_max} are allowed"
             ))?,
         })
+    }
+
+    /// Name, engine, perhaps a description, source.
+    fn skip_old_library(&mut self) -> Result<(), RdbError> {
+        self.skip_string()?;
+        self.skip_string()?;
+        if self.plain_length()? > 0 {
+            self.skip_string()?;
+        }
+        self.skip_string()
     }
 
     fn end(&mut self) -> Result<(), RdbError> {
