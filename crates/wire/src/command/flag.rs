@@ -31,7 +31,7 @@ pub const FUNCTION: u32 = 1 << 13;
 pub const INTERNAL: u32 = 1 << 11;
 
 /// Each flag that Redis prints, and its name.
-pub const NAMES: [(u32, &str); 10] = [
+pub const NAMES: [(u32, &str); 11] = [
     (WRITE, "write"),
     (READONLY, "readonly"),
     (DENYOOM, "denyoom"),
@@ -42,4 +42,6 @@ pub const NAMES: [(u32, &str); 10] = [
     (FAST, "fast"),
     (NO_AUTH, "no_auth"),
     (ALLOW_BUSY, "allow_busy"),
+    // Its keys are where an argument says: COMMAND GETKEYS tells them.
+    (SCRIPT, "movablekeys"),
 ];
