@@ -482,8 +482,8 @@ impl Sandbox {
         natives.raw_set("BAD_NAME", BAD_NAME.strip_prefix("ERR ").unwrap_or(BAD_NAME))?;
         let flag = |_: &Lua, name: mlua::String| {
             let name = name.as_bytes();
-            let is_it = |flag: &&str| name.eq_ignore_ascii_case(flag.as_bytes());
-            Ok(FUNCTION_FLAGS.iter().position(|flag| is_it(&flag)))
+            let mut flags = FUNCTION_FLAGS.iter();
+            Ok(flags.position(|flag| name.eq_ignore_ascii_case(flag.as_bytes())))
         };
         natives.raw_set("function_flag", lua.create_function(flag)?)?;
         let redis = redis_table(&lua, &work, &is_resp3)?;

@@ -271,8 +271,8 @@ impl Libraries {
         if value.len() > LIBRARIES_BYTES_MAX || self.by_name.len() > LIBRARIES_MAX {
             let (bytes, count) = (value.len(), self.by_name.len());
             return Err(format!(
-                "ERR all libraries together may have {LIBRARIES_BYTES_MAX} bytes and be {LIBRARIES_MAX}; with this they \
-                 have {bytes} and are {count}: delete some, or make them shorter. Nothing was done"
+                "ERR all libraries together may have {LIBRARIES_BYTES_MAX} bytes and be {LIBRARIES_MAX}; with this \
+                 they have {bytes} and are {count}: delete some, or make them shorter. Nothing was done"
             ));
         }
         let sum = digest_of(value.get(VERSION_BYTES..).unwrap_or_default());

@@ -187,8 +187,8 @@ impl Transaction {
         self.queue.as_ref().is_some_and(|queue| queue.calls_functions)
     }
 
-    /// Puts other commands in the place of its function calls. `resolve` appends a command and gives its row, or a reply
-    /// that is known already. False: the transaction is too long now.
+    /// Puts other commands in the place of its function calls. `resolve` appends a command and gives its row, or it
+    /// appends a reply that is known already. False: the transaction is too long now.
     pub(crate) fn resolve_calls(
         &mut self,
         mut resolve: impl FnMut(&CommandSpec, &[u8], &mut Vec<u8>) -> Option<&'static CommandSpec>,

@@ -1,9 +1,9 @@
 //! Functions at the client's node (docs/scripts.md).
 //!
-//! The libraries are a value with an owner. So a command about them is two steps. In the first this node asks that owner
-//! whether the libraries that it has are still the present ones. The question is sent after the command has come: what
-//! it answers is no older than the command. The command stalls meanwhile, as one does behind WATCH; then it runs. EXEC
-//! asks in the same way, and not the commands before it: the libraries may change between these and EXEC.
+//! The libraries are a value with an owner. So a command about them is two steps. In the first this node asks that
+//! owner whether the libraries that it has are still the present ones. The question is sent after the command has come:
+//! what is answered is no older than the command. The command stalls meanwhile, as one does behind WATCH; then it runs.
+//! EXEC asks in the same way, and not the commands before it: the libraries may change between these and EXEC.
 
 use super::client::Client;
 use super::gather::How;
@@ -91,8 +91,8 @@ impl Client {
 }
 
 impl Dispatcher {
-    /// The libraries as they were after the client's next command had come. `Err`: it stalls until they are known, or has
-    /// been refused.
+    /// The libraries as they were after the client's next command had come. `Err`: it stalls until they are known, or
+    /// has been refused.
     pub(crate) fn present_libraries<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,
@@ -250,7 +250,10 @@ impl Dispatcher {
                     Err(ran) => return Ok(ran),
                 };
                 let old = functions.libraries.as_ref().and_then(|libraries| libraries.get(&name));
-                if old.is_some_and(|old| !replaces && !(is_cluster && *old.source == *source)) {
+                if let Some(old) = old
+                    && !replaces
+                    && (!is_cluster || *old.source != *source)
+                {
                     return Err(taken(&name, true));
                 }
                 let mut libraries = Libraries::default();

@@ -1,5 +1,6 @@
-//! Scripts and functions at the client's node: EVAL, FCALL and their kin become a command between nodes, which has the source of the script
-//! and goes to the owner of its keys. A script without keys begins here; if it asks for one, it runs again there.
+//! Scripts and functions at the client's node: EVAL, FCALL and their kin become a command between nodes, which has the
+//! source and goes to the owner of its keys. A script without keys begins here; if it asks for one, it runs again
+//! there.
 
 use super::client::Client;
 use super::transact::is_unserved;

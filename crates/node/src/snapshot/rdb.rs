@@ -1,5 +1,5 @@
-//! The RDB format of Redis, for strings and libraries of functions only (docs/formats/snapshot.md). Files written by `redis-server` and
-//! `valkey-server` can be read here, and they read files written here.
+//! The RDB format of Redis, for strings and libraries of functions only (docs/formats/snapshot.md). Files written by
+//! `redis-server` and `valkey-server` can be read here, and they read files written here.
 
 use crc::{Digest, Table};
 use paritas_base::DATABASES;

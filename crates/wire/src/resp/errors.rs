@@ -68,8 +68,8 @@ pub const NOT_A_FUNCTION: &str = "ERR given type is not a function";
 /// FUNCTION RESTORE of a payload that is cut.
 pub const BAD_LIBRARY_PAYLOAD: &str = "ERR failed loading the given functions payload";
 /// A library has done too much work while it was loaded. Not in Redis.
-pub const LIBRARY_TOO_SLOW: &str = "ERR Error registering functions: the library does more work while it is loaded than \
-                                    one turn may, about 40 ms. Nothing was done";
+pub const LIBRARY_TOO_SLOW: &str = "ERR Error registering functions: the library does more work while it is loaded \
+                                    than one turn may, about 40 ms. Nothing was done";
 /// A library needs too much memory while it is loaded. Not in Redis.
 pub const LIBRARY_TOO_LARGE: &str = "ERR Error registering functions: the library needs more than 16 MiB of memory \
                                      while it is loaded. Nothing was done";

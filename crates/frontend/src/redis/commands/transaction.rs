@@ -35,7 +35,8 @@ pub(super) struct Reads {
     large: Vec<(u64, Vec<u8>, ReadLarge)>,
 }
 
-/// Runs a transaction, or a script or a change of the libraries of functions, which are some. The owner must be in the phase Serve.
+/// Runs a transaction, or a script or a change of the libraries of functions, which are transactions. The owner must be
+/// in the phase Serve.
 pub(super) fn execute<O: Out>(
     cx: &mut Context<'_, O>,
     configuration: &Configuration,
