@@ -11,6 +11,7 @@ import redis
 from redis.cluster import ClusterNode, RedisCluster
 
 from conftest import TIMEOUT_S, free_base, once_done, once_served, set_all, until
+from test_slots import move
 from test_snapshot import done
 
 COUNTER = """#!lua name=counter
@@ -160,6 +161,28 @@ def test_libraries_outlive_two_nodes_and_a_flush_and_restarts(start_cluster):
             assert there.function_list(withcode=True) == expected
     client.function_delete("counter")
     assert names(cluster.client(5)) == ["teller0", "teller1", "teller2"]
+
+
+def test_libraries_move_with_their_hash_slot_and_are_no_matter_of_rules_for_keys(start_cluster):
+    cluster = start_cluster(nodes=6, scheme="4+2")
+    client = cluster.client()
+    # A rule by which large values would not survive a node.
+    for node in range(6):
+        cluster.client(node).config_set("redundancy-rules", "* none")
+    for n in range(2):
+        client.function_load(tells(n, f"teller{n}") + "\n-- " + "x" * 50_000)
+    expected = client.function_list(withcode=True)
+    slot = client.execute_command("CLUSTER", "KEYSLOT", "functions")
+    for stream in ("0/0", "1/1", "0/3"):
+        moved = move(cluster, slot, "--to", stream)
+        assert moved.returncode == 0, moved
+        assert once_served(lambda: client.fcall("teller1", 0)) == "1"
+        assert client.function_list(withcode=True) == expected
+        once_served(client.flushall)
+    ended = cluster.kill(4, 5)
+    assert once_done(lambda: cluster.client(1).fcall("teller0", 0)) == "0"
+    cluster.until_replaced(ended)
+    assert client.function_list(withcode=True) == expected
 
 
 def test_a_full_memory_evicts_keys_and_no_library(start_cluster):

@@ -10,7 +10,7 @@ use super::gather::How;
 use super::transact::is_unserved;
 use super::{Dispatcher, Ran, Turn};
 use crate::redis::connection::{SLOW_BYTE_STEPS, is_word};
-use crate::redis::functions::{Change, LIBRARIES_BYTES_MAX, Libraries, Library, Policy, taken};
+use crate::redis::functions::{BYTE_STEPS, Change, LIBRARIES_BYTES_MAX, Libraries, Library, Policy, taken};
 use crate::redis::parts;
 use crate::redis::refusals::is_error;
 use crate::redis::scripts::{Call, Scripts};
@@ -45,8 +45,9 @@ impl Default for Functions {
 }
 
 impl Functions {
-    /// Those of an owner's answer to a question that named `known`. `None`: it is no answer.
-    fn of_answer(known: &Arc<Self>, answer: &[u8], args: &mut Args) -> Option<Arc<Self>> {
+    /// Those of an owner's answer to a question that named `known`. `None`: it is no answer. `newest`: those of the last
+    /// answer. Many clients may learn of the same ones at once, and they are read once.
+    fn of_answer(known: &Arc<Self>, newest: &Arc<Self>, answer: &[u8], args: &mut Args) -> Option<Arc<Self>> {
         if answer == encode::OK {
             return Some(Arc::clone(known));
         }
@@ -57,8 +58,12 @@ impl Functions {
             return None;
         };
         let args = args.list(answer);
+        let version = args.get(0)?;
+        if version == newest.version {
+            return Some(Arc::clone(newest));
+        }
         Some(Arc::new(Self {
-            version: args.get(0)?.to_vec(),
+            version: version.to_vec(),
             libraries: Libraries::decode(args.get(1)?),
             bytes: args.arg(1).len(),
         }))
@@ -143,16 +148,21 @@ impl Dispatcher {
     }
 
     /// The owner of the libraries has answered a client's question.
-    pub(crate) fn learn_functions(
+    pub(crate) fn learn_functions<O: Out>(
         &mut self,
+        cx: &mut Context<'_, O>,
         client: &mut Client,
         known: &Arc<Functions>,
         answer: Vec<u8>,
         until: Option<Time>,
     ) {
-        let asked = match Functions::of_answer(known, &answer, &mut self.part_args) {
+        let newest = Arc::clone(&self.functions);
+        let asked = match Functions::of_answer(known, &newest, &answer, &mut self.part_args) {
             Some(functions) => {
-                self.functions = Arc::clone(&functions);
+                if !Arc::ptr_eq(&functions, &newest) && !Arc::ptr_eq(&functions, known) {
+                    cx.shared.turn_budget.spend(functions.bytes as u64 * BYTE_STEPS);
+                    self.functions = Arc::clone(&functions);
+                }
                 Asked::Known(functions, until)
             }
             None => Asked::Refused(answer),

@@ -142,7 +142,7 @@ impl Dispatcher {
                 }
             }
             if let Some((known, answer, until)) = asked {
-                self.learn_functions(client, &known, answer, until);
+                self.learn_functions(cx, client, &known, answer, until);
             }
             if client.awaited.take_if(|awaited| *awaited == n).is_some() {
                 self.wake = true;

@@ -575,21 +575,25 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
         self.check_large_limits(key.len(), bytes.len())?;
         self.admit()?;
         let at = at as u32;
-        let record = self.upload_value(ticket, at, key, bytes, &[], total_bytes)?;
+        let record = self.upload_value(ticket, at, (self.database, key), bytes, &[], total_bytes)?;
         Ok(Uploaded { ticket, at, record })
     }
 
-    /// Sends one of several large values of a command to its holders. `basis`: as for [`Self::put_pieces`].
+    /// Sends one of several large values of a command to its holders. `basis`: as for [`Self::put_pieces`]. Rules for
+    /// keys of clients are not about hidden ones: those have the redundancy of the scheme.
     pub(super) fn upload_value(
         &mut self,
         ticket: Ticket,
         at: u32,
-        key: &[u8],
+        (database, key): (u8, &[u8]),
         bytes: &[u8],
         basis: &[u8],
         total_bytes: usize,
     ) -> Result<Arc<Record>, Stop> {
-        let class = self.cx.shared.parameters.class_of(key, bytes.len() as u64);
+        let class = match database {
+            HIDDEN_DATABASE => None,
+            _ => self.cx.shared.parameters.class_of(key, bytes.len() as u64),
+        };
         let record = self
             .owner
             .upload_argument(self.cx, self.configuration, (ticket, at), class, basis, bytes);

@@ -9,14 +9,14 @@
 
 use super::{Job, Operation, Stop};
 use crate::dialect::Refusal;
-use crate::redis::functions::{Change, Libraries, version_of};
+use crate::redis::functions::{BYTE_STEPS, Change, Libraries, version_of};
 use paritas_base::configuration::Configuration;
 use paritas_protocol::{Access, Context, Draft, Out, StreamOwner, body_bytes};
 use paritas_store::Value;
 use paritas_wire::resp::{encode, errors};
 
-/// Bytes of libraries that are read, changed and written for a step of a transaction's work.
-const BYTES_OF_STEP: u64 = 4;
+/// Steps of work for a byte of libraries that is sent.
+const SENT_BYTE_STEPS: u64 = 1;
 
 /// The value of the libraries' key: the record of a large value, and the bytes in the object.
 type Found = (Option<Vec<u8>>, Vec<u8>);
@@ -51,8 +51,11 @@ impl<O: Out> Operation<'_, '_, O> {
             encode::ok(self.reply);
             return Ok(());
         }
+        if !self.access.turn_budget().admits() {
+            return Err(Stop::Wait);
+        }
         let value = all(&mut self.access, &found)?;
-        self.access.turn_budget().spend(value.len() as u64 / BYTES_OF_STEP);
+        self.access.turn_budget().spend(value.len() as u64 * SENT_BYTE_STEPS);
         encode::array_header(self.reply, 2);
         encode::bulk(self.reply, version);
         encode::bulk(self.reply, &value);
@@ -95,7 +98,7 @@ fn change_with<O: Out>(
         false => {
             let found = find(access, key)?;
             let value = all(access, &found)?;
-            access.turn_budget().spend(value.len() as u64 / BYTES_OF_STEP);
+            access.turn_budget().spend(value.len() as u64 * BYTE_STEPS);
             Libraries::decode(&value).ok_or(Stop::Error(errors::UNREADABLE_LIBRARIES))?
         }
     };
@@ -108,7 +111,7 @@ fn change_with<O: Out>(
             return Err(Stop::Written);
         }
     };
-    access.turn_budget().spend(value.len() as u64 / BYTES_OF_STEP);
+    access.turn_budget().spend(value.len() as u64 * BYTE_STEPS);
     let hash = access.hash(key);
     if value.is_empty() {
         access.remove(hash, key)?;
