@@ -241,6 +241,25 @@ def test_libraries_are_exchanged_with_a_redis_server_in_both_directions(empty, r
     client.function_flush()
 
 
+def test_values_are_dumped_and_restored_by_a_redis_server_and_back(cluster, redis_server):
+    server, _ = redis_server
+    client = cluster.client(decode_responses=False)
+    # Redis compresses what repeats.
+    values = [b"", b"1", b"-70000", b"x" * 10_000, bytes(range(256)) * 1_000, b"text " * 400_000]
+    for n, value in enumerate(values):
+        client.set("{dump}from", value)
+        server.restore("k", 0, client.dump("{dump}from"), replace=True)
+        assert server.get("k") == value
+        client.restore(f"{{dump}}{n}", 60_000, server.dump("k"), replace=True)
+        assert cluster.client(3, decode_responses=False).get(f"{{dump}}{n}") == value
+        assert 0 < client.pttl(f"{{dump}}{n}") <= 60_000
+    server.rpush("list", 1)
+    with pytest.raises(redis.ResponseError, match="the payload is a list"):
+        client.restore("{dump}list", 0, server.dump("list"))
+    with pytest.raises(redis.ResponseError, match="Target key name already exists"):
+        client.restore("{dump}0", 0, server.dump("k"))
+
+
 def test_snapshots_have_libraries_and_files_of_redis_are_restored(start_cluster, redis_server, tmp_path):
     server, directory = redis_server
     cluster = start_cluster(nodes=3, scheme="2+1")

@@ -5,6 +5,7 @@ mod commands;
 mod commands_gather;
 mod commands_page;
 mod databases;
+mod dumps;
 mod forwarded_waits;
 mod functions;
 mod hotness;

@@ -1,5 +1,6 @@
 //! What files of Redis and its DUMP have in common: strings, their compression, and the footer (docs/formats/dump.md).
 
+use crate::resp::parse_integer;
 use crc::{CRC_64_REDIS, Crc, Table};
 use paritas_base::Reader;
 
@@ -53,6 +54,53 @@ pub fn push_string(to: &mut Vec<u8>, bytes: &[u8]) {
         },
     }
     to.extend_from_slice(bytes);
+}
+
+/// Appends a value as Redis does: as an integer, if it is one of 32 bits. It is not compressed.
+pub fn push_value(to: &mut Vec<u8>, bytes: &[u8]) {
+    let number = parse_integer(bytes).and_then(|number| i32::try_from(number).ok());
+    let Some(number) = number else {
+        return push_string(to, bytes);
+    };
+    if let Ok(number) = i8::try_from(number) {
+        to.extend_from_slice(&[0xC0, number as u8]);
+    } else if let Ok(number) = i16::try_from(number) {
+        to.push(0xC1);
+        to.extend_from_slice(&number.to_le_bytes());
+    } else {
+        to.push(0xC2);
+        to.extend_from_slice(&number.to_le_bytes());
+    }
+}
+
+/// The length that the string at the front says it has. `None`: it does not say so, or is an integer.
+pub fn length_of_string(mut from: Reader<'_>) -> Option<usize> {
+    match from.u8()? {
+        0xC3 => {
+            take_length(&mut from)?;
+            take_length(&mut from)
+        }
+        first => length_after(first, &mut from),
+    }
+}
+
+/// Whether this is the type of a value.
+pub const fn is_known(kind: u8) -> bool {
+    matches!(kind, 0..=7 | 9..=25)
+}
+
+/// What a value of this type is.
+pub fn name_of(kind: u8) -> String {
+    match kind {
+        0 => "a string".into(),
+        6 | 7 => "of a module".into(),
+        1 | 10 | 14 | 18 => "a list".into(),
+        2 | 11 | 20 => "a set".into(),
+        3 | 5 | 12 | 17 => "a sorted set".into(),
+        4 | 9 | 13 | 16 | 22..=25 => "a hash".into(),
+        15 | 19 | 21 => "a stream".into(),
+        _ => format!("of type {kind}"),
+    }
 }
 
 /// Takes a string of at most `bytes_max` bytes from the front: bytes, an integer, or compressed. `None`: there is no
@@ -182,6 +230,30 @@ mod tests {
         // One byte, and a copy of it that overlaps: 20 times `a`.
         let packed = [0xC3, 5, 20, 0, b'a', 0xE0, 10, 0];
         assert_eq!(read(&packed), Some(vec![b'a'; 20]));
+        for text in [
+            "0",
+            "-1",
+            "127",
+            "128",
+            "-129",
+            "32767",
+            "-32769",
+            "2147483647",
+            "2147483648",
+            "01",
+            "x",
+            "",
+        ] {
+            let mut encoded = Vec::new();
+            push_value(&mut encoded, text.as_bytes());
+            assert_eq!(read(&encoded).as_deref(), Some(text.as_bytes()), "{text}");
+            let length = length_of_string(Reader(&encoded));
+            assert!(
+                length == Some(text.len()) || length.is_none() && encoded[0] >= 0xC0,
+                "{text}"
+            );
+        }
+        assert_eq!(length_of_string(Reader(&packed)), Some(20));
         for wrong in [
             &[0xC3, 5, 19, 0, b'a', 0xE0, 10, 0][..],
             &[0xC4],

@@ -6,6 +6,7 @@
 mod bits;
 mod counters;
 mod decimal;
+mod dump;
 mod expiry;
 mod functions;
 mod items;
@@ -416,6 +417,8 @@ impl<O: Out> Operation<'_, '_, O> {
             Command::Dbsize => self.dbsize(),
             Command::FlushStep => self.flush_step(),
             Command::ReadFunctions => self.read_functions(),
+            Command::Dump => self.dump(),
+            Command::Restore => self.restore(),
             _ => Err(Stop::Error("ERR this command does not run on a stream")),
         }
     }

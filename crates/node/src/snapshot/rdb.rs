@@ -3,7 +3,7 @@
 
 use crc::{Digest, Table};
 use paritas_base::DATABASES;
-use paritas_wire::rdb::{LIBRARY, OLD_LIBRARY, STRING, SUM, push_string, unpack};
+use paritas_wire::rdb::{LIBRARY, OLD_LIBRARY, STRING, SUM, name_of, push_string, unpack};
 use std::fmt;
 use std::io::{self, BufRead, Write};
 
@@ -622,18 +622,5 @@ pub(super) fn shown(key: &[u8]) -> String {
     match key.split_at_checked(SHOWN_MAX) {
         Some((start, rest)) if !rest.is_empty() => format!("{}…", start.escape_ascii()),
         _ => key.escape_ascii().to_string(),
-    }
-}
-
-fn name_of(kind: u8) -> String {
-    match kind {
-        0 => "a string".into(),
-        6 | 7 => "of a module".into(),
-        1 | 10 | 14 | 18 => "a list".into(),
-        2 | 11 | 20 => "a set".into(),
-        3 | 5 | 12 | 17 => "a sorted set".into(),
-        4 | 9 | 13 | 16 | 22..=25 => "a hash".into(),
-        15 | 19 | 21 => "a stream".into(),
-        _ => format!("of type {kind}"),
     }
 }

@@ -269,6 +269,12 @@ commands! {
     Renamenx = row("renamenx", 3, WRITE | FAST, "generic", "1.0.0")
         .keys(1, 2, 1, &["RW access delete", "OW insert"]).categories("keyspace"),
         "Renames a key if none has the new name";
+    Dump = row("dump", 2, READONLY, "generic", "2.6.0")
+        .keys(1, 1, 1, &["RO access"]).categories("keyspace").tips("nondeterministic_output"),
+        "Tells the value of a key in a form for RESTORE, here or in a Redis";
+    Restore = row("restore", -4, WRITE | DENYOOM, "generic", "2.6.0")
+        .keys(1, 1, 1, &["OW update"]).categories("dangerous keyspace"),
+        "Sets a key to what DUMP has told, here or in a Redis";
     Object = row("object", -2, 0, "generic", "2.2.3").subcommands(OBJECT), "Commands about how a value is kept";
     Memory = row("memory", -2, 0, "server", "4.0.0").subcommands(MEMORY), "Commands about memory";
     Wait = row("wait", 3, NOSCRIPT, "generic", "3.0.0")

@@ -63,10 +63,20 @@ pub const NO_LIBRARY_PATTERN: &str = "ERR library name argument was not given";
 pub const RESTORE_POLICY: &str = "ERR Wrong restore policy given, value should be either FLUSH, APPEND or REPLACE.";
 /// A payload of DUMP.
 pub const BAD_PAYLOAD: &str = "ERR DUMP payload version or checksum are wrong";
+/// RESTORE of a payload without a value.
+pub const BAD_DATA_FORMAT: &str = "ERR Bad data format";
+/// RESTORE of a key that exists.
+pub const BUSY_KEY: &str = "BUSYKEY Target key name already exists.";
+/// RESTORE of a negative time to live.
+pub const INVALID_TTL: &str = "ERR Invalid TTL value, must be >= 0";
+/// RESTORE.
+pub const INVALID_IDLE_TIME: &str = "ERR Invalid IDLETIME value, must be >= 0";
+/// RESTORE.
+pub const INVALID_FREQ: &str = "ERR Invalid FREQ value, must be >= 0 and <= 255";
 /// FUNCTION RESTORE of a payload with something else.
 pub const NOT_A_FUNCTION: &str = "ERR given type is not a function";
 /// FUNCTION RESTORE of a payload that is cut.
-pub const BAD_LIBRARY_PAYLOAD: &str = "ERR failed loading the given functions payload";
+pub const BAD_LIBRARY_PAYLOAD: &str = "ERR Failed loading library payload";
 /// A library has done too much work while it was loaded. Not in Redis.
 pub const LIBRARY_TOO_SLOW: &str = "ERR Error registering functions: the library does more work while it is loaded \
                                     than one turn may, about 40 ms. Nothing was done";
@@ -292,6 +302,20 @@ pub fn echoed(words: &[u8]) -> std::borrow::Cow<'_, str> {
 fn quoted(words: &[u8], bytes_max: usize) -> std::borrow::Cow<'_, str> {
     let words = words.split(|&byte| byte == 0).next().unwrap_or_default();
     String::from_utf8_lossy(words.get(..bytes_max).unwrap_or(words))
+}
+
+/// RESTORE of a payload of another type. Not in Redis.
+pub fn not_a_string(out: &mut Vec<u8>, name: &str) {
+    error(
+        out,
+        &format!("ERR the payload is {name}; only strings are supported here"),
+    );
+}
+
+/// DUMP or RESTORE of a value that is too long. Not in Redis.
+pub fn too_long_to_dump(out: &mut Vec<u8>, bytes: usize, bytes_max: usize) {
+    let text = format!("ERR a value of {bytes} bytes cannot be dumped or restored, at most {bytes_max} are allowed");
+    error(out, &text);
 }
 
 /// The expiry is 0 or less, or too large. `name` is the name in the table.
