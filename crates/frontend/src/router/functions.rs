@@ -45,8 +45,8 @@ impl Default for Functions {
 }
 
 impl Functions {
-    /// Those of an owner's answer to a question that named `known`. `None`: it is no answer. `newest`: those of the last
-    /// answer. Many clients may learn of the same ones at once, and they are read once.
+    /// Those of an owner's answer to a question that named `known`. `None`: it is no answer. `newest`: those of the
+    /// answer before. Many clients may learn of the same ones at once, and they are read once.
     fn of_answer(known: &Arc<Self>, newest: &Arc<Self>, answer: &[u8], args: &mut Args) -> Option<Arc<Self>> {
         if answer == encode::OK {
             return Some(Arc::clone(known));
