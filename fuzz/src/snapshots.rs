@@ -12,7 +12,7 @@ pub(crate) fn files(bytes: &[u8]) {
         assert!(error.offset <= bytes.len() as u64 && !error.to_string().is_empty());
     }
     assert!(more.starts_with(&entries) && (ended[0].is_err() || more == entries));
-    let mut writer = Writer::new(Vec::new()).expect("memory takes all");
+    let mut writer = Writer::new(Vec::new(), &[]).expect("memory takes all");
     for entry in &entries {
         writer.push(entry).expect("memory takes all");
     }

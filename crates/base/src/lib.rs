@@ -1,6 +1,7 @@
 //! Crate `base`: plain values that every other crate uses. No policy, no clock, no globals.
 
 pub mod configuration;
+pub mod database;
 pub mod formats;
 pub mod hash_slots;
 mod id;
@@ -14,6 +15,7 @@ mod turn_budget;
 pub mod varint;
 mod version;
 
+pub use database::{ALL_DATABASES, DATABASES, HIDDEN_DATABASE};
 pub use id::{ClusterId, ConnId, Epoch, Incarnation, ListId, NodeId, Position, StreamId, Stripe, Term};
 pub use map::{FixedHasher, Map, Set, map, set};
 pub use part_state::PartState;
@@ -26,6 +28,3 @@ pub use version::Version;
 
 /// Number of hash slots of the key space, as in Redis Cluster.
 pub const SLOT_COUNT: u16 = 16_384;
-
-/// Number of databases. The hash slot of a key does not depend on its database.
-pub const DATABASES: u8 = 16;

@@ -11,3 +11,5 @@ mod router;
 mod turn;
 
 pub use node::Node;
+/// The most bytes of the source of a library of functions.
+pub const LIBRARY_BYTES_MAX: usize = paritas_script::SOURCE_BYTES_MAX;

@@ -6,6 +6,7 @@ mod cluster;
 pub(crate) mod commands;
 mod config;
 pub(crate) mod connection;
+pub(crate) mod functions;
 pub(crate) mod info;
 pub(crate) mod pairs;
 pub(crate) mod parts;

@@ -9,6 +9,7 @@ mod ahead;
 pub(crate) mod client;
 pub(crate) mod counts;
 mod forward;
+mod functions;
 pub(crate) mod gather;
 pub(crate) mod intake;
 mod long;
@@ -43,12 +44,16 @@ use paritas_wire::resp::{ArgList, Args, Password};
 use pause::Pause;
 use prefetch::{Ahead, Target};
 use remote::Standing;
+use std::sync::Arc;
 use stuck::{Stuck, wait_max};
 
 /// Limits of one client: its unanswered commands, and the bytes charged for those at other nodes. At either limit,
 /// nothing more is read from the client.
 const SEGMENTS_MAX: usize = 16_384;
 const FORWARDED_BYTES_MAX: usize = 4 << 20;
+
+/// Flags of commands that [`Dispatcher::transact`] runs.
+const TRANSACTED: u32 = flag::TRANSACTION | flag::INTERNAL | flag::SCRIPT | flag::FUNCTION;
 
 /// All callers of a node.
 #[derive(Debug, Default)]
@@ -110,6 +115,8 @@ pub(crate) struct Dispatcher {
     pub(crate) counters: Counters,
     counts: counts::Counts,
     questions: questions::Questions,
+    /// The libraries of functions, as their owner told them last.
+    functions: Arc<functions::Functions>,
     /// Scripts that this node knows, and where they run.
     pub(crate) scripts: Scripts,
     /// How often the end of a turn has stopped at a round limit.
@@ -440,6 +447,7 @@ impl Dispatcher {
             + self.questions.held_bytes()
             + self.pause.held_bytes()
             + self.scripts.held_bytes()
+            + self.functions.held_bytes()
     }
 
     /// Adds the caller to the lists of unreleased and waiting callers, if it belongs there. `has_run`: it has run other
@@ -524,10 +532,13 @@ impl Dispatcher {
             return Ran::Stalled;
         }
         client.about.last_command = spec.name;
-        if (client.transaction.is_some() || spec.flags & (flag::TRANSACTION | flag::INTERNAL | flag::SCRIPT) != 0)
+        if (client.transaction.is_some() || spec.flags & TRANSACTED != 0)
             && client.dialect != Dialect::Memcached
             && let Some(ran) = self.transact(cx, lists, client, turn, spec, args)
         {
+            if ran != Ran::Stalled {
+                client.forget_functions();
+            }
             return ran;
         }
         if let Caller::Remote(..) = client.caller

@@ -143,8 +143,12 @@ but AUTH, HELLO, QUIT and RESET gets `-NOAUTH`, an argument has at most 16 KiB, 
 WATCH may stop a transaction that Redis would not stop: [transactions.md](transactions.md) |
 | EVAL, EVALSHA, SCRIPT | keys of one hash slot, declared or not; limits of work and memory; SCRIPT LOAD and FLUSH \
 reach all nodes, but on the cluster port that node alone: [scripts.md](scripts.md) |
-| FCALL, FUNCTION | there are no functions: an error names EVALSHA, [scripts.md](scripts.md#what-is-not-there) |
+| DUMP, RESTORE | values of at most 4 MiB, exchanged with a Redis in both directions; payloads of other types are \
+refused by name. IDLETIME and FREQ are checked and change nothing |
+| FCALL, FUNCTION | libraries are those of the cluster, on both ports; a library runs anew in each call: \
+[scripts.md](scripts.md#functions) |
 | SELECT, MOVE, COPY DB | databases 0 to 15, on `cluster_port` too. The hash slot of a key is the same in all of them |
+| FLUSHALL | deletes the keys of the stream that has libraries of functions one after the other, and spares these |
 | FLUSHDB | deletes all keys of a stream at once if it has none of other databases, else one after the other: \
 keys that other clients write meanwhile may stay, and `-TRYAGAIN` means that a part may be deleted |
 | DBSIZE, INFO keyspace | after a takeover they wait, or leave a stream out, until all its chunks are here again: only \

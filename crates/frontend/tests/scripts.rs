@@ -82,19 +82,3 @@ fn a_script_is_loaded_also_while_nodes_are_away() {
     (1..4).for_each(|node| cluster.kill(node));
     assert_eq!(ask(&mut cluster, client, LOAD), LOADED, "there is nobody to wait for");
 }
-
-#[test]
-fn who_asks_for_functions_is_told_what_to_do() {
-    let mut cluster = Cluster::new(1);
-    let client = cluster.connect(0, Port::Any);
-    let calls: [&[&str]; 3] = [
-        &["FUNCTION", "LOAD", "#!lua name=f\nreturn"],
-        &["FCALL", "f", "0"],
-        &["fcall_ro", "f", "0"],
-    ];
-    for words in calls {
-        let reply = ask(&mut cluster, client, words);
-        let start = format!("-ERR unknown command '{}'", words[0]);
-        assert!(reply.starts_with(&start) && reply.contains("EVALSHA"), "{reply}");
-    }
-}

@@ -46,8 +46,8 @@ pub use scrub::ScrubCounts;
 pub use session::PROTOCOL_VERSION;
 pub use slot_map::{SlotMap, SlotOwner};
 pub use stream_owner::{
-    Access, Draft, Effect, KEY_STEPS, LARGE_VALUE_BYTES_MAX, Member, Phase, Piece, RandomKey, ReadLease, STILL_WANTED,
-    StagedSoFar, Stop, StreamOwner, Ticket, Uploaded, WriteRefusal, body_bytes, class_of, fits_one_delta,
+    Access, Draft, Effect, FUNCTIONS_KEY, KEY_STEPS, LARGE_VALUE_BYTES_MAX, Member, Phase, Piece, RandomKey, ReadLease,
+    STILL_WANTED, StagedSoFar, Stop, StreamOwner, Ticket, Uploaded, WriteRefusal, body_bytes, class_of, fits_one_delta,
 };
 
 pub use takeovers::Takeovers;

@@ -30,7 +30,7 @@ use crate::interface::Out;
 use crate::mark::Mark;
 use crate::ring::Ring;
 use crate::rules::Fault;
-pub use access::{Access, Effect, KEY_STEPS, RandomKey, Stop, Uploaded, WriteRefusal};
+pub use access::{Access, Effect, FUNCTIONS_KEY, KEY_STEPS, RandomKey, Stop, Uploaded, WriteRefusal};
 use credit::Credit;
 pub use draft::Draft;
 use hold::Hold;

@@ -393,10 +393,116 @@ for library, names in next, { cmsgpack = { "unpack", "unpack_one", "unpack_limit
 end
 maths.random = few(natives.random)
 
+-- Libraries of functions. While one is loaded it sees nothing but `redis`, with few functions; its functions see what
+-- scripts see, without KEYS and ARGV. Its locals are made anew for each call.
+local registered
+local library_globals = {}
+local functions_see, load_sees = {}, {}
+for name, value in next, globals do rawset(functions_see, name, value) end
+functions_see._G = library_globals
+setmetatable(functions_see, { __index = missing })
+real_of[library_globals] = functions_see
+local library_sees = { __index = functions_see, __newindex = refuse_change, __metatable = false }
+setmetatable(library_globals, library_sees)
+
+local function refuse(text) error({ err = "ERR " .. text }, 0) end
+
+local function is_text(value) return type(value) == "string" or type(value) == "number" end
+
+local function flags_of(list)
+    local flags = {}
+    for at = 1, #list do
+        local bit = is_text(list[at]) and natives.function_flag(tostring(list[at]))
+        if not bit then refuse("unknown flag given") end
+        flags[bit] = true
+    end
+    return flags
+end
+
+local function named_function(named)
+    if type(named) ~= "table" then
+        refuse("calling redis.register_function with a single argument is only applicable to Lua table (representing named arguments).")
+    end
+    local made = {}
+    for key, value in next, real_of[named] or named do
+        if not is_text(key) then refuse("named argument key given to redis.register_function is not a string") end
+        key = natives.lower(tostring(key))
+        if key == "function_name" or key == "description" then
+            if not is_text(value) then
+                refuse(key .. " argument given to redis.register_function must be a string")
+            end
+            made[key] = tostring(value)
+        elseif key == "callback" then
+            if type(value) ~= "function" then
+                refuse("callback argument given to redis.register_function must be a function")
+            end
+            made.callback = value
+        elseif key == "flags" then
+            if type(value) ~= "table" then
+                refuse("flags argument to redis.register_function must be a table representing function flags")
+            end
+            made.flags = flags_of(value)
+        else
+            refuse("unknown argument given to redis.register_function")
+        end
+    end
+    if not made.function_name then refuse("redis.register_function must get a function name argument") end
+    if not made.callback then refuse("redis.register_function must get a callback argument") end
+    return made
+end
+
+local function register_function(...)
+    if not registered then refuse("redis.register_function can only be called on FUNCTION LOAD command") end
+    local count = select("#", ...)
+    local made
+    if count == 1 then
+        made = named_function((...))
+    elseif count == 2 then
+        local name, callback = ...
+        if not is_text(name) then refuse("first argument to redis.register_function must be a string") end
+        if type(callback) ~= "function" then
+            refuse("second argument to redis.register_function must be a function")
+        end
+        made = { function_name = tostring(name), callback = callback }
+    else
+        refuse("wrong number of arguments to redis.register_function")
+    end
+    if not natives.is_library_name(made.function_name) then refuse(natives.BAD_NAME) end
+    local key = natives.lower(made.function_name)
+    if registered[key] then refuse("Function already exists in the library") end
+    registered[key], registered[#registered + 1] = made, made
+end
+
+local load_redis = { register_function = register_function }
+for _, name in next, { "log", "LOG_DEBUG", "LOG_VERBOSE", "LOG_NOTICE", "LOG_WARNING", "REDIS_VERSION", "REDIS_VERSION_NUM" } do
+    load_redis[name] = redis[name]
+end
+setmetatable(load_redis, { __index = missing })
+load_sees.redis = protect(load_redis)
+load_sees.server = load_sees.redis
+setmetatable(load_sees, { __index = missing })
+
+-- Loads a library, and returns what it has registered, or calls one of its functions.
+local function run_library(chunk, name, keys, args)
+    local function all()
+        registered, library_sees.__index = {}, load_sees
+        chunk()
+        local found = registered
+        registered, library_sees.__index = nil, functions_see
+        if not name then return found end
+        local called = found[name]
+        if not called then return { err = "ERR Function not found" } end
+        return called.callback(keys, args)
+    end
+    local is_ok, result = native_xpcall(all, at_error)
+    registered, library_sees.__index = nil, functions_see
+    return is_ok, result
+end
+
 -- `("x"):rep(2)` finds the counted functions too.
 local of_strings = getmetatable("")
 of_strings.__index, of_strings.__metatable = globals.string, false
 
 local function run(f) return native_xpcall(f, at_error) end
 
-return script_globals, run
+return script_globals, run, library_globals, run_library

@@ -1,7 +1,8 @@
 //! One sandbox: the state of Lua, its limits, and how a script runs in it.
 
+use crate::library::{self, BAD_NAME, FUNCTION_FLAGS, is_library_name, library_header};
 use crate::numbers::Random;
-use crate::source::{SHA_BYTES, SOURCE_BYTES_MAX, Sha, header, is_cheap_to_compile, sha_of};
+use crate::source::{SOURCE_BYTES_MAX, Sha, header, is_cheap_to_compile, sha_of};
 use crate::values::{append_argument, append_line, append_reply, error_table, from_reply};
 use crate::{json, msgpack, numbers, packed, strings};
 use core::cell::{Cell, RefCell};
@@ -125,6 +126,37 @@ pub struct Run<'r> {
     pub limits: Limits,
     /// Makes its random numbers.
     pub seed: u64,
+    /// The source is a library, and this function of it is called. Then `keys` and `args` are its arguments.
+    pub function: Option<&'r [u8]>,
+}
+
+/// What is called of a source.
+#[derive(Clone, Copy, Debug)]
+enum Entry<'r> {
+    /// It is a script.
+    Script,
+    /// It is a library: what does it register?
+    Load,
+    /// It is a library, and this function of it is called.
+    Function(&'r [u8]),
+}
+
+/// A library could not be loaded.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum LoadError {
+    /// The text of an error for the client.
+    Refused(String),
+    /// It was ended before its own end.
+    Ended(Ended),
+}
+
+/// Runs no commands: a library finds none while it is loaded.
+struct NoCommands;
+
+impl Host for NoCommands {
+    fn call(&mut self, _: &[u8], _: Proto, _: &mut Vec<u8>) -> core::result::Result<(), Ended> {
+        Err(Ended::ByHost)
+    }
 }
 
 /// How a script has run.
@@ -364,6 +396,9 @@ pub struct Sandbox {
     globals: Table,
     script_globals: Table,
     run: Function,
+    /// The same for libraries of functions.
+    library_globals: Table,
+    run_library: Function,
     /// Functions by their numbers in `compiled`.
     functions: Table,
     compiled: Map<Sha, Compiled>,
@@ -442,6 +477,15 @@ impl Sandbox {
         )?;
         let used = |lua: &Lua, ()| Ok(lua.used_memory() as f64 / 1024.0);
         natives.raw_set("used_kilobytes", lua.create_function(used)?)?;
+        let is_name = |_: &Lua, name: mlua::String| Ok(is_library_name(&name.as_bytes()));
+        natives.raw_set("is_library_name", lua.create_function(is_name)?)?;
+        natives.raw_set("BAD_NAME", BAD_NAME.strip_prefix("ERR ").unwrap_or(BAD_NAME))?;
+        let flag = |_: &Lua, name: mlua::String| {
+            let name = name.as_bytes();
+            let mut flags = FUNCTION_FLAGS.iter();
+            Ok(flags.position(|flag| name.eq_ignore_ascii_case(flag.as_bytes())))
+        };
+        natives.raw_set("function_flag", lua.create_function(flag)?)?;
         let redis = redis_table(&lua, &work, &is_resp3)?;
         let globals = lua.create_table()?;
         natives.raw_set("redis", redis)?;
@@ -461,7 +505,8 @@ impl Sandbox {
         };
         natives.raw_set("loadstring", lua.create_function(loadstring)?)?;
         let prelude = lua.load(include_str!("prelude.lua")).set_name(PRELUDE);
-        let (script_globals, run): (Table, Function) = prelude.call(&natives)?;
+        let made: (Table, Function, Table, Function) = prelude.call(&natives)?;
+        let (script_globals, run, library_globals, run_library) = made;
         *environment.borrow_mut() = Some(script_globals.clone());
         grow_slots(&lua)?;
         let functions = lua.create_table()?;
@@ -476,6 +521,8 @@ impl Sandbox {
             globals,
             script_globals,
             run,
+            library_globals,
+            run_library,
             functions,
             compiled: Map::default(),
             compiled_bytes: 0,
@@ -521,7 +568,7 @@ impl Sandbox {
     /// The text of an error for the client.
     pub fn check(&mut self, sha: &Sha, source: &[u8]) -> core::result::Result<(), String> {
         let used = self.lua.used_memory();
-        let checked = self.function(sha, source).map(drop);
+        let checked = self.function(sha, source, Entry::Script).map(drop);
         self.note_garbage(used);
         checked
     }
@@ -534,7 +581,7 @@ impl Sandbox {
         }
     }
 
-    fn function(&mut self, sha: &Sha, source: &[u8]) -> core::result::Result<Function, String> {
+    fn function(&mut self, sha: &Sha, source: &[u8], entry: Entry<'_>) -> core::result::Result<Function, String> {
         self.clock += 1;
         let clock = self.clock;
         if let Some(compiled) = self.compiled.get_mut(sha) {
@@ -548,11 +595,23 @@ impl Sandbox {
                 source.len()
             ));
         }
-        let (_, skipped) = header(source)?;
+        let (skipped, name, globals, problem) = match entry {
+            Entry::Script => (
+                header(source)?.1,
+                "@user_script",
+                &self.script_globals,
+                "script (new function)",
+            ),
+            Entry::Load | Entry::Function(_) => (
+                library_header(source)?.1,
+                "@user_function",
+                &self.library_globals,
+                "function",
+            ),
+        };
         let source = source.get(skipped..).unwrap_or_default();
-        let function = compile(&self.lua, source, "@user_script", &self.script_globals);
-        let function =
-            function.map_err(|error| format!("ERR Error compiling script (new function): {}", syntax_text(&error)))?;
+        let function = compile(&self.lua, source, name, globals);
+        let function = function.map_err(|error| format!("ERR Error compiling {problem}: {}", syntax_text(&error)))?;
         while self.compiled.len() >= COMPILED_MAX || self.compiled_bytes + source.len() > COMPILED_BYTES_MAX {
             let oldest = self.compiled.iter().min_by_key(|(_, compiled)| compiled.last_run);
             let Some((oldest, Compiled { number, bytes, .. })) = oldest.map(|(sha, compiled)| (*sha, *compiled)) else {
@@ -580,46 +639,104 @@ impl Sandbox {
         Ok(function)
     }
 
-    /// Runs a script, and appends its reply. If it is ended before that, nothing is appended.
+    /// Runs a script, or a function of a library, and appends its reply. If it is ended before that, nothing is
+    /// appended.
     pub fn run(&mut self, run: &Run<'_>, host: &mut dyn Host, out: &mut Vec<u8>) -> Ran {
         let start = out.len();
+        let (entry, name) = match run.function {
+            Some(name) => (Entry::Function(name), name),
+            None => (Entry::Script, &run.sha[..]),
+        };
+        let (work_ns, result) = self.measured(run, entry, host, |sandbox, is_ok, value| match is_ok {
+            true => append_reply(&sandbox.work, &value, run.proto, sandbox.is_resp3.get(), out),
+            false => sandbox.append_error(name, &value, out),
+        });
+        let ended = match result {
+            Ok(()) => None,
+            Err(LoadError::Refused(text)) => {
+                encode::error(out, &text);
+                None
+            }
+            Err(LoadError::Ended(ended)) => {
+                out.truncate(start);
+                Some(ended)
+            }
+        };
+        Ran { work_ns, ended }
+    }
+
+    /// Loads a library, and returns its functions in the order in which it registers them, and the work.
+    pub fn load(
+        &mut self,
+        sha: &Sha,
+        source: &[u8],
+        limits: Limits,
+        seed: u64,
+    ) -> (u64, core::result::Result<Vec<library::Function>, LoadError>) {
+        let run = Run {
+            sha,
+            source,
+            keys: &[],
+            args: &[],
+            proto: Proto::Resp2,
+            limits,
+            seed,
+            function: None,
+        };
+        let (work_ns, result) = self.measured(&run, Entry::Load, &mut NoCommands, |_, is_ok, value| {
+            let refused = match (is_ok, &value) {
+                (true, value) => return Ok(registered(value)),
+                (false, Value::Table(table)) => text_in(table, "err").unwrap_or_default(),
+                // Lua's own text when no memory is left, which no handler sees.
+                (false, _) => return Err(Ended::Memory),
+            };
+            let text = String::from_utf8_lossy(&refused).into_owned();
+            Ok(Err(format!("ERR Error registering functions: {text}")))
+        });
+        (work_ns, result.and_then(|found| found.map_err(LoadError::Refused)))
+    }
+
+    /// Calls a source, and returns its work, and what `then` makes of its result or error.
+    fn measured<T>(
+        &mut self,
+        run: &Run<'_>,
+        entry: Entry<'_>,
+        host: &mut dyn Host,
+        then: impl FnOnce(&Self, bool, Value) -> core::result::Result<T, Ended>,
+    ) -> (u64, core::result::Result<T, LoadError>) {
         let is_known = self.compiled.contains_key(run.sha);
         let used_before = self.lua.used_memory();
-        let function = match self.function(run.sha, run.source) {
+        let mut work_ns = match is_known {
+            true => 0,
+            false => run.source.len() as u64 * COMPILED_BYTE_NS,
+        };
+        let function = match self.function(run.sha, run.source, entry) {
             Ok(function) => function,
             Err(text) => {
-                encode::error(out, &text);
                 self.note_garbage(used_before);
-                let work_ns = run.source.len() as u64 * COMPILED_BYTE_NS;
-                return Ran { work_ns, ended: None };
+                return (work_ns, Err(LoadError::Refused(text)));
             }
         };
         let used = self.lua.used_memory();
         self.work.begin(&run.limits);
         self.random.begin(run.seed);
         self.is_resp3.set(false);
-        let ended = self.run_limited(run, &function, used, host, out).err();
+        let result = self.call_limited(run, entry, &function, used, host);
+        let result = result.and_then(|(is_ok, value)| then(self, is_ok, value));
         self.note_garbage(used_before);
-        if ended.is_some() {
-            out.truncate(start);
-        }
-        let compiled_ns = if is_known {
-            0
-        } else {
-            run.source.len() as u64 * COMPILED_BYTE_NS
-        };
-        let work_ns = run.limits.work_ns - self.work.left_ns.get() + compiled_ns;
-        Ran { work_ns, ended }
+        work_ns += run.limits.work_ns - self.work.left_ns.get();
+        (work_ns, result.map_err(LoadError::Ended))
     }
 
-    fn run_limited(
+    /// Calls a compiled source. Returns whether it has ended well, and its result or the error.
+    fn call_limited(
         &mut self,
         run: &Run<'_>,
+        entry: Entry<'_>,
         function: &Function,
         used_bytes: usize,
         host: &mut dyn Host,
-        out: &mut Vec<u8>,
-    ) -> core::result::Result<(), Ended> {
+    ) -> core::result::Result<(bool, Value), Ended> {
         let work = Rc::clone(&self.work);
         // An error that no script has raised: no memory for what the sandbox itself makes.
         let ended = |_: Error| work.ended.get().unwrap_or(Ended::Memory);
@@ -639,18 +756,23 @@ impl Sandbox {
         for words in [run.keys, run.args] {
             self.work.check_words(words)?;
         }
-        for (name, words) in [("KEYS", run.keys), ("ARGV", run.args)] {
-            let table = self.lua.create_table_with_capacity(words.len(), 0).map_err(ended)?;
-            for word in words {
-                self.work.take(300 + word.len() as u64 / 4)?;
-                let word = self.lua.create_string(word).map_err(ended)?;
-                table.raw_push(word).map_err(ended)?;
-            }
-            self.globals.raw_set(name, table).map_err(ended)?;
+        let given = [self.words(run.keys)?, self.words(run.args)?];
+        // What another script was given is not seen by a function.
+        for (name, table) in ["KEYS", "ARGV"].into_iter().zip(&given) {
+            let seen = match entry {
+                Entry::Script => Value::Table(table.clone()),
+                Entry::Load | Entry::Function(_) => Value::Nil,
+            };
+            self.globals.raw_set(name, seen).map_err(ended)?;
         }
+        let [keys, args] = given;
+        let name = match entry {
+            Entry::Function(name) => Some(self.lua.create_string(name.to_ascii_lowercase()).map_err(ended)?),
+            Entry::Script | Entry::Load => None,
+        };
         let (work, is_resp3) = (Rc::clone(&self.work), Rc::clone(&self.is_resp3));
         let (command, reply) = (&mut self.command, &mut self.reply);
-        let (natives, runner) = (&self.natives, &self.run);
+        let (natives, runner, library_runner) = (&self.natives, &self.run, &self.run_library);
         let result = self.lua.scope(|scope| {
             let call = scope.create_function_mut(move |lua, args: MultiValue| {
                 let proto = if is_resp3.get() { Proto::Resp3 } else { Proto::Resp2 };
@@ -658,34 +780,41 @@ impl Sandbox {
             })?;
             natives.raw_set("call", call)?;
             self.lua.set_memory_limit(used_bytes + memory_bytes)?;
-            let result = runner.call::<(bool, Value)>(function);
+            let result: Result<(bool, Value)> = match entry {
+                Entry::Script => runner.call(function),
+                Entry::Load | Entry::Function(_) => library_runner.call((function, name, keys, args)),
+            };
             self.lua.set_memory_limit(0)?;
             result
         });
         if let Some(ended) = self.work.ended.get() {
             return Err(ended);
         }
-        let (is_ok, value) = result.map_err(ended)?;
-        if is_ok {
-            return append_reply(&self.work, &value, run.proto, self.is_resp3.get(), out);
-        }
-        self.append_error(run.sha, &value, out)
+        result.map_err(ended)
     }
 
-    /// Appends the error that a script has ended with.
-    fn append_error(&self, sha: &[u8; SHA_BYTES], value: &Value, out: &mut Vec<u8>) -> core::result::Result<(), Ended> {
+    /// A table of what a script is given.
+    fn words(&self, words: &[&[u8]]) -> core::result::Result<Table, Ended> {
+        let ended = |_: Error| self.work.ended.get().unwrap_or(Ended::Memory);
+        let table = self.lua.create_table_with_capacity(words.len(), 0).map_err(ended)?;
+        for word in words {
+            self.work.take(300 + word.len() as u64 / 4)?;
+            let word = self.lua.create_string(word).map_err(ended)?;
+            table.raw_push(word).map_err(ended)?;
+        }
+        Ok(table)
+    }
+
+    /// Appends the error that a script or function of this name has ended with.
+    fn append_error(&self, name: &[u8], value: &Value, out: &mut Vec<u8>) -> core::result::Result<(), Ended> {
         // Else it is Lua's own text when no memory is left, which no handler sees.
         let Value::Table(table) = value else {
             return Err(Ended::Memory);
         };
-        let text = |name: &str| match table.raw_get::<Value>(name) {
-            Ok(Value::String(text)) => Some(text.as_bytes().to_vec()),
-            _ => None,
-        };
-        let mut line = text("err").unwrap_or_else(|| b"ERR unknown error".to_vec());
-        if let (Some(source), Ok(number)) = (text("source"), table.raw_get::<f64>("line")) {
+        let mut line = text_in(table, "err").unwrap_or_else(|| b"ERR unknown error".to_vec());
+        if let (Some(source), Ok(number)) = (text_in(table, "source"), table.raw_get::<f64>("line")) {
             line.extend_from_slice(b" script: ");
-            line.extend_from_slice(sha);
+            line.extend_from_slice(name);
             line.extend_from_slice(b", on ");
             line.extend_from_slice(&source);
             line.extend_from_slice(format!(":{number}.").as_bytes());
@@ -701,6 +830,37 @@ impl Sandbox {
 fn grow_slots(lua: &Lua) -> Result<()> {
     let held: Result<Vec<Table>> = (0..SLOTS).map(|_| lua.create_table()).collect();
     held.map(drop)
+}
+
+/// A text in a table that the prelude has made.
+fn text_in(table: &Table, name: &str) -> Option<Vec<u8>> {
+    match table.raw_get::<Value>(name) {
+        Ok(Value::String(text)) => Some(text.as_bytes().to_vec()),
+        _ => None,
+    }
+}
+
+/// What a library has registered.
+fn registered(value: &Value) -> core::result::Result<Vec<library::Function>, String> {
+    let none = || "ERR No functions registered".to_owned();
+    let Value::Table(all) = value else {
+        return Err(none());
+    };
+    let mut functions = Vec::new();
+    for made in all.sequence_values::<Table>() {
+        let made = made.map_err(|_| none())?;
+        let flags = made.raw_get::<Option<Table>>("flags").ok().flatten();
+        let has = |bit: usize| flags.as_ref().is_some_and(|flags| flags.raw_get(bit).unwrap_or(false));
+        functions.push(library::Function {
+            name: text_in(&made, "function_name").unwrap_or_default(),
+            description: text_in(&made, "description"),
+            flags: (0..FUNCTION_FLAGS.len()).fold(0, |flags, bit| flags | u8::from(has(bit)) << bit),
+        });
+    }
+    match functions.is_empty() {
+        true => Err(none()),
+        false => Ok(functions),
+    }
 }
 
 fn compile(lua: &Lua, source: &[u8], name: &str, globals: &Table) -> Result<Function> {

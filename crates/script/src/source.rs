@@ -18,11 +18,16 @@ pub type Sha = [u8; SHA_BYTES];
 /// The script changes nothing.
 pub const FLAG_NO_WRITES: u32 = 1;
 
+/// The SHA-1 of these bytes.
+pub fn digest_of(bytes: &[u8]) -> [u8; 20] {
+    Sha1::digest(bytes).into()
+}
+
 /// The name of a script with this source.
 pub fn sha_of(source: &[u8]) -> Sha {
     let digit = |nibble: u8| b"0123456789abcdef"[usize::from(nibble & 15)];
     let mut sha = [0; SHA_BYTES];
-    let bytes = Sha1::digest(source);
+    let bytes = digest_of(source);
     for (two, byte) in sha.chunks_exact_mut(2).zip(bytes.iter()) {
         two.copy_from_slice(&[digit(byte >> 4), digit(*byte)]);
     }

@@ -21,6 +21,12 @@ pub(crate) const FILLER: &str = "filler:";
 /// is appended begins with `|`.
 pub(crate) const LARGE: &str = "large:";
 
+/// A name that is no key: the library of functions. SET loads one whose function tells the value, GET calls it.
+pub(crate) const LIBRARY: &str = "=library";
+
+/// A key of a hash slot with which the function is called.
+const CALLED_WITH: &str = "k0";
+
 /// Names of groups begin so of which some values are large: those of the keys `a` and `b`.
 pub(crate) const LARGE_GROUP: &str = "{large}";
 
@@ -331,6 +337,9 @@ fn encode_names(names: Vec<String>, action: Action, lengths: Lengths) -> Vec<u8>
 
 /// The words of a command.
 fn words_of(names: Vec<String>, action: Action, lengths: Lengths) -> Vec<String> {
+    if names.first().is_some_and(|name| name == LIBRARY) {
+        return words_of_library(action);
+    }
     let several = names.len() > 1;
     let mut args: Vec<String> = Vec::new();
     let text = |name: &str, n: i64| {
@@ -373,6 +382,18 @@ fn words_of(names: Vec<String>, action: Action, lengths: Lengths) -> Vec<String>
         _ => args.extend(names),
     }
     args
+}
+
+/// Those of a command on the library. Its name is a number, as the reply to loading it.
+fn words_of_library(action: Action) -> Vec<String> {
+    let words = match action {
+        Action::Set(n) => {
+            let source = format!("#!lua name=7\nredis.register_function('tell', function() return '{n}' end)");
+            return ["FUNCTION", "LOAD", "REPLACE", &source].map(str::to_owned).to_vec();
+        }
+        _ => ["FCALL", "tell", "1", CALLED_WITH],
+    };
+    words.map(str::to_owned).to_vec()
 }
 
 /// Takes the replies to a command in its form.
@@ -567,6 +588,8 @@ fn parse(received: &[u8]) -> Result<Option<(Parsed, usize)>, String> {
         Some(b'+') => Answer::Outcome(Outcome::Done(None)),
         Some(b':') => Answer::Outcome(Outcome::Done(Some(number(&line[1..])?))),
         Some(b'-') if line.starts_with("-UNCERTAIN") => Answer::Uncertain,
+        // There is no library yet.
+        Some(b'-') if line == "-ERR Function not found" => Answer::Outcome(Outcome::Done(None)),
         Some(b'-') => Answer::Refused(line.clone()),
         Some(b'*') if line == "*-1" => return Ok(Some((Parsed::Absent, used))),
         Some(b'*') => return Ok(Some((Parsed::Array(number(&line[1..])?.max(0) as usize), used))),

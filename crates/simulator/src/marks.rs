@@ -61,6 +61,9 @@ pub(crate) enum Seen {
     WatchHeld,
     WatchStopped,
     ScriptDone,
+    LibraryLoaded,
+    FunctionCalled,
+    FunctionCalledInTransaction,
     OtherDatabaseRead,
     SelectedInTransaction,
     MayLeave,
@@ -68,7 +71,7 @@ pub(crate) enum Seen {
     EndByNext,
 }
 
-const SEEN: [(Seen, &str); 59] = [
+const SEEN: [(Seen, &str); 62] = [
     (Seen::TwoTakeovers, "two data positions without their chunks at once"),
     (Seen::RefillBesideTakeover, "a parity refilled beside a takeover"),
     (Seen::BornAgain, "a position without parity begins again empty"),
@@ -162,6 +165,12 @@ const SEEN: [(Seen, &str); 59] = [
         "1.9 a transaction stopped, because a watched key had changed",
     ),
     (Seen::ScriptDone, "1.9 a script done"),
+    (Seen::LibraryLoaded, "1.9 a library of functions loaded"),
+    (Seen::FunctionCalled, "1.9 a function called"),
+    (
+        Seen::FunctionCalledInTransaction,
+        "1.9 a function called in a transaction",
+    ),
     (Seen::OtherDatabaseRead, "1.9 a key of database 1 read"),
     (
         Seen::SelectedInTransaction,

@@ -57,6 +57,8 @@ pub(crate) struct Swarm {
     pub(crate) transactions: u32,
     /// Probability that a command is about keys of database 1, which have the names of those of database 0.
     pub(crate) elsewhere: u32,
+    /// Probability that a command loads a library of functions, or calls its function.
+    pub(crate) functions: u32,
     /// Number of groups of keys that are neighbours in the index.
     pub(crate) crowds: u64,
     pub(crate) crowd_keys: usize,
@@ -270,6 +272,7 @@ impl Swarm {
             group: if evicts { 0 } else { some(random, 300_000) },
             transactions: 0,
             elsewhere: 0,
+            functions: 0,
             crowds: 0,
             crowd_keys: 0,
             larges: 0,
@@ -436,6 +439,9 @@ impl Swarm {
         }
         if own.chance(500_000) {
             swarm.elsewhere = own.between(50_000, 500_000) as u32;
+        }
+        if own.chance(250_000) {
+            swarm.functions = own.between(20_000, 150_000) as u32;
         }
         swarm
     }

@@ -1,7 +1,8 @@
 //! The commands of clients, and the handling of their replies.
 
 use crate::client::{
-    self, ABORTED, ALL, Answer, CROWD, Client, Crowds, FILLER, Form, LARGE, LARGE_GROUP, Pending, Select, in_database,
+    self, ABORTED, ALL, Answer, CROWD, Client, Crowds, FILLER, Form, LARGE, LARGE_GROUP, LIBRARY, Pending, Select,
+    in_database,
 };
 use crate::events::SimEvent;
 use crate::linear::{Action, Operation, Outcome};
@@ -108,6 +109,13 @@ impl Workload {
         if port == Port::Any && self.lists_left > 0 && random.chance(10_000) {
             self.lists_left -= 1;
             return Some((vec![ALL.to_owned()], Action::List));
+        }
+        if swarm.functions > 0 && random.chance(swarm.functions) {
+            let action = match random.chance(300_000) {
+                true => self.set(),
+                false => Action::Get,
+            };
+            return oracle.has_room(LIBRARY).then(|| (vec![LIBRARY.to_owned()], action));
         }
         let group = random.chance(swarm.group);
         if group {
@@ -294,7 +302,8 @@ impl World {
 
     /// The keys of a command, or those of the same names in database 1.
     fn in_some_database(&mut self, keys: Vec<String>, action: Action) -> Vec<String> {
-        let may = !self.schedule.healing && self.swarm.elsewhere > 0 && action != Action::Flush;
+        let is_library = keys.iter().any(|key| key == LIBRARY);
+        let may = !self.schedule.healing && self.swarm.elsewhere > 0 && action != Action::Flush && !is_library;
         if !may || !self.schedule.random.chance(self.swarm.elsewhere) {
             return keys;
         }
@@ -324,6 +333,13 @@ impl World {
     fn form_of(&mut self, keys: &[String], action: Action) -> Form {
         if self.swarm.transactions == 0 || keys.len() != 1 || !self.schedule.random.chance(self.swarm.transactions) {
             return Form::One;
+        }
+        if keys.iter().any(|key| key == LIBRARY) {
+            // FUNCTION LOAD cannot be in a transaction.
+            return match action {
+                Action::Get => Form::Transaction,
+                _ => Form::One,
+            };
         }
         let is_group = keys.iter().all(|key| key.starts_with('{'));
         let by_script = self.schedule.random.chance(300_000);
@@ -597,6 +613,13 @@ impl World {
             action: pending.action,
             outcome,
         };
+        if pending.keys.iter().any(|key| key == LIBRARY) && matches!(outcome, Outcome::Done(Some(_))) {
+            self.oracle.marks.see(match (pending.action, pending.form) {
+                (Action::Get, Form::One) => Seen::FunctionCalled,
+                (Action::Get, _) => Seen::FunctionCalledInTransaction,
+                _ => Seen::LibraryLoaded,
+            });
+        }
         if matches!(outcome, Outcome::Done(_)) {
             let is_elsewhere = pending.keys.iter().any(|key| in_database(key).1 > 0);
             if is_elsewhere && matches!(outcome, Outcome::Done(Some(_))) {

@@ -2,14 +2,14 @@
 //!
 //! ```text
 //! object:  u8 key length (255: a u16 follows)   varint (value length × 2 + plain)
-//!          [u8 kind  [u8 database × 16]  [6 B expiry]  [4 B flags]  [u8 length, record]]   key
+//!          [u8 kind  [u8 database × 16 + type]  [6 B expiry]  [4 B flags]  [u8 length, record]]   key
 //!          [u8 n, n × { u32 locator, u16 length - 1 }]   value
 //! piece:   u8 254   u16 length - 1   5 B first bits of the hash   that part of the value
 //! ```
 //! A zero byte where an object would begin ends the used part of a chunk.
 
 use crate::{Arena, Chunks};
-use paritas_base::Stripe;
+use paritas_base::{Stripe, database};
 
 /// Largest value in bytes.
 pub const VALUE_BYTES_MAX: usize = 64 << 10;
@@ -111,7 +111,7 @@ impl Value<'_> {
             out.push(kind);
         }
         if kind & KIND_SECOND != 0 {
-            out.push(database << 4);
+            out.push(database::to_byte(database));
         }
         self.encode_extra(out);
         if !self.record.is_empty() {
@@ -223,8 +223,7 @@ pub(crate) fn parse_object(chunk: &[u8], at: usize) -> Option<Head> {
             return None;
         }
         if kind & KIND_SECOND != 0 {
-            // Only strings are known, and database 0 has no such byte.
-            database = chunk.get(extra).filter(|byte| **byte & 0xf == 0 && **byte > 0)? >> 4;
+            database = database::of_byte(*chunk.get(extra)?)?;
             extra += 1;
         }
         key = record_offset(kind, extra);

@@ -23,7 +23,7 @@ use crate::index::shape::Shape;
 use crate::index::spill;
 use crate::object::{Head, KEY_BYTES_MAX, PIECE_HEAD_BYTES, VALUE_BYTES_MAX};
 use crate::{Arena, Chunks, Delta, Missing, Purpose};
-use paritas_base::{DATABASES, Stripe, Version};
+use paritas_base::{ALL_DATABASES, Stripe, Version};
 use place::Plan;
 use records::Records;
 use siphasher::sip::SipHasher13;
@@ -42,7 +42,7 @@ const SPILL_EVERY: u32 = 16;
 
 /// The number of bits at the end of a hash that are the database of the key. The index and pieces use the first bits,
 /// at most 50.
-pub const DATABASE_BITS: u32 = 4;
+pub const DATABASE_BITS: u32 = 5;
 const DATABASE_MASK: u64 = (1 << DATABASE_BITS) - 1;
 /// What makes the hash of a key another one in each database.
 const DATABASE_MIX: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -362,7 +362,7 @@ impl ObjectStore {
     }
 
     /// Keys of each database; `None` until all objects are counted. After a takeover that is when all chunks are here.
-    pub fn keys(&self) -> Option<[Keys; DATABASES as usize]> {
+    pub fn keys(&self) -> Option<[Keys; ALL_DATABASES as usize]> {
         // What was counted before it was set aside is counted still.
         let aside = self.aside.iter().filter(|(_, live)| live.is_some()).count();
         let is_counted = self.index_here() && self.space.unknown_count() as usize <= aside;

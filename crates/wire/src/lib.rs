@@ -5,4 +5,5 @@ pub mod command;
 pub mod greeting;
 pub mod memcached;
 pub mod peer;
+pub mod rdb;
 pub mod resp;

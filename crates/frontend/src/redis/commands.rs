@@ -6,7 +6,9 @@
 mod bits;
 mod counters;
 mod decimal;
+mod dump;
 mod expiry;
+mod functions;
 mod items;
 mod keys;
 mod keyspace;
@@ -177,7 +179,11 @@ pub(crate) fn sets_pairs(id: Command) -> bool {
 pub(crate) fn is_transaction(id: Command) -> bool {
     matches!(
         id,
-        Command::RunTransaction | Command::ReadTransaction | Command::RunScript | Command::ReadScript
+        Command::RunTransaction
+            | Command::ReadTransaction
+            | Command::RunScript
+            | Command::ReadScript
+            | Command::ChangeFunctions
     )
 }
 
@@ -422,8 +428,10 @@ impl<O: Out> Operation<'_, '_, O> {
             Command::Scan => self.scan(),
             Command::Randomkey => self.randomkey(),
             Command::Dbsize => self.dbsize(),
-            Command::Flushall => self.flush(),
             Command::FlushStep => self.flush_step(),
+            Command::ReadFunctions => self.read_functions(),
+            Command::Dump => self.dump(),
+            Command::Restore => self.restore(),
             _ => Err(Stop::Error("ERR this command does not run on a stream")),
         }
     }

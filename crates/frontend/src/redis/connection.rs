@@ -145,7 +145,7 @@ impl Dispatcher {
                 }
             }
             Command::ScriptExists => self.scripts.exist(args, out),
-            Command::ScriptKill => encode::error(out, errors::NOT_BUSY),
+            Command::ScriptKill | Command::FunctionKill => encode::error(out, errors::NOT_BUSY),
             Command::ConfigResetstat => {
                 self.counters.reset();
                 cx.shared.reset_counts();

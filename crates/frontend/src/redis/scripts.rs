@@ -1,12 +1,14 @@
 //! The scripts that a node knows, and the sandbox in which it runs them (docs/scripts.md).
 
 use crate::redis::connection::{append_time, database_number};
+use crate::redis::functions::{Libraries, Library};
 use core::fmt;
 use paritas_base::Map;
 use paritas_script::{
-    Ended, FLAG_NO_WRITES, Host, Limits, Ran, Run, SHA_BYTES, SOURCE_BYTES_MAX, Sandbox, Sha, Weight,
+    Ended, FLAG_NO_WRITES, FUNCTION_NO_CLUSTER, FUNCTION_NO_WRITES, Function, Host, Limits, LoadError, Ran, Run,
+    SHA_BYTES, SOURCE_BYTES_MAX, Sandbox, Sha, Weight,
 };
-use paritas_script::{header, sha_of};
+use paritas_script::{header, library_header, sha_of};
 use paritas_wire::command::{self, Command, CommandSpec, flag};
 use paritas_wire::resp::{ArgList, Proto, encode, errors, parse_integer};
 use std::sync::Arc;
@@ -17,6 +19,8 @@ const SOURCES_MAX: usize = 4096;
 /// The longest time that the scripts of one transaction work, by the clock of their thread. Their work is counted too,
 /// so that this ends only scripts whose work is counted too low.
 const TIME_NS: u64 = 40_000_000;
+/// Work of a library while it is loaded, in nanoseconds as it is counted.
+const LOAD_NS: u64 = 20_000_000;
 
 /// The scripts of a node.
 pub(crate) struct Scripts {
@@ -61,11 +65,13 @@ impl fmt::Debug for Scripts {
     }
 }
 
-/// A client's EVAL, EVALSHA, or their forms that only read.
+/// A client's EVAL, EVALSHA, FCALL, or their forms that only read.
 #[derive(Debug)]
 pub(crate) struct Call<'c> {
     sha: Sha,
     source: Arc<[u8]>,
+    /// The function that is called; then the source is that of its library.
+    function: Option<Vec<u8>>,
     reads: bool,
     keys_count: usize,
     args: ArgList<'c>,
@@ -97,10 +103,83 @@ impl Scripts {
         Ok(Call {
             sha,
             source,
+            function: None,
             reads: spec.is(flag::READONLY) || flags & FLAG_NO_WRITES != 0,
             keys_count,
             args,
         })
+    }
+
+    /// What a client's FCALL or FCALL_RO calls.
+    ///
+    /// # Errors
+    /// The text of an error for the client.
+    pub(crate) fn function_call<'c>(
+        libraries: &Libraries,
+        spec: &CommandSpec,
+        args: ArgList<'c>,
+        is_cluster: bool,
+    ) -> Result<Call<'c>, String> {
+        let (library, function) = libraries.find(args.arg(1)).ok_or(errors::NO_FUNCTION)?;
+        let keys_count = parse_integer(args.arg(2)).ok_or(errors::BAD_NUMBER_OF_KEYS)?;
+        let keys_count = usize::try_from(keys_count).map_err(|_| errors::NEGATIVE_KEYS)?;
+        if keys_count > args.len() - 3 {
+            return Err(errors::TOO_MANY_SCRIPT_KEYS.to_owned());
+        }
+        let is = |flag: u8| function.flags & flag != 0;
+        if spec.is(flag::READONLY) && !is(FUNCTION_NO_WRITES) {
+            return Err(errors::FUNCTION_MAY_WRITE.to_owned());
+        }
+        if is_cluster && is(FUNCTION_NO_CLUSTER) {
+            return Err(errors::FUNCTION_NOT_ON_CLUSTER.to_owned());
+        }
+        Ok(Call {
+            sha: library.sha,
+            source: Arc::clone(&library.source),
+            function: Some(function.name.clone()),
+            reads: is(FUNCTION_NO_WRITES),
+            keys_count,
+            args,
+        })
+    }
+
+    /// Loads a library: what does it register? Returns the work, and the library or the text of an error.
+    pub(crate) fn load_library(&mut self, source: &[u8], seed: u64) -> (u64, Result<Library, String>) {
+        if source.len() > SOURCE_BYTES_MAX {
+            let bytes = source.len();
+            let text = format!("ERR a library may have {SOURCE_BYTES_MAX} bytes, this one has {bytes}");
+            return (0, Err(text));
+        }
+        let sha = sha_of(source);
+        let name = match library_header(source) {
+            Ok((name, _)) => name,
+            Err(text) => return (0, Err(text)),
+        };
+        let (mut work_ns, until_ns) = (0, self.until_ns);
+        let sandbox = match self.sandbox() {
+            Ok(sandbox) => sandbox,
+            Err(text) => return (0, Err(text)),
+        };
+        let mut loaded = Err(LoadError::Ended(Ended::Memory));
+        for weight in [Weight::Light, Weight::Heavy] {
+            let limits = Limits {
+                weight,
+                work_ns: LOAD_NS,
+                until_ns,
+            };
+            let (spent_ns, result) = sandbox.load(&sha, source, limits, seed);
+            work_ns += spent_ns;
+            loaded = result;
+            if !matches!(loaded, Err(LoadError::Ended(Ended::Memory))) {
+                break;
+            }
+        }
+        let loaded: Result<Vec<Function>, String> = loaded.map_err(|error| match error {
+            LoadError::Refused(text) => text,
+            LoadError::Ended(Ended::Memory) => errors::LIBRARY_TOO_LARGE.to_owned(),
+            LoadError::Ended(_) => errors::LIBRARY_TOO_SLOW.to_owned(),
+        });
+        (work_ns, loaded.map(|functions| Library::new(name, source, functions)))
     }
 
     fn source(&mut self, sha: &Sha) -> Option<Arc<[u8]>> {
@@ -235,6 +314,7 @@ impl Scripts {
             proto,
             limits,
             seed,
+            function: script.function,
         };
         sandbox.run(&run, host, out)
     }
@@ -261,6 +341,8 @@ pub(crate) const fn why_ended(ended: Ended) -> Option<&'static str> {
 pub(crate) struct Script<'s> {
     sha: Sha,
     source: &'s [u8],
+    /// The source is a library, and this function of it is called.
+    function: Option<&'s [u8]>,
     keys: Vec<&'s [u8]>,
     args: Vec<&'s [u8]>,
 }
@@ -269,14 +351,16 @@ impl<'s> Script<'s> {
     /// That of a command between nodes. `args_of`: its `ARGV`, decoded.
     ///
     /// ```text
-    /// PARITAS.EVAL sha source keys_count args key [key …]
+    /// PARITAS.EVAL sha[function] source keys_count args key [key …]
     /// ```
     /// `args` is an array of strings. Without keys, `key` is the one that the script has asked for first.
     pub(crate) fn of_command(command: ArgList<'s>, args: ArgList<'s>) -> Option<Self> {
         let keys_count = usize::try_from(parse_integer(command.arg(3))?).ok()?;
+        let (sha, function) = command.arg(1).split_first_chunk::<SHA_BYTES>()?;
         (keys_count <= command.len() - 5).then(|| Self {
-            sha: Sha::try_from(command.arg(1)).unwrap_or([b'0'; SHA_BYTES]),
+            sha: *sha,
             source: command.arg(2),
+            function: (!function.is_empty()).then_some(function),
             keys: command.iter().skip(5).take(keys_count).collect(),
             args: args.iter().collect(),
         })
@@ -311,7 +395,10 @@ impl<'c> Call<'c> {
         self.args().for_each(|arg| encode::bulk(&mut args, arg));
         encode::array_header(out, 5 + self.keys_count + usize::from(key.is_some()));
         encode::bulk(out, self.spec().name.as_bytes());
-        encode::bulk(out, &self.sha);
+        match &self.function {
+            None => encode::bulk(out, &self.sha),
+            Some(name) => encode::bulk(out, &[&self.sha, name.as_slice()].concat()),
+        }
         encode::bulk(out, &self.source);
         encode::bulk_integer(out, self.keys_count as i64);
         encode::bulk(out, &args);
@@ -323,6 +410,7 @@ impl<'c> Call<'c> {
         Script {
             sha: self.sha,
             source: &self.source,
+            function: self.function.as_deref(),
             keys: self.keys().collect(),
             args: self.args().collect(),
         }

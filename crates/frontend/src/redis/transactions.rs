@@ -1,7 +1,7 @@
 //! A client's transaction: the commands that it has sent between `MULTI` and `EXEC`, and the keys that it watches.
 
 use core::ops::Range;
-use paritas_wire::command::{CommandSpec, flag};
+use paritas_wire::command::{Command, CommandSpec, flag};
 use paritas_wire::resp::{ArgList, encode};
 
 /// The most commands of a transaction, and their bytes.
@@ -46,6 +46,8 @@ pub(crate) struct Queue {
     /// The database of the next command, and whether `SELECT` is among the commands.
     pub(crate) database: u8,
     pub(crate) selects: bool,
+    /// Some of the commands are function calls.
+    calls_functions: bool,
     /// The only hash slot of keys so far, and whether there are others.
     slot: Option<u16>,
     has_other_slots: bool,
@@ -71,6 +73,13 @@ pub(crate) enum Place {
     Slot(u16),
     /// At the owners of several slots.
     Slots,
+    /// Nowhere: its bytes are the reply.
+    Known,
+}
+
+/// Whether a command calls a function.
+pub(crate) const fn is_function_call(id: Command) -> bool {
+    matches!(id, Command::Fcall | Command::FcallRo)
 }
 
 impl Transaction {
@@ -163,12 +172,44 @@ impl Transaction {
         encode::array_header(&mut queue.bytes, args.len());
         args.iter().for_each(|arg| encode::bulk(&mut queue.bytes, arg));
         let range = start..queue.bytes.len();
+        queue.calls_functions |= is_function_call(spec.id);
         queue.commands.push(Queued {
             spec,
             range,
             place,
             database: queue.database,
         });
+        true
+    }
+
+    /// Whether some of its commands are function calls.
+    pub(crate) fn calls_functions(&self) -> bool {
+        self.queue.as_ref().is_some_and(|queue| queue.calls_functions)
+    }
+
+    /// Puts other commands in the place of its function calls. `resolve` appends a command and gives its row, or it
+    /// appends a reply that is known already. False: the transaction is too long now.
+    pub(crate) fn resolve_calls(
+        &mut self,
+        mut resolve: impl FnMut(&CommandSpec, &[u8], &mut Vec<u8>) -> Option<&'static CommandSpec>,
+    ) -> bool {
+        let Some(queue) = self.queue.as_mut() else { return true };
+        let mut bytes = Vec::with_capacity(queue.bytes.len());
+        for queued in &mut queue.commands {
+            let (start, old) = (bytes.len(), queue.bytes.get(queued.range.clone()).unwrap_or_default());
+            match is_function_call(queued.spec.id) {
+                false => bytes.extend_from_slice(old),
+                true => match resolve(queued.spec, old, &mut bytes) {
+                    Some(spec) => queued.spec = spec,
+                    None => queued.place = Place::Known,
+                },
+            }
+            queued.range = start..bytes.len();
+            if bytes.len() > BYTES_MAX {
+                return false;
+            }
+        }
+        (queue.bytes, queue.calls_functions) = (bytes, false);
         true
     }
 

@@ -53,7 +53,7 @@ impl Counts {
 fn own_count(lists: &Lists, stream: StreamId) -> Option<Count> {
     let (_, owner) = lists.owner(stream)?;
     Some(Count {
-        keys: owner.key_counts()?,
+        keys: *owner.key_counts()?.first_chunk()?,
         silent_streams: 0,
     })
 }

@@ -10,6 +10,7 @@ mod rename;
 mod walk;
 
 use super::client::{Caller, Client, Wait};
+use super::functions::Functions;
 use super::one_by_one::OneByOne;
 use super::replies::{Verdict, earliest};
 use super::stuck::Stuck;
@@ -29,6 +30,7 @@ use paritas_wire::command::{self, Command, CommandSpec, flag};
 use paritas_wire::peer::FRAME_BYTES_MAX;
 use paritas_wire::resp::{self, ArgList, Args, Decoded, Limits, encode, errors, parse_integer};
 use rename::{Rename, moves_key};
+use std::sync::Arc;
 use walk::{Find, Walk};
 
 /// The most bytes of a SCAN beside its pattern.
@@ -95,6 +97,10 @@ pub(crate) enum How {
     },
     /// The reply of the last of several steps, which the only part runs one after the other.
     Renamed(Box<Rename>),
+    /// The reply of the only part.
+    Only,
+    /// The same: an answer to a question about the libraries of functions. This node has these.
+    Functions(Arc<Functions>),
     /// OK, to a WATCH of these keys. The reply of the part is the array of their versions.
     Versions(Vec<Vec<u8>>),
 }
@@ -351,13 +357,13 @@ impl Dispatcher {
             .collect();
         let how = match spec.id {
             Command::Dbsize => How::Sum,
-            Command::Flushall => How::AllOk,
-            Command::Flushdb if !is_flush_mode(args) => {
+            Command::Flushall | Command::Flushdb if !is_flush_mode(args) => {
                 return self.reply_now(cx, lists, client, turn, |out| encode::error(out, errors::SYNTAX));
             }
-            Command::Flushdb => {
+            Command::Flushall | Command::Flushdb => {
                 let streams = all.into_iter().map(|(_, stream)| stream).collect();
-                return self.walk(cx, lists, client, turn, Find::Deleted, &[], streams);
+                let options: &[&[u8]] = if spec.id == Command::Flushall { &[b"all"] } else { &[] };
+                return self.walk(cx, lists, client, turn, Find::Deleted, options, streams);
             }
             Command::Keys if args.arg(1).len() > PATTERN_BYTES_MAX => {
                 return self.reply_refusal(cx, lists, client, turn, Refusal::PatternTooLong);
@@ -460,11 +466,27 @@ impl Dispatcher {
         how: How,
         commands: Vec<(&'static CommandSpec, StreamId, Vec<u8>)>,
     ) -> Ran {
+        let database = client.database;
+        self.gather_in(cx, lists, client, turn, database, how, commands)
+    }
+
+    /// The same, in this database.
+    #[allow(clippy::too_many_arguments)] // One command's whole surroundings.
+    pub(crate) fn gather_in<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        lists: &mut Lists,
+        client: &mut Client,
+        turn: &mut Turn<'_>,
+        database: u8,
+        how: How,
+        commands: Vec<(&'static CommandSpec, StreamId, Vec<u8>)>,
+    ) -> Ran {
         let start = turn.bytes.len();
         let mut gather = Gather {
             how,
             dialect: client.dialect,
-            database: client.database,
+            database,
             parts: Vec::with_capacity(commands.len()),
             reply_bytes: 0,
             reply_bytes_max: cx.shared.parameters.mget_bytes_max,
@@ -473,7 +495,7 @@ impl Dispatcher {
         let mut waiting: Vec<StreamId> = Vec::new();
         for (at, (spec, stream, command)) in commands.into_iter().enumerate() {
             let behind = waiting.contains(&stream);
-            let part = self.start_part(cx, lists, client, spec, stream, command, behind);
+            let part = self.start_part(cx, lists, client, spec, (stream, database), command, behind);
             if !behind && matches!(&part.wait, Wait::Forwarded(forwarded) if forwarded.target.is_none()) {
                 waiting.push(stream);
             }
@@ -493,7 +515,7 @@ impl Dispatcher {
         lists: &mut Lists,
         client: &mut Client,
         spec: &'static CommandSpec,
-        stream: StreamId,
+        (stream, database): (StreamId, u8),
         command: Vec<u8>,
         behind: bool,
     ) -> Part {
@@ -514,7 +536,7 @@ impl Dispatcher {
                 spec,
                 args: self.part_args.list(&command),
                 dialect: client.dialect,
-                database: client.database,
+                database,
                 hash: None,
                 ticket: client.ticket(cx),
                 is_staged: false,
@@ -525,12 +547,12 @@ impl Dispatcher {
                 self.recycle(command);
                 return Part { reply, wait };
             }
-            if spec.id == Command::RunTransaction {
+            if matches!(spec.id, Command::RunTransaction | Command::ChangeFunctions) {
                 // It runs again under a number of its own.
                 owner.end_arguments(job.ticket);
             }
         }
-        let to = (stream, client.database);
+        let to = (stream, database);
         let wait = self.forward(cx, lists, client, spec, to, command, behind);
         Part { reply, wait }
     }
@@ -579,6 +601,14 @@ impl Gather {
     pub(crate) const fn selects(&self) -> Option<u8> {
         match self.how {
             How::Transaction { selects, .. } => selects,
+            _ => None,
+        }
+    }
+
+    /// What this node had when it asked for the libraries of functions, if this is such a question.
+    pub(crate) const fn asks_functions(&self) -> Option<&Arc<Functions>> {
+        match &self.how {
+            How::Functions(known) => Some(known),
             _ => None,
         }
     }
@@ -764,6 +794,7 @@ impl Gather {
             How::Transaction { pieces, .. } => transact::combine(pieces, replies(), out),
             How::Versions(_) => self.dialect.done(out),
             How::Renamed(rename) => out.extend_from_slice(rename.reply()),
+            How::Only | How::Functions(_) => out.extend_from_slice(replies().next().unwrap_or_default()),
             How::Any { pick } => {
                 let some: Vec<&[u8]> = replies().filter(|reply| !parts::is_nothing(reply)).collect();
                 match some.get(*pick as usize % some.len().max(1)) {

@@ -7,6 +7,7 @@ use crate::memcached::Shown;
 use crate::redis::refusals::{is_error, is_reply_too_large};
 use paritas_base::{Span, Time};
 use paritas_protocol::{Context, Fault, Lists, Out, ReadLease, TakenAgain};
+use std::sync::Arc;
 
 /// Timeout of an answer of the coordinator or the process. It covers the replacement of a coordinator.
 const ANSWER_MAX: Span = Span::from_secs(10);
@@ -67,7 +68,7 @@ impl Dispatcher {
         while let Some(head) = client.segments.front_mut() {
             let n = head.n;
             let mut length = head.length;
-            let mut instead = None;
+            let (mut instead, mut asked) = (None, None);
             let deadline = if let Wait::Gathered(gather) = &mut head.wait {
                 let progress = gather.go_on(cx, lists, &mut self.stuck);
                 client.forwarded_bytes -= progress.freed_bytes.min(client.forwarded_bytes);
@@ -90,6 +91,11 @@ impl Dispatcher {
                     return self.note_one_by_one(client, held_bytes);
                 }
                 instead = progress.reply;
+                // A question has no reply of its own: the command behind it runs now.
+                asked = gather.asks_functions().map(|known| {
+                    let answer = instead.replace(Vec::new()).unwrap_or_default();
+                    (Arc::clone(known), answer, progress.deadline)
+                });
                 progress.deadline
             } else {
                 match self.stuck.judge(cx, lists, &head.wait) {
@@ -138,6 +144,9 @@ impl Dispatcher {
                 {
                     client.database = database;
                 }
+            }
+            if let Some((known, answer, until)) = asked {
+                self.learn_functions(cx, client, &known, answer, until);
             }
             if client.awaited.take_if(|awaited| *awaited == n).is_some() {
                 self.wake = true;

@@ -1,5 +1,6 @@
-//! Scripts at the client's node: EVAL and its kin become a command between nodes, which has the source of the script
-//! and goes to the owner of its keys. A script without keys begins here; if it asks for one, it runs again there.
+//! Scripts and functions at the client's node: EVAL, FCALL and their kin become a command between nodes, which has the
+//! source and goes to the owner of its keys. A script without keys begins here; if it asks for one, it runs again
+//! there.
 
 use super::client::Client;
 use super::transact::is_unserved;
@@ -10,7 +11,7 @@ use crate::redis::refusals::is_error;
 use crate::redis::scripts::{Call, answer_without_key, resolve, why_ended};
 use paritas_protocol::{Context, Lists, Out, Port};
 use paritas_script::{Ended, Host, Weight};
-use paritas_wire::command::{self, CommandSpec, flag};
+use paritas_wire::command::{self, Command, CommandSpec, flag};
 use paritas_wire::resp::{ArgList, Args, Decoded, Limits, Proto, decode, encode, errors};
 
 /// Work of a script without keys, in nanoseconds as it is counted.
@@ -47,7 +48,7 @@ impl Host for WithoutKeys {
 }
 
 impl Dispatcher {
-    /// Runs EVAL and its kin.
+    /// Runs EVAL, FCALL and their kin.
     pub(crate) fn script<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,
@@ -63,7 +64,14 @@ impl Dispatcher {
             return Ran::Stalled;
         }
         let start = turn.bytes.len();
-        let ran = match self.scripts.call(spec, args) {
+        let called = match spec.id {
+            Command::Fcall | Command::FcallRo => match self.present_libraries(cx, lists, client, turn, spec) {
+                Ok(functions) => Self::function_call(&functions, spec, args, client.port),
+                Err(ran) => return ran,
+            },
+            _ => self.scripts.call(spec, args),
+        };
+        let ran = match called {
             Ok(call) => self.run_call(cx, lists, client, turn, spec, &call),
             Err(text) => self.reply_now(cx, lists, client, turn, |out| encode::error(out, &text)),
         };

@@ -11,11 +11,11 @@ use crate::dialect::Refusal;
 use crate::redis::commands::key_count_error;
 use crate::redis::connection::{database_number, may_be_in_transaction};
 use crate::redis::parts;
-use crate::redis::transactions::{Place, Queue, Queued, Transaction};
+use crate::redis::transactions::{Place, Queue, Queued, Transaction, is_function_call};
 use paritas_base::{Map, StreamId};
 use paritas_protocol::{Context, KEY_STEPS, Lists, Out, Port, Transactions, WriteRefusal, fits_one_delta};
 use paritas_wire::command::{self, Command, CommandSpec, flag};
-use paritas_wire::resp::{ArgList, Args, Decoded, Limits, argument, decode, encode, errors};
+use paritas_wire::resp::{ArgList, Args, Decoded, Limits, argument, decode, encode, errors, parse_integer};
 use std::borrow::Cow;
 
 /// Bytes of replies that a transaction makes here.
@@ -167,6 +167,7 @@ impl Dispatcher {
                 client.end_transaction();
                 return None;
             }
+            (_, false) if spec.is(flag::FUNCTION) => return Some(self.function(cx, lists, client, turn, spec, args)),
             (_, false) if spec.is(flag::SCRIPT) => return Some(self.script(cx, lists, client, turn, spec, args)),
             (Command::Quit, _) | (_, false) => return None,
             (_, true) => {
@@ -189,7 +190,9 @@ impl Dispatcher {
         args: ArgList<'_>,
         reply: &mut Vec<u8>,
     ) {
-        if spec.is(flag::SCRIPT) {
+        // What a function call calls is known only when EXEC has come.
+        let is_call = is_function_call(spec.id);
+        if spec.is(flag::SCRIPT) && !is_call {
             return self.enqueue_script(cx, lists, client, spec, args, reply);
         }
         let (port, start) = (client.port, reply.len());
@@ -201,8 +204,8 @@ impl Dispatcher {
             encode::error(reply, errors::TOO_MANY_KEYS);
         } else if command::lacks_keys(spec, args) {
             encode::error(reply, key_count_error(args.arg(1)));
-        } else if spec.has_keys() && spec.id != Command::ParitasRedundancy {
-            let mut slots = command::keys(spec, args).map(|at| command::slot(args.arg(at)));
+        } else if command::keys_of(spec, args).len() > 0 && spec.id != Command::ParitasRedundancy {
+            let mut slots = command::keys_of(spec, args).map(|at| command::slot(args.arg(at)));
             let first = slots.next().unwrap_or_default();
             let is_one = slots.all(|slot| slot == first);
             let watched = transaction.watched_slot();
@@ -223,7 +226,9 @@ impl Dispatcher {
             {
                 client.dialect.redirect(reply, first, &address);
             }
-        } else if !may_be_in_transaction(spec.id) {
+        } else if is_call && parse_integer(args.arg(2)) == Some(0) {
+            encode::error(reply, errors::SCRIPT_WITHOUT_KEYS);
+        } else if !is_call && !may_be_in_transaction(spec.id) {
             errors::not_in_transaction(reply, spec.name);
         }
         if reply.len() == start && !transaction.push(spec, place, args) {
@@ -361,6 +366,13 @@ impl Dispatcher {
             client.stalled_since = None;
             return Ran::Stalled;
         }
+        let calls = client.transaction.as_ref().is_some_and(|t| t.calls_functions());
+        if calls && let Err(ran) = self.resolve_calls(cx, lists, client, turn, spec) {
+            if ran != Ran::Stalled {
+                client.end_transaction();
+            }
+            return ran;
+        }
         // It is split and copied, and again when it stalls.
         if !cx.shared.turn_budget.admits() {
             return Ran::Stalled;
@@ -380,6 +392,41 @@ impl Dispatcher {
             self.spare_queue = spare;
         }
         ran
+    }
+
+    /// Puts what they call in the place of the transaction's function calls. `Err`: EXEC stalls, or is refused.
+    fn resolve_calls<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        lists: &mut Lists,
+        client: &mut Client,
+        turn: &mut Turn<'_>,
+        spec: &'static CommandSpec,
+    ) -> Result<(), Ran> {
+        let functions = self.present_libraries(cx, lists, client, turn, spec)?;
+        let (port, mut args) = (client.port, Args::new());
+        let resolve = |spec: &CommandSpec, bytes: &[u8], out: &mut Vec<u8>| {
+            if decode(bytes, &Limits::DEFAULT, &mut args).is_err() {
+                return None;
+            }
+            match Self::function_call(&functions, spec, args.list(bytes), port) {
+                Ok(call) => {
+                    call.append_command(None, out);
+                    Some(call.spec())
+                }
+                Err(text) => {
+                    encode::error(out, &text);
+                    None
+                }
+            }
+        };
+        let fits = client.transaction.as_mut().is_none_or(|t| t.resolve_calls(resolve));
+        match fits {
+            true => Ok(()),
+            false => Err(self.reply_now(cx, lists, client, turn, |out| {
+                encode::error(out, errors::TRANSACTION_TOO_LONG);
+            })),
+        }
     }
 
     fn exec_taken<O: Out>(
@@ -571,7 +618,8 @@ impl Split {
         }
         for queued in &queue.commands {
             let bytes = queue.bytes_of(queued);
-            if queued.place == Place::Here || decode(bytes, &Limits::DEFAULT, &mut args).is_err() {
+            if matches!(queued.place, Place::Here | Place::Known) || decode(bytes, &Limits::DEFAULT, &mut args).is_err()
+            {
                 continue;
             }
             let args = args.list(bytes);
@@ -652,6 +700,10 @@ impl Split {
                 }
                 self.here_bytes += reply.len();
                 self.pieces.push(Piece::Here(reply));
+            }
+            Place::Known => {
+                self.here_bytes += bytes.len();
+                self.pieces.push(Piece::Here(bytes.to_vec()));
             }
             Place::Slots => {
                 if decode(bytes, &Limits::DEFAULT, args).is_ok() {

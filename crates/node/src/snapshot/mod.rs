@@ -9,8 +9,10 @@ use crate::connection::Login;
 use crate::{ByteCount, Failure};
 use cluster::{Cluster, Slots};
 use paritas_base::DATABASES;
+use paritas_frontend::LIBRARY_BYTES_MAX;
 use paritas_protocol::LARGE_VALUE_BYTES_MAX;
 use paritas_store::KEY_BYTES_MAX;
+use paritas_wire::rdb as rdb_format;
 use paritas_wire::resp::Value;
 use rdb::{Entry, Item, Limits, RdbError, Reader, Writer, shown};
 use std::collections::HashSet;
@@ -44,6 +46,7 @@ const EXPIRY_MS_MAX: u64 = (1 << 48) - 1;
 pub const LIMITS: Limits = Limits {
     key_bytes_max: KEY_BYTES_MAX,
     value_bytes_max: LARGE_VALUE_BYTES_MAX,
+    library_bytes_max: LIBRARY_BYTES_MAX,
 };
 
 /// The progress of a snapshot or a restore.
@@ -53,9 +56,11 @@ pub struct Count {
     pub keys: u64,
     /// Bytes of keys and values of these.
     pub bytes: u64,
+    /// Number of libraries of functions written or restored.
+    pub libraries: u64,
     /// Number of keys left out because they have expired.
     pub expired: u64,
-    /// Number of existing keys that were kept.
+    /// Number of existing keys and libraries that were kept.
     pub kept: u64,
     /// Number of records of modules that were left out.
     pub modules: u64,
@@ -75,6 +80,9 @@ impl Count {
 impl fmt::Display for Count {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} keys, {}", self.keys, ByteCount(self.bytes))?;
+        if self.libraries > 0 {
+            write!(f, "; libraries of functions: {}", self.libraries)?;
+        }
         if self.expired > 0 {
             write!(f, "; {} left out: expired", self.expired)?;
         }
@@ -174,8 +182,10 @@ pub fn take(node: &Login, path: &Path, timeout: Duration, tell: &mut dyn FnMut(&
     }
     let fresh = Fresh::new(path);
     let file = File::create_new(&fresh.partial).map_err(failed)?;
-    let mut writer = Writer::new(BufWriter::new(file)).map_err(failed)?;
+    let libraries = read_libraries(&mut cluster)?;
+    let mut writer = Writer::new(BufWriter::new(file), &libraries).map_err(failed)?;
     let (mut count, mut teller) = (Count::default(), Teller::new(tell));
+    count.libraries = libraries.len() as u64;
     // SCAN may return a key twice if it moves, and Redis refuses a file with a key twice. Keys are recognised by two
     // hashes of 64 bits, which takes 20 to 60 bytes a key.
     let (one, other) = (RandomState::new(), RandomState::new());
@@ -212,6 +222,76 @@ pub fn take(node: &Login, path: &Path, timeout: Duration, tell: &mut dyn FnMut(&
         .map_err(failed)?;
     fresh.finish(&file).map_err(failed)?;
     Ok(count)
+}
+
+/// The sources of all libraries of functions.
+fn read_libraries(cluster: &mut Cluster) -> Result<Vec<Vec<u8>>, Failure> {
+    let replies = cluster.ask(&[vec![vec![b"FUNCTION", b"DUMP"]]])?.concat();
+    let sources = match replies.as_slice() {
+        [Value::Bulk(payload)] => rdb_format::open(payload).and_then(sources),
+        _ => None,
+    };
+    sources.ok_or_else(|| Failure("FUNCTION DUMP got an unexpected answer: is it a node of Paritas?".into()))
+}
+
+/// The sources of the libraries in a payload.
+fn sources(body: &[u8]) -> Option<Vec<Vec<u8>>> {
+    let (mut rest, mut sources) = (paritas_base::Reader(body), Vec::new());
+    while !rest.0.is_empty() {
+        if rest.u8() != Some(rdb_format::LIBRARY) {
+            return None;
+        }
+        sources.push(rdb_format::take_string(&mut rest, LIBRARY_BYTES_MAX)?);
+    }
+    Some(sources)
+}
+
+/// Restores libraries of functions: all of them together, or one after the other if those that are there stay or what
+/// cannot be kept is passed over.
+fn restore_libraries(
+    cluster: &mut Cluster,
+    libraries: &[Vec<u8>],
+    Manner { keep, skip }: Manner,
+    list: &mut dyn FnMut(&str),
+    count: &mut Count,
+) -> Result<(), Failure> {
+    let policy: &[u8] = if keep { b"APPEND" } else { b"REPLACE" };
+    let mut restore = |libraries: &[Vec<u8>]| {
+        let mut payload = Vec::new();
+        for source in libraries {
+            payload.push(rdb_format::LIBRARY);
+            rdb_format::push_string(&mut payload, source);
+        }
+        let payload = rdb_format::seal(payload);
+        let command: Vec<&[u8]> = vec![b"FUNCTION", b"RESTORE", &payload, policy];
+        cluster.ask(&[vec![command]]).map(drop)
+    };
+    if !keep {
+        match restore(libraries) {
+            Ok(()) => {
+                count.libraries += libraries.len() as u64;
+                return Ok(());
+            }
+            Err(_) if skip => {}
+            Err(Failure(why)) => return Err(Failure(format!("the libraries of functions: {why}"))),
+        }
+    }
+    for source in libraries {
+        match restore(core::slice::from_ref(source)) {
+            Ok(()) => count.libraries += 1,
+            Err(Failure(why)) if keep && why.contains("already exists") => count.kept += 1,
+            Err(Failure(why)) if skip => {
+                let line = source.split(|byte| *byte == b'\n').next().unwrap_or_default();
+                list(&format!(
+                    "the library of functions that begins with {}: {why}",
+                    shown(line)
+                ));
+                count.passed_over += 1;
+            }
+            Err(Failure(why)) => return Err(Failure(format!("a library of functions: {why}"))),
+        }
+    }
+    Ok(())
 }
 
 /// Groups of keys that are read together, small enough for their commands to be sent before a reply is read.
@@ -338,6 +418,7 @@ pub fn restore(
     let (mut count, mut teller) = (Count::default(), Teller::new(tell));
     // The first key of another database than those before it.
     let mut held = None;
+    let mut libraries = Vec::new();
     loop {
         let mut batch: Vec<Entry> = Vec::new();
         let mut bytes = 0;
@@ -349,6 +430,10 @@ pub fn restore(
             let entry = match item {
                 None => break,
                 Some(Item::Key(entry)) => entry,
+                Some(Item::Library(source)) => {
+                    libraries.push(source);
+                    continue;
+                }
                 Some(Item::PassedOver(_)) => {
                     count.passed_over += 1;
                     continue;
@@ -364,6 +449,11 @@ pub fn restore(
             }
             bytes += entry.key.len() + entry.value.len();
             batch.push(entry);
+        }
+        // They come before all keys.
+        if !libraries.is_empty() {
+            let libraries = core::mem::take(&mut libraries);
+            restore_libraries(&mut cluster, &libraries, Manner { keep, skip }, list, &mut count)?;
         }
         let Some(first) = batch.first() else {
             count.modules = keys.skipped_modules();

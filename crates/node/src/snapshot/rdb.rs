@@ -1,22 +1,20 @@
-//! The RDB format of Redis, for strings only (docs/formats/snapshot.md). Files written by `redis-server` and
-//! `valkey-server` can be read here, and they read files written here.
+//! The RDB format of Redis, for strings and libraries of functions only (docs/formats/snapshot.md). Files written by
+//! `redis-server` and `valkey-server` can be read here, and they read files written here.
 
-use crc::{CRC_64_REDIS, Crc, Digest, Table};
+use crc::{Digest, Table};
 use paritas_base::DATABASES;
+use paritas_wire::rdb::{LIBRARY, OLD_LIBRARY, STRING, SUM, name_of, push_string, unpack};
 use std::fmt;
 use std::io::{self, BufRead, Write};
 
-static SUM: Crc<u64, Table<16>> = Crc::<u64, Table<16>>::new(&CRC_64_REDIS);
-
 /// The version that is written. Redis since 5.0 and every Valkey read it.
 const MAGIC: &[u8; 9] = b"REDIS0009";
+/// The same with libraries of functions. Redis since 7.0 and every Valkey since 8.0 read it.
+const MAGIC_WITH_LIBRARIES: &[u8; 9] = b"REDIS0010";
 /// Files since this version end with a checksum.
 const SUM_SINCE: u32 = 5;
 
-const STRING: u8 = 0;
 const SLOT_INFO: u8 = 0xF4;
-const FUNCTIONS: u8 = 0xF5;
-const OLD_FUNCTIONS: u8 = 0xF6;
 const MODULE: u8 = 0xF7;
 const IDLE: u8 = 0xF8;
 const FREQUENCY: u8 = 0xF9;
@@ -47,6 +45,8 @@ pub struct Limits {
     pub key_bytes_max: usize,
     /// Most bytes of a value.
     pub value_bytes_max: usize,
+    /// Most bytes of the source of a library.
+    pub library_bytes_max: usize,
 }
 
 /// Why a file cannot be read.
@@ -125,17 +125,25 @@ pub struct Writer<W> {
 }
 
 impl<W: Write> Writer<W> {
-    /// Writes the beginning of the file.
-    pub fn new(out: W) -> io::Result<Self> {
+    /// Writes the beginning of the file, and all libraries of functions.
+    pub fn new(out: W, libraries: &[Vec<u8>]) -> io::Result<Self> {
         let mut writer = Self {
             out,
             sum: SUM.digest(),
             database: 0,
         };
-        writer.put(MAGIC)?;
+        writer.put(if libraries.is_empty() {
+            MAGIC
+        } else {
+            MAGIC_WITH_LIBRARIES
+        })?;
         writer.put(&[FIELD])?;
         writer.string(b"paritas-ver")?;
         writer.string(env!("CARGO_PKG_VERSION").as_bytes())?;
+        for source in libraries {
+            writer.put(&[LIBRARY])?;
+            writer.string(source)?;
+        }
         writer.put(&[DATABASE, 0])?;
         Ok(writer)
     }
@@ -165,17 +173,9 @@ impl<W: Write> Writer<W> {
     }
 
     fn string(&mut self, bytes: &[u8]) -> io::Result<()> {
-        let length = bytes.len();
-        match length {
-            0..64 => self.put(&[length as u8])?,
-            64..16_384 => self.put(&[0x40 | (length >> 8) as u8, length as u8])?,
-            _ => {
-                let length = u32::try_from(length).map_err(io::Error::other)?;
-                self.put(&[0x80])?;
-                self.put(&length.to_be_bytes())?;
-            }
-        }
-        self.put(bytes)
+        let mut encoded = Vec::with_capacity(bytes.len() + 9);
+        push_string(&mut encoded, bytes);
+        self.put(&encoded)
     }
 
     fn put(&mut self, bytes: &[u8]) -> io::Result<()> {
@@ -213,6 +213,8 @@ pub struct Reader<R> {
 pub enum Item {
     /// A key that can be stored here.
     Key(Entry),
+    /// The source of a library of functions.
+    Library(Vec<u8>),
     /// Something that cannot, and was passed over: what it is, and why.
     PassedOver(String),
 }
@@ -294,11 +296,23 @@ impl<R: BufRead> Reader<R> {
                     }
                 }
                 END => self.end()?,
-                FUNCTIONS | OLD_FUNCTIONS => {
-                    let what = "functions (scripts), which are not supported here: run FUNCTION FLUSH first";
+                LIBRARY => {
+                    let bytes_max = self.limits.library_bytes_max;
+                    return match self.string(bytes_max, || "a library of functions".into())? {
+                        Ok(source) => Ok(Some(Item::Library(source))),
+                        Err(bytes) => {
+                            let what =
+                                format!("a library of functions of {bytes} bytes; at most {bytes_max} are allowed");
+                            self.unsupported(what).map(Some)
+                        }
+                    };
+                }
+                OLD_LIBRARY => {
                     if self.skips {
-                        self.skip_string()?;
+                        self.skip_old_library()?;
                     }
+                    let what = "functions in the form of a preview of Redis 7 (operation 246): give the file to such a \
+                                server, and save it with a Redis of 7.0 or later";
                     return self.unsupported(what.into()).map(Some);
                 }
                 MODULE => {
@@ -346,6 +360,16 @@ impl<R: BufRead> Reader<R> {
                 "the value of {name} has {bytes} bytes; at most {value_bytes_max} are allowed"
             ))?,
         })
+    }
+
+    /// Name, engine, perhaps a description, source.
+    fn skip_old_library(&mut self) -> Result<(), RdbError> {
+        self.skip_string()?;
+        self.skip_string()?;
+        if self.plain_length()? > 0 {
+            self.skip_string()?;
+        }
+        self.skip_string()
     }
 
     fn end(&mut self) -> Result<(), RdbError> {
@@ -599,47 +623,4 @@ pub(super) fn shown(key: &[u8]) -> String {
         Some((start, rest)) if !rest.is_empty() => format!("{}…", start.escape_ascii()),
         _ => key.escape_ascii().to_string(),
     }
-}
-
-fn name_of(kind: u8) -> String {
-    match kind {
-        0 => "a string".into(),
-        6 | 7 => "of a module".into(),
-        1 | 10 | 14 | 18 => "a list".into(),
-        2 | 11 | 20 => "a set".into(),
-        3 | 5 | 12 | 17 => "a sorted set".into(),
-        4 | 9 | 13 | 16 | 22..=25 => "a hash".into(),
-        15 | 19 | 21 => "a stream".into(),
-        _ => format!("of type {kind}"),
-    }
-}
-
-/// Decompresses LZF, which Redis uses for long strings: literal bytes, and copies of earlier output.
-fn unpack(input: &[u8], length: usize) -> Option<Vec<u8>> {
-    let mut out = Vec::with_capacity(length.min(PIECE_BYTES));
-    let mut rest = input.iter().copied();
-    while let Some(control) = rest.next() {
-        if control < 32 {
-            let run = usize::from(control) + 1;
-            out.extend(rest.by_ref().take(run));
-        } else {
-            let mut copied = usize::from(control >> 5);
-            if copied == 7 {
-                copied += usize::from(rest.next()?);
-            }
-            let back = (usize::from(control & 31) << 8 | usize::from(rest.next()?)) + 1;
-            let from = out.len().checked_sub(back)?;
-            if out.len() + copied + 2 > length {
-                return None;
-            }
-            // The copy may overlap with its own output.
-            for at in from..from + copied + 2 {
-                out.push(out[at]);
-            }
-        }
-        if out.len() > length {
-            return None;
-        }
-    }
-    (out.len() == length).then_some(out)
 }

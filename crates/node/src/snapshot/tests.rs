@@ -31,6 +31,7 @@ fn skipped(magic: &[u8], body: &[u8]) -> (Vec<Vec<u8>>, Vec<String>) {
     while let Some(item) = reader.next_item().unwrap() {
         match item {
             Item::Key(entry) => keys.push(entry.key),
+            Item::Library(source) => keys.push(source),
             Item::PassedOver(what) => passed.push(what),
         }
     }
@@ -56,7 +57,7 @@ fn what_is_written_is_read_again_and_damage_is_noticed() {
         entry(b"c", &[7; 16_384], None),
         entry(b"d", &[7; 65_536], None),
     ];
-    let mut writer = Writer::new(Vec::new()).unwrap();
+    let mut writer = Writer::new(Vec::new(), &[]).unwrap();
     for entry in &entries {
         writer.push(entry).unwrap();
     }
@@ -74,10 +75,33 @@ fn what_is_written_is_read_again_and_damage_is_noticed() {
     assert!(all(&longer, LIMITS).is_err());
 }
 
+#[test]
+fn libraries_of_functions_come_before_the_keys() {
+    let libraries = [b"#!lua name=a\n".to_vec(), vec![b'x'; 1000]];
+    let mut writer = Writer::new(Vec::new(), &libraries).unwrap();
+    writer.push(&entry(b"key", b"value", None)).unwrap();
+    let file = writer.finish().unwrap();
+    assert!(file.starts_with(b"REDIS0010\xFA"));
+    let body = [
+        &b"\xF5\x0D#!lua name=a\n\xF5\x43\xE8"[..],
+        &[b'x'; 1000],
+        b"\xFE\x00\x00\x03key\x05value\xFF",
+    ]
+    .concat();
+    assert_eq!(file[file.len() - 8 - body.len()..file.len() - 8], body[..]);
+    let mut reader = Reader::new(&file[..], LIMITS).unwrap();
+    for source in libraries {
+        assert_eq!(reader.next_item().unwrap(), Some(Item::Library(source)));
+    }
+    let key = Item::Key(entry(b"key", b"value", None));
+    assert_eq!(reader.next_item().unwrap(), Some(key));
+    assert_eq!(reader.next_item().unwrap(), None);
+}
+
 /// Compared byte for byte, so that a change of the format is noticed. The checksum is Redis's CRC-64.
 #[test]
 fn the_bytes_are_those_of_the_drawing() {
-    let mut writer = Writer::new(Vec::new()).unwrap();
+    let mut writer = Writer::new(Vec::new(), &[]).unwrap();
     writer.push(&entry(b"key", b"value", Some(0x0102))).unwrap();
     let file = writer.finish().unwrap();
     let version = env!("CARGO_PKG_VERSION").as_bytes();
@@ -155,7 +179,7 @@ fn keys_keep_their_database_and_those_of_one_come_together() {
         ..entry(key, b"v", None)
     };
     let entries = [of(0, b"a"), of(0, b"b"), of(3, b"a"), of(15, b"a"), of(15, b"c")];
-    let mut writer = Writer::new(Vec::new()).unwrap();
+    let mut writer = Writer::new(Vec::new(), &[]).unwrap();
     entries.iter().for_each(|entry| writer.push(entry).unwrap());
     let file = writer.finish().unwrap();
     assert_eq!(all(&file, LIMITS).unwrap(), entries);
@@ -168,7 +192,12 @@ fn what_cannot_be_kept_is_named() {
     assert!(refused(b"\x01\x05queue\x00").contains("queue is a list; only strings are supported here"));
     assert!(refused(b"\x04\x01h\x00").contains("h is a hash"));
     assert!(refused(b"\xFE\x10\x00\x01k\x01v").contains("keys of database 16; databases 0 to 15 exist here"));
-    assert!(refused(b"\xF5\x01f").contains("functions"));
+    assert!(refused(b"\xF6\x01f\x03LUA\x00\x01s").contains("functions in the form of a preview of Redis 7"));
+    let long = refused(b"\xF5\x80\x00\x02\x00\x01");
+    assert!(
+        long.contains("a library of functions has 131073 bytes, at most 131072 are allowed"),
+        "{long}"
+    );
     assert!(refused(b"\xF7\x01\x02\x02\x07").contains("data of a module in an unknown form, 7"));
     assert!(refused(b"\xF2").contains("operation 242"));
     assert!(refused(b"\x00\x01k\xC9").contains("unknown form"));
@@ -224,7 +253,10 @@ fn what_cannot_be_kept_is_passed_over_to_the_byte() {
             "k is of a module",
         ),
         (b"\xFC\x01\0\0\0\0\0\0\0\x01\x01k\x01\x01a", "k is a list"),
-        (b"\xF5\x03abc", "functions"),
+        (
+            b"\xF6\x01n\x03LUA\x01\x01d\x03abc",
+            "functions in the form of a preview",
+        ),
         (b"\xFE\x12\x00\x01k\x01v\xFE\x00", "k is in database 18"),
         (b"\xFE\x02\x04\x01k\x01\x01a\x01b\xFE\x00", "k is a hash"),
         // Lengths of 9,000 bytes below are put in by the test.
@@ -273,7 +305,7 @@ fn counts_read_as_people_do() {
 fn a_file_is_checked_before_anything_is_set() {
     let path = std::env::temp_dir().join(format!("paritas-snapshot-{}", std::process::id()));
     for (expiry_ms, whole) in [(1, true), ((1 << 48) - 1, true), (1 << 48, false)] {
-        let mut writer = Writer::new(Vec::new()).unwrap();
+        let mut writer = Writer::new(Vec::new(), &[]).unwrap();
         writer.push(&entry(b"first", b"v", None)).unwrap();
         writer.push(&entry(b"late", b"v", Some(expiry_ms))).unwrap();
         std::fs::write(&path, writer.finish().unwrap()).unwrap();

@@ -14,7 +14,7 @@ use crate::parts::placement_of;
 use crate::rules::{Fault, Rules};
 use core::ops::Range;
 use paritas_base::configuration::Configuration;
-use paritas_base::{DATABASES, Time, TurnBudget};
+use paritas_base::{ALL_DATABASES, HIDDEN_DATABASE, Time, TurnBudget};
 use paritas_large::{Class, Record};
 use paritas_store::delta::COMMAND_DELTA_BYTES_MAX;
 use paritas_store::{
@@ -31,6 +31,11 @@ pub const KEY_STEPS: u64 = 300;
 const RANDOM_KEY_STEPS: u64 = 2000;
 /// The most objects that one step of SCAN looks at when few are of its database. A larger COUNT raises it.
 const LOOKED_AT_MAX: usize = 4096;
+
+/// The key of all libraries of functions (docs/formats/functions.md).
+pub const FUNCTIONS_KEY: &[u8] = b"functions";
+/// All keys that may be in the hidden database.
+const HIDDEN_KEYS: [&[u8]; 1] = [FUNCTIONS_KEY];
 
 /// Why the owner of a stream refuses a change. Nothing of the command has happened, except after
 /// [`Uncertain`](Self::Uncertain).
@@ -364,18 +369,38 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
     ///
     /// # Errors
     /// [`Stop::Wait`] while a chunk that is needed is absent.
-    pub fn scan(
+    pub fn scan(&mut self, cursor: u64, limit: usize, visit: impl FnMut(&Object<'_>, &mut u64)) -> Result<u64, Stop> {
+        let database = self.database;
+        let counts = self.owner.store.keys();
+        if counts.is_some_and(|counts| is_empty(&counts, database)) {
+            return Ok(0);
+        }
+        self.scan_where(cursor, limit, |of| of == database, visit)
+    }
+
+    /// The same for the keys of all databases but the hidden one.
+    ///
+    /// # Errors
+    /// [`Stop::Wait`] while a chunk that is needed is absent.
+    pub fn scan_all(
         &mut self,
         cursor: u64,
         limit: usize,
+        visit: impl FnMut(&Object<'_>, &mut u64),
+    ) -> Result<u64, Stop> {
+        self.scan_where(cursor, limit, |of| of != HIDDEN_DATABASE, visit)
+    }
+
+    fn scan_where(
+        &mut self,
+        cursor: u64,
+        limit: usize,
+        accepts: impl Fn(u8) -> bool,
         mut visit: impl FnMut(&Object<'_>, &mut u64),
     ) -> Result<u64, Stop> {
-        let (owner, database) = (&*self.owner, self.database);
+        let owner = &*self.owner;
         let has_foreign = owner.has_foreign_keys();
         let steps_max = self.cx.shared.turn_budget.left();
-        if owner.store.keys().is_some_and(|counts| is_empty(&counts, database)) {
-            return Ok(0);
-        }
         let (mut steps, mut met, mut looked_at) = (0, 0, 0);
         let visited = owner.store.scan_lines(&self.cx.shared.arena, cursor, |objects| {
             steps += LINE_STEPS;
@@ -387,7 +412,7 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
                         continue;
                     }
                 }
-                if object.database() == database {
+                if accepts(object.database()) {
                     met += 1;
                     visit(object, &mut steps);
                 }
@@ -550,21 +575,25 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
         self.check_large_limits(key.len(), bytes.len())?;
         self.admit()?;
         let at = at as u32;
-        let record = self.upload_value(ticket, at, key, bytes, &[], total_bytes)?;
+        let record = self.upload_value(ticket, at, (self.database, key), bytes, &[], total_bytes)?;
         Ok(Uploaded { ticket, at, record })
     }
 
-    /// Sends one of several large values of a command to its holders. `basis`: as for [`Self::put_pieces`].
+    /// Sends one of several large values of a command to its holders. `basis`: as for [`Self::put_pieces`]. Rules for
+    /// keys of clients are not about hidden ones: those have the redundancy of the scheme.
     pub(super) fn upload_value(
         &mut self,
         ticket: Ticket,
         at: u32,
-        key: &[u8],
+        (database, key): (u8, &[u8]),
         bytes: &[u8],
         basis: &[u8],
         total_bytes: usize,
     ) -> Result<Arc<Record>, Stop> {
-        let class = self.cx.shared.parameters.class_of(key, bytes.len() as u64);
+        let class = match database {
+            HIDDEN_DATABASE => None,
+            _ => self.cx.shared.parameters.class_of(key, bytes.len() as u64),
+        };
         let here = self.owner.installed(self.configuration);
         let records = &mut self.owner.records;
         let record = records.upload_argument(self.cx, &here, (ticket, at), class, basis, bytes);
@@ -875,14 +904,29 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
 
     /// Whether the stream is known to have no keys of other databases than the client's.
     pub fn has_only_its_database(&self) -> bool {
-        let others = |counts: [Keys; DATABASES as usize]| {
-            let mut others = (0..DATABASES).zip(counts).filter(|(of, _)| *of != self.database);
+        let others = |counts: [Keys; ALL_DATABASES as usize]| {
+            let mut others = (0..ALL_DATABASES).zip(counts).filter(|(of, _)| *of != self.database);
             others.all(|(_, keys)| keys.count == 0)
         };
         self.owner.store.keys().is_some_and(others)
     }
 
-    /// Removes all keys of the stream in a separate delta, which sets whole pages to zero.
+    /// Whether the stream has keys that FLUSHALL spares: those of [`HIDDEN_KEYS`] that are in its slots.
+    ///
+    /// # Errors
+    /// [`Stop::Wait`] while a chunk that is needed is absent.
+    pub fn has_hidden_keys(&mut self) -> Result<bool, Stop> {
+        let mut has_some = false;
+        for key in HIDDEN_KEYS {
+            if self.owner.holds(slot(key)) {
+                let hash = self.hash_in(HIDDEN_DATABASE, key);
+                has_some |= self.look(hash, key, false, |object| object.is_some())?;
+            }
+        }
+        Ok(has_some)
+    }
+
+    /// Removes all keys of the stream, also hidden ones, in a separate delta, which sets whole pages to zero.
     ///
     /// # Errors
     /// Those of `change`.

@@ -334,7 +334,7 @@ impl<O: Out> Access<'_, '_, O> {
         let large: Vec<&Change> = draft.changes.iter().filter(is_large).collect();
         let total_bytes = large.iter().map(|change| change.image.value().bytes.len()).sum();
         let (mut records, mut waiting) = (BTreeMap::new(), 0);
-        for Change { image, at, .. } in large {
+        for Change { hash, image, at, .. } in large {
             let bytes = image.value().bytes;
             // The value may be made from another one, which may be another when the transaction runs again.
             let basis = [self.hash(bytes).to_le_bytes(), (bytes.len() as u64).to_le_bytes()].concat();
@@ -342,7 +342,14 @@ impl<O: Out> Access<'_, '_, O> {
                 true => &[],
                 false => basis.as_slice(),
             };
-            match self.upload_value(ticket, *at, image.key(), bytes, basis, total_bytes) {
+            match self.upload_value(
+                ticket,
+                *at,
+                (database_of(*hash), image.key()),
+                bytes,
+                basis,
+                total_bytes,
+            ) {
                 Ok(record) => drop(records.insert(*at, record)),
                 Err(Stop::Wait) => waiting += 1,
                 Err(stop) => return Err(stop),

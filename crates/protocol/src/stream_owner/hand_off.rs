@@ -25,7 +25,7 @@ use crate::mark::Mark;
 use copy::WALK_KEYS;
 use paritas_base::configuration::{Configuration, Tenure};
 use paritas_base::hash_slots::HandOff;
-use paritas_base::{DATABASES, Epoch, Time};
+use paritas_base::{ALL_DATABASES, Epoch, Time};
 use paritas_store::{Blocked, Keys};
 use paritas_wire::command::slot;
 use paritas_wire::peer::ImportStatus;
@@ -46,7 +46,7 @@ pub(super) struct HandOffs {
     /// The store may have keys of slots that the stream does not hold.
     pub(super) dirty: bool,
     /// Number of these keys in each database, about.
-    pub(super) foreign: [u64; DATABASES as usize],
+    pub(super) foreign: [u64; ALL_DATABASES as usize],
     purge_cursor: u64,
     purge_at: Time,
     round: u32,
@@ -102,7 +102,7 @@ struct Outgoing {
     /// Units of bodies that were sent while the slots are frozen.
     frozen_units: u64,
     /// Of each database.
-    sent_keys: [u64; DATABASES as usize],
+    sent_keys: [u64; ALL_DATABASES as usize],
     n: u32,
     batch: Vec<u8>,
     in_flight: bool,
@@ -129,7 +129,7 @@ impl Outgoing {
             body: None,
             is_piece: false,
             frozen_units: 0,
-            sent_keys: [0; DATABASES as usize],
+            sent_keys: [0; ALL_DATABASES as usize],
             n: 0,
             batch: Vec::new(),
             in_flight: false,
@@ -267,7 +267,7 @@ impl StreamOwner {
     }
 
     /// The same for each database; `None` after a takeover, until all chunks are here.
-    pub fn key_counts(&self) -> Option<[Keys; DATABASES as usize]> {
+    pub fn key_counts(&self) -> Option<[Keys; ALL_DATABASES as usize]> {
         let mut counts = self.store.keys()?;
         let foreign = self.hand_offs.foreign.iter();
         counts
@@ -384,7 +384,7 @@ impl StreamOwner {
         for (database, key) in keys {
             match give_up(cx, configuration, self, (database, &key)) {
                 Ok(gone) => {
-                    let of = &mut self.hand_offs.foreign[usize::from(database % DATABASES)];
+                    let of = &mut self.hand_offs.foreign[usize::from(database % ALL_DATABASES)];
                     *of = of.saturating_sub(gone.into());
                 }
                 // The next call continues at the same key.
@@ -394,7 +394,7 @@ impl StreamOwner {
         let of = &mut self.hand_offs;
         of.purge_cursor = next;
         if next == 0 {
-            (of.dirty, of.foreign) = (false, [0; DATABASES as usize]);
+            (of.dirty, of.foreign) = (false, [0; ALL_DATABASES as usize]);
         }
         next == 0
     }

@@ -12,7 +12,7 @@ use crate::interface::{Channel, Out};
 use crate::mark::Mark;
 use crate::rules::Fault;
 use paritas_base::configuration::Configuration;
-use paritas_base::{DATABASES, Incarnation, NodeId, StreamId, Term, Time};
+use paritas_base::{ALL_DATABASES, Incarnation, NodeId, StreamId, Term, Time};
 use paritas_store::Value;
 use paritas_wire::peer::{ImportStatus, Message, Objects};
 
@@ -44,7 +44,7 @@ pub(super) struct Import {
     /// Whether the source has sent the batch, or sent it again, since the last answer.
     asked: bool,
     /// Number of keys of each database that did not exist here before.
-    pub(super) keys: [u64; DATABASES as usize],
+    pub(super) keys: [u64; ALL_DATABASES as usize],
     pub(super) wake_at: Time,
 }
 
@@ -159,7 +159,7 @@ impl StreamOwner {
                 imported,
                 seq: None,
                 asked: true,
-                keys: [0; DATABASES as usize],
+                keys: [0; ALL_DATABASES as usize],
                 wake_at: cx.mono(),
             }));
             return;
@@ -300,7 +300,7 @@ impl StreamOwner {
                 cx.out.mark(Mark::LargeValueImported);
             }
             let new = self.store.count().unwrap_or(0).saturating_sub(before);
-            let of = usize::from(object.database % DATABASES);
+            let of = usize::from(object.database % ALL_DATABASES);
             self.hand_offs.foreign[of] += new;
             import.keys[of] += new;
             rest = after;

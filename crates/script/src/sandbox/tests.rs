@@ -48,6 +48,7 @@ fn run_with(sandbox: &mut Sandbox, source: &str, limits: Limits, host: &mut dyn 
         proto: Proto::Resp2,
         limits,
         seed: 7,
+        function: None,
     };
     let mut out = Vec::new();
     let ran = sandbox.run(&run, host, &mut out);
@@ -427,6 +428,7 @@ fn lengths(sandbox: &mut Sandbox, args: &[&[u8]], weight: Weight) -> (Option<End
         proto: Proto::Resp2,
         limits: Limits { weight, ..LIMITS },
         seed: 7,
+        function: None,
     };
     let mut out = Vec::new();
     let ran = sandbox.run(&run, &mut Strings::default(), &mut out);
@@ -472,4 +474,108 @@ fn errors_that_are_caught_are_work() {
             assert_eq!(ended, expected, "{source}");
         }
     }
+}
+
+fn call(sandbox: &mut Sandbox, library: &str, function: &str) -> (Option<Ended>, String) {
+    let run = Run {
+        sha: &sha_of(library.as_bytes()),
+        source: library.as_bytes(),
+        keys: &[b"k"],
+        args: &[b"a", b"b"],
+        proto: Proto::Resp2,
+        limits: LIMITS,
+        seed: 7,
+        function: Some(function.as_bytes()),
+    };
+    let mut out = Vec::new();
+    let ran = sandbox.run(&run, &mut Strings::default(), &mut out);
+    (ran.ended, String::from_utf8_lossy(&out).replace("\r\n", "|"))
+}
+
+fn load(sandbox: &mut Sandbox, library: &str, weight: Weight) -> core::result::Result<Vec<String>, LoadError> {
+    let limits = Limits { weight, ..LIMITS };
+    let (_, loaded) = sandbox.load(&sha_of(library.as_bytes()), library.as_bytes(), limits, 7);
+    loaded.map(|functions| {
+        let name = |function: library::Function| String::from_utf8(function.name).unwrap();
+        functions.into_iter().map(name).collect()
+    })
+}
+
+#[test]
+fn a_library_registers_its_functions_and_each_call_begins_anew() {
+    let sandbox = &mut Sandbox::new(|| 0).unwrap();
+    let library = "#!lua name=a\nlocal n = 0\nlocal function next_n() n = n + 1 return n end\n\
+                   redis.register_function('one', next_n)\nredis.register_function('Two', function(keys, args)\n\
+                   return {next_n(), keys[1], #args, redis.call('set', keys[1], 'x')} end)\nn = 5";
+    let names = ["one", "Two"].map(str::to_owned).to_vec();
+    assert_eq!(load(sandbox, library, Weight::Light), Ok(names));
+    for _ in 0..3 {
+        assert_eq!(call(sandbox, library, "one"), (None, ":6|".to_owned()));
+        assert_eq!(call(sandbox, library, "two"), (None, "*4|:6|$1|k|:2|+OK|".to_owned()));
+        assert_eq!(
+            call(sandbox, library, "three"),
+            (None, "-ERR Function not found|".to_owned())
+        );
+        // A script between them sees nothing of them, nor they of it.
+        let (_, reply) = run_with(sandbox, "return {KEYS[1], n}", LIMITS, &mut Strings::default());
+        assert!(reply.contains("nonexistent global variable 'n'"), "{reply}");
+    }
+}
+
+#[test]
+fn a_function_sees_nothing_of_what_a_script_was_given_and_keeps_nothing() {
+    let sandbox = &mut Sandbox::new(|| 0).unwrap();
+    run_with(sandbox, "return KEYS[1]", LIMITS, &mut Strings::default());
+    for body in [
+        "return KEYS",
+        "return loadstring('return KEYS')()",
+        "kept = 1",
+        "rawset(_G, 'kept', 1)",
+        "redis.call = nil",
+        "string.rep = nil",
+        "return redis.register_function('x', function() end)",
+    ] {
+        let library = format!("#!lua name=a\nredis.register_function('f', function() {body} end)");
+        let (ended, reply) = call(sandbox, &library, "f");
+        assert!(ended.is_none() && reply.starts_with("-ERR "), "{body}: {reply}");
+    }
+    // What it has of the time at which it was loaded does not do more than then.
+    let library = "#!lua name=a\nlocal r = redis\nredis.register_function('f', function() \
+                   local ok, problem = pcall(function() return r.register_function('g', function() end) end)\n\
+                   return {tostring(ok), problem, type(rawget(r, 'call'))} end)";
+    let expected = "*3|$5|false|$71|ERR redis.register_function can only be called on FUNCTION LOAD command|$3|nil|";
+    let (_, reply) = call(sandbox, library, "f");
+    assert_eq!(reply, expected);
+}
+
+#[test]
+fn a_library_that_does_too_much_is_ended_and_the_next_one_is_not() {
+    let sandbox = &mut Sandbox::new(|| 0).unwrap();
+    let good = "#!lua name=a\nredis.register_function('f', function() return 'good' end)";
+    for (body, ended) in [
+        ("while true do end", Ended::Work),
+        ("local s = 'x' while true do s = s .. s end", Ended::Memory),
+        ("local t = {} for i = 1, 1000000 do t[i] = {} end", Ended::Memory),
+        (
+            "for i = 1, 1000000 do redis.register_function('f' .. i, function() end) end",
+            Ended::Memory,
+        ),
+    ] {
+        let bad = format!("#!lua name=a\n{body}");
+        let loaded = load(sandbox, &bad, Weight::Light);
+        assert_eq!(loaded, Err(LoadError::Ended(ended)), "{body}");
+        assert_eq!(call(sandbox, &bad, "f"), (Some(ended), String::new()), "{body}");
+        // Within a function, too.
+        let slow = format!("#!lua name=a\nredis.register_function('f', function() {body} end)");
+        let (found, reply) = call(sandbox, &slow, "f");
+        let is_refused = reply.contains("nil value");
+        assert!(found == Some(ended) || is_refused, "{body}: {found:?} {reply}");
+        assert_eq!(call(sandbox, good, "f"), (None, "$4|good|".to_owned()));
+        assert!(load(sandbox, good, Weight::Light).is_ok());
+    }
+    let none = load(sandbox, "#!lua name=a\nlocal x = 1", Weight::Light);
+    assert_eq!(none, Err(LoadError::Refused("ERR No functions registered".to_owned())));
+    let wrong = load(sandbox, "#!lua name=a\nlocal x = ", Weight::Light);
+    let text = "ERR Error compiling function: user_function:2: unexpected symbol near '<eof>'".to_owned();
+    assert_eq!(wrong, Err(LoadError::Refused(text)));
 }

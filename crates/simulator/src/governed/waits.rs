@@ -7,7 +7,7 @@
 //! P5.13 allows. If the owner is another process, that time begins when the owner last ran, because it may have
 //! answered a PING then. Clients of a process that was superseded are not looked at.
 
-use crate::client::Pending;
+use crate::client::{LIBRARY, Pending};
 use crate::driver::Process;
 use crate::linear::Action;
 use crate::marks::Seen;
@@ -84,7 +84,8 @@ impl World {
     /// The stream of a command, if it is for one stream alone.
     fn stream_of(&self, pending: &Pending) -> Option<StreamId> {
         let [name] = pending.keys.as_slice() else { return None };
-        if matches!(pending.action, Action::Flush | Action::List) {
+        // A call of a function is for two streams, one after the other.
+        if matches!(pending.action, Action::Flush | Action::List) || name == LIBRARY {
             return None;
         }
         let key = self.workload.crowds.keys(name).into_iter().next()?;

@@ -123,7 +123,7 @@ fn an_object_of_another_database_has_one_byte_for_it_and_an_unknown_type_is_dama
         record: b"rec",
         ..Value::default()
     };
-    for database in 1..16 {
+    for database in 1..=16 {
         let mut bytes = encoded_in(database, b"key", &value, &[]);
         assert_eq!(bytes.len(), encoded(b"key", &value, &[]).len() + 1);
         bytes.extend_from_slice(b"value");
@@ -135,7 +135,9 @@ fn an_object_of_another_database_has_one_byte_for_it_and_an_unknown_type_is_dama
             (Some(&b"rec"[..]), &b"value"[..])
         );
         // The byte behind the kind.
-        for wrong in [0, database << 4 | 1, database << 4 | 15] {
+        let second = if database < 16 { database << 4 } else { 15 };
+        assert_eq!(bytes[3], second);
+        for wrong in [0, second | 1, 14, second | 0x1f] {
             bytes[3] = wrong;
             assert_eq!(parse_object(&bytes, 0), None, "{wrong}");
         }

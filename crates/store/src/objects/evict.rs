@@ -5,6 +5,7 @@ use super::find::{At, Found};
 use super::{Blocked, ObjectStore, page_stripe};
 use crate::index::page::{self, SLOTS};
 use crate::{Arena, Delta, Policy};
+use paritas_base::HIDDEN_DATABASE;
 
 /// Lines searched together: about sixty keys, whose entries and marks are adjacent in memory.
 const LINES: u32 = 8;
@@ -153,6 +154,7 @@ impl ObjectStore {
     fn search_lines(&mut self, arena: &Arena, page: u32, lines: core::ops::Range<u32>, search: &mut Search) {
         let policy = self.usage.policy();
         let random = self.usage.next_random();
+        let reads_all = self.chunks.absent_count() > 0 || self.may_have_hidden();
         self.usage.marks(page);
         let Ok(Some(bytes)) = self.chunks.bytes(arena, page_stripe(page)) else {
             return;
@@ -172,8 +174,8 @@ impl ObjectStore {
                 };
                 let better = search.worst.is_none_or(|(worst, ..)| worth < worst);
                 // Its header is read only if it can change the choice.
-                if policy.is_volatile() || (better && self.chunks.absent_count() > 0) {
-                    let Some(expiry_ms) = self.expiry_here(arena, locator) else {
+                if policy.is_volatile() || (better && reads_all) {
+                    let Some(expiry_ms) = self.expiry_of_candidate(arena, locator) else {
                         continue;
                     };
                     match expiry_ms {
@@ -196,11 +198,17 @@ impl ObjectStore {
         }
     }
 
-    /// An object's expiry, if any. The outer `None` means that its chunk is not resident.
-    fn expiry_here(&self, arena: &Arena, locator: u32) -> Option<Option<u64>> {
+    /// Whether some keys may be in the hidden database, which are never evicted.
+    fn may_have_hidden(&self) -> bool {
+        let counted = self.space.by_database()[usize::from(HIDDEN_DATABASE)];
+        counted.count > 0 || self.space.unknown_count() > 0
+    }
+
+    /// An object's expiry, if any. The outer `None` means that its chunk is not resident, or that it is never evicted.
+    fn expiry_of_candidate(&self, arena: &Arena, locator: u32) -> Option<Option<u64>> {
         let head = self.head(arena, locator).ok()??;
         let chunk = self.data(arena, self.split(locator).0).ok()?;
         // The first piece is enough: the others are only counted as dead.
-        Some(head.expiry_ms(chunk))
+        (head.database() != HIDDEN_DATABASE).then(|| head.expiry_ms(chunk))
     }
 }

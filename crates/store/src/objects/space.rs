@@ -6,7 +6,7 @@
 use crate::Chunks;
 use crate::chunks::grow_table;
 use crate::object::Head;
-use paritas_base::{DATABASES, Stripe, Version};
+use paritas_base::{ALL_DATABASES, Stripe, Version};
 
 /// Most open chunks at a time.
 pub(super) const OPEN_MAX: usize = 4;
@@ -119,7 +119,7 @@ pub(super) struct Space {
     pub user_bytes: u64,
     expiring: u64,
     /// The objects of each database, as above.
-    by_database: [Keys; DATABASES as usize],
+    by_database: [Keys; ALL_DATABASES as usize],
     /// The chunk that compaction is emptying, and the offset it has reached.
     pub victim: Option<(u32, u32)>,
     /// Counters when that chunk was chosen. `dead_floor` is the number of dead bytes at which compaction is tried
@@ -147,7 +147,7 @@ impl Space {
             unknown_count: 0,
             user_bytes: 0,
             expiring: 0,
-            by_database: [Keys::default(); DATABASES as usize],
+            by_database: [Keys::default(); ALL_DATABASES as usize],
             victim: None,
             before: None,
             dead_floor: 0,
@@ -335,7 +335,7 @@ impl Space {
             return;
         }
         let expires = u64::from(object.expires);
-        let of = &mut self.by_database[usize::from(object.database % DATABASES)];
+        let of = &mut self.by_database[usize::from(object.database % ALL_DATABASES)];
         if there {
             self.user_bytes += object.user_bytes;
             self.expiring += expires;
@@ -349,7 +349,7 @@ impl Space {
 
     /// The objects of each database in chunks that are counted. A chunk that is set aside stays counted: nothing in it
     /// can change.
-    pub(super) const fn by_database(&self) -> &[Keys; DATABASES as usize] {
+    pub(super) const fn by_database(&self) -> &[Keys; ALL_DATABASES as usize] {
         &self.by_database
     }
 
@@ -389,7 +389,7 @@ impl Space {
             }
         }
         (self.live_bytes, self.user_bytes, self.expiring) = (0, 0, 0);
-        self.by_database = [Keys::default(); DATABASES as usize];
+        self.by_database = [Keys::default(); ALL_DATABASES as usize];
         (self.used_count, self.unknown_count) = (0, 0);
     }
 

@@ -4,7 +4,7 @@ use super::*;
 use crate::delta::{COMMAND_DELTA_BYTES_MAX, DELTA_BYTES_MAX, extents};
 use crate::index::page;
 use crate::{Object, Policy, Presence, Value};
-use paritas_base::Prng;
+use paritas_base::{ALL_DATABASES, HIDDEN_DATABASE, Prng};
 use std::collections::{BTreeMap, BTreeSet};
 
 mod records;
@@ -181,7 +181,7 @@ impl World {
             assert_eq!(self.stream.user_bytes(), user as u64);
             let expiring = self.model.values().filter(|s| s.expiry_ms.is_some());
             assert_eq!(self.stream.gauges().expiring, expiring.count() as u64);
-            let mut keys = [Keys::default(); DATABASES as usize];
+            let mut keys = [Keys::default(); ALL_DATABASES as usize];
             for (key, stored) in &self.model {
                 let of = &mut keys[usize::from(database(key))];
                 (of.count, of.expiring) = (of.count + 1, of.expiring + u64::from(stored.expiry_ms.is_some()));
@@ -583,7 +583,7 @@ fn equal_names_in_all_databases_are_different_keys() {
     let names = 200;
     let value = |database: u8, n: u64| format!("{n} in {database}").into_bytes();
     for n in 0..names {
-        for database in 0..DATABASES {
+        for database in 0..ALL_DATABASES {
             let hash = world.stream.hash(database, &numbered(n));
             assert_eq!(database_of(hash), database);
             let bytes = value(database, n);
@@ -618,7 +618,7 @@ fn equal_names_in_all_databases_are_different_keys() {
     }
     let check = |world: &World| {
         for n in 0..names {
-            for database in 0..DATABASES {
+            for database in 0..ALL_DATABASES {
                 let hash = world.stream.hash(database, &numbered(n));
                 let found = world.stream.find(&world.arena, hash, &numbered(n)).unwrap();
                 let stored = found.as_ref().map(Stored::of);
@@ -1218,6 +1218,37 @@ impl World {
     fn read(&mut self, key: &[u8]) {
         let hash = self.stream.hash(database(key), key);
         assert!(self.stream.access(&self.arena, hash, key).unwrap().is_some());
+    }
+}
+
+#[test]
+fn a_key_of_the_hidden_database_is_never_evicted() {
+    for policy in [Policy::AllKeysRandom, Policy::AllKeysLru, Policy::AllKeysLfu] {
+        let mut world = filled(policy, 300);
+        let hash = world.stream.hash(HIDDEN_DATABASE, b"functions");
+        let put = Value {
+            bytes: b"libraries",
+            ..Value::default()
+        };
+        world
+            .run(|stream, arena, delta| stream.put(arena, delta, hash, b"functions", put))
+            .unwrap();
+        for _ in 0..2 {
+            while !world.evict(1 << 10).is_empty() {}
+            let found = world.stream.find(&world.arena, hash, b"functions").unwrap();
+            assert_eq!(
+                found.map(|object| object.database()),
+                Some(HIDDEN_DATABASE),
+                "{policy:?}"
+            );
+            assert_eq!(world.stream.count(), Some(1), "{policy:?}");
+            // A successor has not counted yet what is in the chunks.
+            world.take_over();
+            world.directory();
+            for stripe in world.mirror.0.keys().copied().collect::<Vec<_>>() {
+                world.install(stripe);
+            }
+        }
     }
 }
 

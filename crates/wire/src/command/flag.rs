@@ -27,11 +27,13 @@ pub const TRANSACTION: u32 = 1 << 10;
 pub const SCRIPT: u32 = 1 << 12;
 /// The argument that the table names as the first key tells how many keys follow; other arguments may follow them.
 pub const KEY_COUNT: u32 = 1 << 13;
+/// About the libraries of functions: the client's node asks their owner.
+pub const FUNCTION: u32 = 1 << 14;
 /// Sent between nodes only: clients cannot give it, and COMMAND does not show it.
 pub const INTERNAL: u32 = 1 << 11;
 
 /// Each flag that Redis prints, and its name.
-pub const NAMES: [(u32, &str); 11] = [
+pub const NAMES: [(u32, &str); 12] = [
     (WRITE, "write"),
     (READONLY, "readonly"),
     (DENYOOM, "denyoom"),
@@ -43,4 +45,6 @@ pub const NAMES: [(u32, &str); 11] = [
     (NO_AUTH, "no_auth"),
     (ALLOW_BUSY, "allow_busy"),
     (KEY_COUNT, "movablekeys"),
+    // Its keys are where an argument says: COMMAND GETKEYS tells them.
+    (SCRIPT, "movablekeys"),
 ];

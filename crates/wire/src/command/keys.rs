@@ -13,7 +13,7 @@ pub struct KeyIndexes {
 
 impl KeyIndexes {
     /// Those of EVAL and its kin, with this number of keys.
-    pub(super) const fn of_script(count: usize) -> Self {
+    const fn of_script(count: usize) -> Self {
         Self {
             next: 3,
             end: 3 + count,
@@ -62,6 +62,18 @@ fn counted(spec: &CommandSpec, args: ArgList<'_>) -> KeyIndexes {
         end: end.filter(|end| *end <= args.len()).unwrap_or(0),
         step,
     }
+}
+
+/// The indexes of a command's keys. A script names how many it has.
+pub fn keys_of(spec: &CommandSpec, args: ArgList<'_>) -> KeyIndexes {
+    if !spec.is(flag::SCRIPT) {
+        return keys(spec, args);
+    }
+    let count = parse_integer(args.arg(2)).and_then(|count| usize::try_from(count).ok());
+    let count = count
+        .filter(|count| *count <= args.len().saturating_sub(3))
+        .unwrap_or_default();
+    KeyIndexes::of_script(count)
 }
 
 impl Iterator for KeyIndexes {

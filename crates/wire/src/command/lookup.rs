@@ -4,7 +4,7 @@ use super::table::COMMANDS;
 use super::{Command, CommandSpec, flag, reply};
 use crate::resp::{ArgList, errors};
 
-const SLOT_BITS: u32 = 10;
+const SLOT_BITS: u32 = 11;
 /// Marks a slot of the hash table without a command.
 const NONE: u8 = u8::MAX;
 /// Longest name in bytes that two words hold. Longer ones are looked up without the table.

@@ -11,7 +11,7 @@ pub mod reply;
 mod slot;
 mod table;
 
-pub use keys::{KeyIndexes, keys, lacks_keys};
+pub use keys::{KeyIndexes, keys, keys_of, lacks_keys};
 pub use lookup::{Refusal, find, lookup, resolve};
 pub use slot::{slot, slot_steps};
 pub use table::{COMMANDS, Command};

@@ -1,9 +1,9 @@
 //! Replies of COMMAND and its subcommands, made from the table in the format of Redis 7.
 
 use super::glob::{Case, NAME_PATTERNS_BYTES_MAX, Pattern};
-use super::{CommandSpec, KeyIndexes, find, flag, keys, public};
+use super::{CommandSpec, find, flag, keys_of, public};
 use crate::resp::encode::{array_header, bulk, error, integer, map_header, null, set_header, simple};
-use crate::resp::{ArgList, Proto, errors, parse_integer};
+use crate::resp::{ArgList, Proto, errors};
 
 /// The most names that COMMAND INFO and DOCS take: each may make kilobytes of reply. There are fewer commands.
 const NAMES_MAX: usize = 1024;
@@ -114,18 +114,6 @@ pub fn getkeysandflags(out: &mut Vec<u8>, proto: Proto, args: ArgList<'_>) {
             }
         }
     }
-}
-
-/// The indexes of a command's keys. A script names how many it has.
-fn keys_of(spec: &CommandSpec, args: ArgList<'_>) -> KeyIndexes {
-    if !spec.is(flag::SCRIPT) {
-        return keys(spec, args);
-    }
-    let count = parse_integer(args.arg(2)).and_then(|count| usize::try_from(count).ok());
-    let count = count
-        .filter(|count| *count <= args.len().saturating_sub(3))
-        .unwrap_or_default();
-    KeyIndexes::of_script(count)
 }
 
 /// The table's row of a command with keys; else the error.

@@ -107,6 +107,11 @@ commands! {
     EvalshaRo = row("evalsha_ro", -3, READONLY | NOSCRIPT | STALE | SCRIPT, "scripting", "7.0.0")
         .categories("scripting"), "Runs a script that this node knows and that changes nothing";
     Script = row("script", -2, 0, "scripting", "2.6.0").subcommands(SCRIPTS), "Commands about scripts";
+    Fcall = row("fcall", -3, NOSCRIPT | STALE | SCRIPT, "scripting", "7.0.0")
+        .categories("scripting"), "Calls a function at the owner of its keys";
+    FcallRo = row("fcall_ro", -3, READONLY | NOSCRIPT | STALE | SCRIPT, "scripting", "7.0.0")
+        .categories("scripting"), "Calls a function that changes nothing";
+    Function = row("function", -2, 0, "scripting", "7.0.0").subcommands(FUNCTIONS), "Commands about functions";
     Client = row("client", -2, 0, "connection", "2.4.0").subcommands(CLIENT), "Commands about connections";
     Command = row("command", -1, LOADING | STALE, "server", "2.8.13")
         .categories("connection").tips("nondeterministic_output_order").subcommands(COMMAND),
@@ -254,8 +259,8 @@ commands! {
     Flushdb = row("flushdb", -1, WRITE, "server", "1.0.0")
         .categories("dangerous keyspace").tips("request_policy:all_shards response_policy:all_succeeded"),
         "Deletes all keys of the database";
-    FlushStep = row("paritas.flush", 2, WRITE | INTERNAL, "server", "0.1.0"),
-        "Between nodes: deletes some keys of a database, from a cursor on";
+    FlushStep = row("paritas.flush", -2, WRITE | INTERNAL, "server", "0.1.0"),
+        "Between nodes: deletes some keys of a database, or of all, from a cursor on";
     Swapdb = row("swapdb", 3, WRITE | FAST, "server", "4.0.0").categories("dangerous keyspace"),
         "Refused: the keys of a database are on many nodes";
     Move = row("move", 3, WRITE | FAST, "generic", "1.0.0")
@@ -269,6 +274,12 @@ commands! {
     Renamenx = row("renamenx", 3, WRITE | FAST, "generic", "1.0.0")
         .keys(1, 2, 1, &["RW access delete", "OW insert"]).categories("keyspace"),
         "Renames a key if none has the new name";
+    Dump = row("dump", 2, READONLY, "generic", "2.6.0")
+        .keys(1, 1, 1, &["RO access"]).categories("keyspace").tips("nondeterministic_output"),
+        "Tells the value of a key in a form for RESTORE, here or in a Redis";
+    Restore = row("restore", -4, WRITE | DENYOOM, "generic", "2.6.0")
+        .keys(1, 1, 1, &["OW update"]).categories("dangerous keyspace"),
+        "Sets a key to what DUMP has told, here or in a Redis";
     Object = row("object", -2, 0, "generic", "2.2.3").subcommands(OBJECT), "Commands about how a value is kept";
     Memory = row("memory", -2, 0, "server", "4.0.0").subcommands(MEMORY), "Commands about memory";
     Wait = row("wait", 3, NOSCRIPT, "generic", "3.0.0")
@@ -297,6 +308,10 @@ commands! {
         "Between nodes: writes a key with expiry, flags and value, and tells its version";
     RemoveObject = row("paritas.remove", 3, WRITE | INTERNAL, "generic", "0.1.0").keys(1, 1, 1, &["RW"]),
         "Between nodes: removes a key that has this version";
+    ReadFunctions = row("paritas.functions", 3, READONLY | INTERNAL, "scripting", "0.1.0").keys(1, 1, 1, &["RO"]),
+        "Between nodes: all libraries of functions, if they are not those of this version";
+    ChangeFunctions = row("paritas.function", 5, WRITE | INTERNAL, "scripting", "0.1.0").keys(1, 1, 1, &["RW"]),
+        "Between nodes: a change of the libraries of functions";
     KeyVersions = row("paritas.versions", -2, READONLY | INTERNAL, "transactions", "0.1.0").keys(1, -1, 1, &["RO"]),
         "Between nodes: versions of keys, for WATCH";
     ParitasStatus = row("paritas.status", -1, LOADING | STALE, "server", "0.1.0")
@@ -315,6 +330,31 @@ commands! {
         .categories("scripting"), "Forgets all scripts, at all nodes";
     ScriptKill = row("script|kill", 2, NOSCRIPT | ALLOW_BUSY, "scripting", "2.6.0")
         .categories("scripting"), "Ends a script that runs; none runs as long as that here";
+  }
+  const FUNCTIONS {
+    FunctionLoad = row("function|load", -3, WRITE | DENYOOM | NOSCRIPT | FUNCTION, "scripting", "7.0.0")
+        .categories("scripting").tips("request_policy:all_shards response_policy:all_succeeded"),
+        "Keeps a library of functions, for the whole cluster";
+    FunctionDelete = row("function|delete", 3, WRITE | NOSCRIPT | FUNCTION, "scripting", "7.0.0")
+        .categories("scripting").tips("request_policy:all_shards response_policy:all_succeeded"),
+        "Deletes a library";
+    FunctionList = row("function|list", -2, NOSCRIPT | FUNCTION, "scripting", "7.0.0")
+        .categories("scripting").tips("nondeterministic_output_order"), "Lists libraries and their functions";
+    FunctionDump = row("function|dump", 2, NOSCRIPT | FUNCTION, "scripting", "7.0.0")
+        .categories("scripting"), "Tells all libraries in one value, for FUNCTION RESTORE";
+    FunctionRestore = row("function|restore", -3, WRITE | DENYOOM | NOSCRIPT | FUNCTION, "scripting", "7.0.0")
+        .categories("scripting").tips("request_policy:all_shards response_policy:all_succeeded"),
+        "Keeps the libraries of FUNCTION DUMP, here or of a Redis";
+    FunctionStats = row("function|stats", 2, NOSCRIPT | ALLOW_BUSY | FUNCTION, "scripting", "7.0.0")
+        .categories("scripting")
+        .tips("nondeterministic_output request_policy:all_shards response_policy:special"),
+        "Counts libraries and functions";
+    FunctionFlush = row("function|flush", -2, WRITE | NOSCRIPT | FUNCTION, "scripting", "7.0.0")
+        .categories("scripting").tips("request_policy:all_shards response_policy:all_succeeded"),
+        "Deletes all libraries";
+    FunctionKill = row("function|kill", 2, NOSCRIPT | ALLOW_BUSY, "scripting", "7.0.0")
+        .categories("scripting").tips("request_policy:all_shards response_policy:one_succeeded"),
+        "Ends a function that runs; none runs as long as that here";
   }
   const CLIENT {
     ClientSetname = row("client|setname", 3, NOSCRIPT | LOADING | STALE, "connection", "2.6.9")

@@ -5,7 +5,7 @@ use super::parts::{DIRECTORY_ENTRY_BYTES, LeaseRecord};
 use super::{FORWARD_DATABASE, dialect};
 use paritas_base::configuration::{Configuration, Tenure};
 use paritas_base::{ClusterId, ConnId, Epoch, Incarnation, ListId, NodeId, Position, StreamId, Stripe, Time, Version};
-use paritas_base::{DATABASES, Reader, sections, varint};
+use paritas_base::{HIDDEN_DATABASE, Reader, sections, varint};
 
 /// A part of a frame.
 pub(super) trait Field<'a>: Sized {
@@ -354,7 +354,7 @@ impl Field<'_> for Section {
     fn read(r: &mut Reader<'_>) -> Option<Self> {
         match sections::find(r.0, FORWARD_DATABASE) {
             None => Some(Self(0)),
-            Some([number @ 1..DATABASES]) => Some(Self(*number)),
+            Some([number @ 1..=HIDDEN_DATABASE]) => Some(Self(*number)),
             // Sections that are refused as a whole give a better reason than a bad body: `BadFrame::Section`.
             Some(_) => sections::check(r.0, &[FORWARD_DATABASE]).is_err().then_some(Self(0)),
         }

@@ -3,6 +3,7 @@
 use super::field::{Field, Num, fields};
 use super::message::Message;
 use paritas_base::configuration::Tenure;
+use paritas_base::database;
 use paritas_base::{Epoch, Reader, StreamId, Stripe, Term, Version};
 
 /// What fills a frame: entries that are read and checked one after the other.
@@ -205,7 +206,7 @@ const FORM_ALL: u8 = FORM_EXPIRY | FORM_FLAGS | FORM_HASH | FORM_RECORD | FORM_S
 /// One object of an [`Objects`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ObjectRecord<'a> {
-    /// The database of its key, 0 to 15.
+    /// The database of its key, 0 to 16.
     pub database: u8,
     /// Its key.
     pub key: &'a [u8],
@@ -221,7 +222,7 @@ pub struct ObjectRecord<'a> {
     pub hash_kind: bool,
 }
 
-/// A sequence of whole objects, each key length, value length, `u8 form, [u8 database × 16], [u64 expiry],
+/// A sequence of whole objects, each key length, value length, `u8 form, [u8 type and database], [u64 expiry],
 /// [u32 flags], [u8 record length, record], key, value`. `form` has the bits of an object's kind
 /// (`docs/formats/object.md`), except that of pieces.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -254,7 +255,7 @@ impl<'a> Objects<'a> {
                 | bit(object.database > 0, FORM_SECOND),
         );
         if object.database > 0 {
-            to.push(object.database << 4);
+            to.push(database::to_byte(object.database));
         }
         object.expiry_ms.iter().for_each(|at| at.write(to));
         object.flags.iter().for_each(|flags| flags.write(to));
@@ -279,8 +280,7 @@ impl<'a> Objects<'a> {
         }
         let database = match form & FORM_SECOND {
             0 => 0,
-            // As in an object: only strings are known, and database 0 has no such byte.
-            _ => Some(r.u8()?).filter(|byte| byte & 0xf == 0 && *byte > 0)? >> 4,
+            _ => database::of_byte(r.u8()?)?,
         };
         let expiry_ms = if form & FORM_EXPIRY != 0 { Some(r.u64()?) } else { None };
         let flags = if form & FORM_FLAGS != 0 { Some(r.u32()?) } else { None };

@@ -205,7 +205,7 @@ fn an_object_of_a_kind_to_come_is_refused_by_its_bits() {
 }
 
 #[test]
-fn a_forwarded_command_has_a_database_from_1_to_15_or_none() {
+fn a_forwarded_command_has_a_database_from_1_to_16_or_none() {
     let message = Message::Forward {
         conn: paritas_base::ConnId(1),
         n: 2,
@@ -225,17 +225,17 @@ fn a_forwarded_command_has_a_database_from_1_to_15_or_none() {
             other => panic!("{other:?}"),
         })
     };
-    for number in 1..16 {
+    for number in 1..=16 {
         assert_eq!(with(&[number]), Ok(number));
     }
-    for wrong in [&[0][..], &[16], &[255], &[], &[1, 1]] {
+    for wrong in [&[0][..], &[17], &[255], &[], &[1, 1]] {
         assert_eq!(with(wrong), Err(BadFrame::Body(Kind::Forward)), "{wrong:?}");
     }
 }
 
 #[test]
-fn an_object_of_a_hand_off_has_a_database_from_1_to_15_or_none() {
-    let object = ObjectRecord {
+fn an_object_of_a_hand_off_has_a_database_from_1_to_16_or_none() {
+    let mut object = ObjectRecord {
         database: 1,
         key: b"k",
         value: b"v",
@@ -245,10 +245,14 @@ fn an_object_of_a_hand_off_has_a_database_from_1_to_15_or_none() {
         hash_kind: false,
     };
     let mut objects = Vec::new();
-    Objects::push(&mut objects, &object);
-    assert_eq!(Objects::new(&objects).split_first().map(|(read, _)| read), Some(object));
+    for database in [16, 1] {
+        object.database = database;
+        objects.clear();
+        Objects::push(&mut objects, &object);
+        assert_eq!(Objects::new(&objects).split_first().map(|(read, _)| read), Some(object));
+    }
     // Behind lengths and form: no database, or a type that is not known.
-    for wrong in [0x00, 0x11, 0x0f] {
+    for wrong in [0x00, 0x11, 0x0e] {
         objects[3] = wrong;
         assert_eq!(Objects::new(&objects).split_first(), None, "{wrong}");
     }

@@ -45,6 +45,47 @@ pub const NOSCRIPT: &str = "NOSCRIPT No matching script. Please use EVAL.";
 pub const NEGATIVE_KEYS: &str = "ERR Number of keys can't be negative";
 /// The number of keys of a script.
 pub const TOO_MANY_SCRIPT_KEYS: &str = "ERR Number of keys can't be greater than number of args";
+/// FCALL of a number of keys that is none.
+pub const BAD_NUMBER_OF_KEYS: &str = "ERR Bad number of keys provided";
+/// FCALL.
+pub const NO_FUNCTION: &str = "ERR Function not found";
+/// FCALL_RO of a function that may write.
+pub const FUNCTION_MAY_WRITE: &str = "ERR Can not execute a script with write flag using *_ro command.";
+/// FCALL on the cluster port.
+pub const FUNCTION_NOT_ON_CLUSTER: &str = "ERR Can not run script on cluster, 'no-cluster' flag is set.";
+/// FUNCTION DELETE.
+pub const NO_LIBRARY: &str = "ERR Library not found";
+/// FUNCTION FLUSH of another word.
+pub const FUNCTION_FLUSH_OPTIONS: &str = "ERR FUNCTION FLUSH only supports SYNC|ASYNC option";
+/// FUNCTION LIST.
+pub const NO_LIBRARY_PATTERN: &str = "ERR library name argument was not given";
+/// FUNCTION RESTORE.
+pub const RESTORE_POLICY: &str = "ERR Wrong restore policy given, value should be either FLUSH, APPEND or REPLACE.";
+/// A payload of DUMP.
+pub const BAD_PAYLOAD: &str = "ERR DUMP payload version or checksum are wrong";
+/// RESTORE of a payload without a value.
+pub const BAD_DATA_FORMAT: &str = "ERR Bad data format";
+/// RESTORE of a key that exists.
+pub const BUSY_KEY: &str = "BUSYKEY Target key name already exists.";
+/// RESTORE of a negative time to live.
+pub const INVALID_TTL: &str = "ERR Invalid TTL value, must be >= 0";
+/// RESTORE.
+pub const INVALID_IDLE_TIME: &str = "ERR Invalid IDLETIME value, must be >= 0";
+/// RESTORE.
+pub const INVALID_FREQ: &str = "ERR Invalid FREQ value, must be >= 0 and <= 255";
+/// FUNCTION RESTORE of a payload with something else.
+pub const NOT_A_FUNCTION: &str = "ERR given type is not a function";
+/// FUNCTION RESTORE of a payload that is cut.
+pub const BAD_LIBRARY_PAYLOAD: &str = "ERR Failed loading library payload";
+/// A library has done too much work while it was loaded. Not in Redis.
+pub const LIBRARY_TOO_SLOW: &str = "ERR Error registering functions: the library does more work while it is loaded \
+                                    than one turn may, about 40 ms. Nothing was done";
+/// A library needs too much memory while it is loaded. Not in Redis.
+pub const LIBRARY_TOO_LARGE: &str = "ERR Error registering functions: the library needs more than 16 MiB of memory \
+                                     while it is loaded. Nothing was done";
+/// The libraries are in a form of a later version, or damaged.
+pub const UNREADABLE_LIBRARIES: &str =
+    "ERR the libraries of functions cannot be read by this version. FUNCTION FLUSH deletes them";
 /// SCRIPT KILL.
 pub const NOT_BUSY: &str = "NOTBUSY No scripts in execution right now.";
 /// SCRIPT FLUSH of another word.
@@ -249,10 +290,6 @@ pub fn exec_arity(out: &mut Vec<u8>) {
     error(out, &format!("EXECABORT {what}"));
 }
 
-/// What a client of Redis' functions can do.
-const INSTEAD_OF_FUNCTIONS: &str =
-    "there are no functions. Load the script with SCRIPT LOAD and call it with EVALSHA, or give it with EVAL";
-
 /// The command is not in the table.
 pub fn unknown_command(out: &mut Vec<u8>, args: ArgList<'_>) {
     let mut shown = String::new();
@@ -264,11 +301,7 @@ pub fn unknown_command(out: &mut Vec<u8>, args: ArgList<'_>) {
         shown.push_str(&format!("'{arg}' "));
     }
     let name = quoted(args.arg(0), QUOTED_BYTES_MAX);
-    let is_of_functions = |name: &str| args.arg(0).eq_ignore_ascii_case(name.as_bytes());
-    let text = match ["function", "fcall", "fcall_ro"].into_iter().any(is_of_functions) {
-        true => format!("ERR unknown command '{name}': {INSTEAD_OF_FUNCTIONS}"),
-        false => format!("ERR unknown command '{name}', with args beginning with: {shown}"),
-    };
+    let text = format!("ERR unknown command '{name}', with args beginning with: {shown}");
     error(out, &text);
 }
 
@@ -305,6 +338,20 @@ pub fn echoed(words: &[u8]) -> std::borrow::Cow<'_, str> {
 fn quoted(words: &[u8], bytes_max: usize) -> std::borrow::Cow<'_, str> {
     let words = words.split(|&byte| byte == 0).next().unwrap_or_default();
     String::from_utf8_lossy(words.get(..bytes_max).unwrap_or(words))
+}
+
+/// RESTORE of a payload of another type. Not in Redis.
+pub fn not_a_string(out: &mut Vec<u8>, name: &str) {
+    error(
+        out,
+        &format!("ERR the payload is {name}; only strings are supported here"),
+    );
+}
+
+/// DUMP or RESTORE of a value that is too long. Not in Redis.
+pub fn too_long_to_dump(out: &mut Vec<u8>, bytes: usize, bytes_max: usize) {
+    let text = format!("ERR a value of {bytes} bytes cannot be dumped or restored, at most {bytes_max} are allowed");
+    error(out, &text);
 }
 
 /// The expiry is 0 or less, or too large. `name` is the name in the table.

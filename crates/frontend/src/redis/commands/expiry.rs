@@ -5,7 +5,7 @@ use paritas_protocol::Out;
 use paritas_wire::resp::{encode, errors};
 
 /// The latest expiry, in ms since 1970: an object stores it in 48 bits (docs/formats/object.md), up to the year 10889.
-const EXPIRY_MS_MAX: i64 = (1 << 48) - 1;
+pub(super) const EXPIRY_MS_MAX: i64 = (1 << 48) - 1;
 
 /// The unit and start of an expiry in a command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -53,7 +53,7 @@ struct Conditions {
 }
 
 impl<O: Out> Operation<'_, '_, O> {
-    fn invalid_expire_time(&mut self) -> Stop {
+    pub(super) fn invalid_expire_time(&mut self) -> Stop {
         let name = self.job.spec.name;
         self.refuse(|out| errors::invalid_expire_time(out, name))
     }

@@ -9,7 +9,7 @@
 //! not count: the commands behind it are about that database. `versions` and each command are arrays of strings, as a
 //! client sends them. `key` is one of the keys of each slot. The reply is the array of the commands' replies.
 
-use super::{Executed, Job, Lookups, Operation, ReadLarge, Stop, admit_many, end_of, script};
+use super::{Executed, Job, Lookups, Operation, ReadLarge, Stop, admit_many, end_of, functions, script};
 use crate::dialect::Refusal;
 use crate::redis::connection::database_number;
 use crate::redis::scripts::Scripts;
@@ -35,7 +35,8 @@ pub(super) struct Reads {
     large: Vec<(u64, Vec<u8>, ReadLarge)>,
 }
 
-/// Runs a transaction, or a script, which is one. The owner must be in the phase Serve.
+/// Runs a transaction, or a script or a change of the libraries of functions, which are transactions. The owner must be
+/// in the phase Serve.
 pub(super) fn execute<O: Out>(
     cx: &mut Context<'_, O>,
     configuration: &Configuration,
@@ -113,6 +114,10 @@ fn run_all<O: Out>(
             ask_for_keys(cx, configuration, owner, job.database, job.spec, job.args)?;
         }
         script::run(cx, configuration, owner, job, draft, reads, scripts, reply)?;
+        return Ok(Ran::All);
+    }
+    if job.spec.id == Command::ChangeFunctions {
+        functions::change(cx, configuration, owner, job, draft, reply)?;
         return Ok(Ran::All);
     }
     let mut args = Args::new();

@@ -1,5 +1,5 @@
 //! A walk over all keys of some streams: one SCAN after the other at each stream. KEYS and the commands on one hash
-//! slot use it. FLUSHDB is such a walk, too: its steps delete.
+//! slot use it. FLUSHDB and FLUSHALL are such walks, too: their steps delete.
 
 use super::{How, PartStep};
 use crate::dialect::{Dialect, Refusal};

@@ -12,7 +12,7 @@ use crate::mark::Mark;
 use crate::rules::Fault;
 use crate::stream_owner::{StreamOwner, body_bytes};
 use paritas_base::configuration::{Configuration, Tenure};
-use paritas_base::{DATABASES, Epoch, Time};
+use paritas_base::{ALL_DATABASES, Epoch, Time};
 use paritas_store::Object;
 use paritas_wire::command::slot;
 use paritas_wire::peer::{Message, ObjectRecord, Objects};
@@ -237,7 +237,7 @@ impl StreamOwner {
                         hash_kind: object.is_hash(),
                     };
                     Objects::push(&mut source.batch, &object);
-                    source.sent_keys[usize::from(database % DATABASES)] += 1;
+                    source.sent_keys[usize::from(database % ALL_DATABASES)] += 1;
                 }
             }
             source.keys.pop();

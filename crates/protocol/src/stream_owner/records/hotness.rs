@@ -9,7 +9,7 @@ use crate::stream_owner::Stop;
 use crate::stream_owner::access::Access;
 use crate::stream_owner::records::upload::{Made, Piece};
 use paritas_base::configuration::Configuration;
-use paritas_base::{Span, Time};
+use paritas_base::{HIDDEN_DATABASE, Span, Time};
 use paritas_large::{Class, Heat, Hotness, Record, Wanted};
 use paritas_store::{Object, Value};
 use paritas_wire::command::slot;
@@ -155,7 +155,8 @@ impl StreamOwner {
                 return;
             };
             let value_bytes = record.body_bytes + object.len() as u64;
-            if rules.class_of(object.key(), value_bytes).is_none() {
+            let is_hidden = object.database() == HIDDEN_DATABASE;
+            if !is_hidden && rules.class_of(object.key(), value_bytes).is_none() {
                 let key = (object.database(), object.key());
                 heat.on_found_hot(hotness, record.data_group, key, value_bytes);
             }
