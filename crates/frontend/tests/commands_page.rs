@@ -86,10 +86,11 @@ A large value counts with its class: 10 MiB of class `rep:3` take 30 MiB |
 | KEYS, SCAN | expired keys that they meet are deleted, at most 256 in one step; further ones are shown until then |
 | KEYS, CLUSTER COUNTKEYSINSLOT, CLUSTER GETKEYSINSLOT | go through all keys in steps, and other clients are served \
 meanwhile. They are no picture of one moment, but a key that exists all the time is met once |
-| CLIENT PAUSE | holds commands of the clients of the node asked, memcached's too; for the whole cluster ask every \
-node. What has begun goes on, and so do replies, all work between nodes, and commands that other nodes send here for \
-their clients. AUTH, HELLO, QUIT, CLIENT PAUSE, CLIENT UNPAUSE and the PARITAS commands that have no key are never \
-held. Keys expire all the same. A second pause makes the first neither shorter nor weaker |
+| CLIENT PAUSE | holds commands of the clients of the node asked, memcached's too, but not its version, stats and \
+mn; for the whole cluster ask every node. What has begun goes on, and so do replies, all work between nodes, and \
+commands that other nodes send here for their clients. AUTH, HELLO, QUIT, RESET, CLIENT PAUSE, CLIENT UNPAUSE and \
+the PARITAS commands that have no key are never held. Keys expire all the same. A second pause makes the first \
+neither shorter nor weaker |
 | CLIENT REPLY | refused between MULTI and EXEC, where Redis sends half an array. A long value that its client does \
 not want is not read |
 | CLIENT KILL | has the filter MAXAGE of Redis 7.4 |

@@ -175,6 +175,64 @@ fn a_value_that_is_renamed_by_all_at_once_is_never_lost() {
     }
 }
 
+/// Who renames a key to claim it must know whether he has it.
+#[test]
+fn of_two_who_rename_one_key_one_has_it() {
+    let mut both_began = 0;
+    for seed in 1..=300 {
+        let mut random = Prng::new(seed);
+        let mut cluster = Cluster::coded_in(16 << 20, 2, 2, 1, 2, Parameters::default());
+        let clients = [2, 3].map(|node| cluster.connect(node, Port::Any));
+        let old = key_of(0, "job");
+        assert_eq!(ask(&mut cluster, clients[0], &["SET", &old, "v"]), "+OK\r\n");
+        for (client, name) in clients.iter().zip(["a", "b"]) {
+            cluster.feed(*client, &request(&["RENAME", &old, &key_of(1, name)]));
+            for _ in 0..random.below(30) {
+                cluster.turn(random.below(6) as usize);
+            }
+        }
+        cluster.advance(20_000);
+        let replies = clients.map(|client| String::from_utf8(cluster.take(client)).unwrap());
+        let done = replies.iter().filter(|reply| *reply == "+OK\r\n").count();
+        let refused = replies
+            .iter()
+            .filter(|reply| reply.starts_with("-ERR no such key"))
+            .count();
+        assert_eq!((done, refused), (1, 1), "seed {seed}: {replies:?}");
+        both_began += usize::from(replies.iter().any(|reply| reply.contains("after it was copied")));
+        assert_eq!(ask(&mut cluster, clients[0], &["EXISTS", &old]), ":0\r\n");
+    }
+    assert!(both_began > 20, "{both_began}");
+}
+
+/// A SET of the value that the key has is relied on as any other.
+#[test]
+fn a_key_that_was_written_with_its_own_value_is_not_removed() {
+    for turns in 0..60 {
+        let mut cluster = Cluster::coded_in(16 << 20, 2, 2, 1, 2, Parameters::default());
+        let [client, other, third] = [2, 0, 1].map(|node| cluster.connect(node, Port::Any));
+        let (old, new) = (key_of(0, "old"), key_of(1, "new"));
+        assert_eq!(ask(&mut cluster, client, &["SET", &old, "v"]), "+OK\r\n");
+        cluster.feed(client, &request(&["RENAME", &old, &new]));
+        for turn in 0..turns {
+            cluster.turn([2, 0, 1, 3, 4, 5][turn % 6]);
+        }
+        cluster.feed(third, &request(&["DEL", &new]));
+        for turn in 0..12 {
+            cluster.turn([1, 3, 4][turn % 3]);
+        }
+        let deleted = cluster.take(third);
+        cluster.feed(other, &request(&["SET", &old, "v"]));
+        cluster.advance(20_000);
+        assert_eq!(cluster.take(other), b"+OK\r\n", "{turns} turns");
+        let there = ask(&mut cluster, client, &["EXISTS", &old, &new]);
+        assert!(
+            deleted.is_empty() || there.ends_with(":1\r\n") || there.ends_with(":2\r\n"),
+            "{turns} turns: {there}"
+        );
+    }
+}
+
 /// The old key's owner dies when the new key is written.
 #[test]
 fn what_fails_between_the_steps_leaves_both_keys_and_says_so() {

@@ -111,6 +111,8 @@ impl Router {
         for conn in core::mem::take(&mut self.dispatcher.pause.clients) {
             if let Some(client) = self.clients.get_mut(&conn) {
                 client.paused = false;
+                // What it waits for from now on, it has not waited for yet.
+                client.stalled_since = None;
             }
             self.try_again(cx, lists, Caller::Local(conn));
         }

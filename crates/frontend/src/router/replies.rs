@@ -119,7 +119,8 @@ impl Dispatcher {
                 let reply = instead.as_deref().or(written).unwrap_or_default();
                 is_done = reply.starts_with(b"*") && !reply.starts_with(b"*-1");
                 // An operator is told only what a client of memcached does not see.
-                let is_silenced = is_error(reply) && client.dialect == Dialect::Memcached;
+                let is_memcached = client.dialect == Dialect::Memcached;
+                let is_silenced = is_error(reply) && is_memcached && head.shown == Shown::Nothing;
                 let is_error = is_error(reply);
                 if client.dialog.hides(head.shown, is_error) {
                     self.silenced += u64::from(is_silenced);

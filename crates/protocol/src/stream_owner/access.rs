@@ -497,7 +497,7 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
         if self.draft.is_some() {
             return self.put_in_draft(hash, key, &value);
         }
-        self.change(hash, |store, arena, delta| store.put(arena, delta, hash, key, value))?;
+        self.put_value(hash, key, value)?;
         self.begun = true;
         Ok(())
     }
@@ -612,7 +612,7 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
         if let Some(record) = record {
             return self.put_object(hash, key, record, Value { bytes: &[], ..value });
         }
-        self.change(hash, |store, arena, delta| store.put(arena, delta, hash, key, value))?;
+        self.put_value(hash, key, value)?;
         self.begun = true;
         Ok(())
     }
@@ -785,7 +785,7 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
             record: record.get(1..).unwrap_or_default(),
             ..tail
         };
-        self.change(hash, |store, arena, delta| store.put(arena, delta, hash, key, value))?;
+        self.put_value(hash, key, value)?;
         self.begun = true;
         Ok(())
     }
@@ -822,12 +822,18 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
         self.owner.records.body(self.cx, &here, record, range)
     }
 
+    fn put_value(&mut self, hash: u64, key: &[u8], value: Value<'_>) -> Result<(), Stop> {
+        self.change(hash, |store, arena, delta| store.put(arena, delta, hash, key, value))?;
+        self.owner.log.note_put(hash);
+        Ok(())
+    }
+
     /// Stores an object for the owner itself.
     ///
     /// # Errors
     /// Those of `change`.
     pub(super) fn put_by_owner(&mut self, hash: u64, key: &[u8], value: Value<'_>) -> Result<(), Stop> {
-        self.change(hash, |store, arena, delta| store.put(arena, delta, hash, key, value))
+        self.put_value(hash, key, value)
     }
 
     /// Whether reads of large values are counted (P14.15).

@@ -364,8 +364,8 @@ impl<O: Out> Access<'_, '_, O> {
         }
     }
 
-    /// The version of a key: another one after each change of it, and after each change of owner. Changes of other keys
-    /// may change it too.
+    /// The version of a key: another one after each write of it, also if it wrote what was there, and after each change
+    /// of owner. Writes of other keys may change it too.
     ///
     /// # Errors
     /// Those of [`Self::look`].
@@ -378,8 +378,8 @@ impl<O: Out> Access<'_, '_, O> {
         } else {
             term
         };
-        let seq = self.owner.log.need(hash);
-        Ok(format!("{}/{} {term} {seq}", stream.list.0, stream.x.0).into_bytes())
+        let (seq, equal) = (self.owner.log.need(hash), self.owner.log.equal_puts(hash));
+        Ok(format!("{}/{} {term} {seq} {equal}", stream.list.0, stream.x.0).into_bytes())
     }
 
     /// The version of a key to compare with later. No later change of the key is in the same delta as the latest one so

@@ -32,6 +32,8 @@ pub(super) struct StreamLog {
     spare: Vec<u8>,
     /// By bucket of key hashes: the newest delta on a key of it (P4.1). A read may wait for another key of its bucket.
     touched: Vec<u64>,
+    /// By bucket: the puts that changed no byte. They have no delta, but count for versions of keys.
+    equal_puts: Vec<u32>,
     /// When `stable` is sent in a message of its own, unless a delta has carried it by then.
     stable_at: Time,
     /// The value of `stable` that was sent last.
@@ -49,6 +51,7 @@ impl StreamLog {
             open: None,
             spare: Vec::new(),
             touched: vec![0; TOUCHED_BUCKETS],
+            equal_puts: vec![0; TOUCHED_BUCKETS],
             stable_at: Time(0),
             stable_sent: 0,
         }
@@ -93,7 +96,7 @@ impl StreamLog {
 
     /// Memory of the table of touched keys, in bytes.
     pub(super) fn table_bytes(&self) -> usize {
-        self.touched.capacity() * size_of::<u64>()
+        self.touched.capacity() * size_of::<u64>() + self.equal_puts.capacity() * size_of::<u32>()
     }
 
     /// The newest delta, the open one included.
@@ -133,6 +136,20 @@ impl StreamLog {
     #[inline]
     pub(super) fn touch(&mut self, hash: u64) {
         self.touched[bucket(hash)] = self.seq + 1;
+    }
+
+    /// An object of this key was put. If the open delta does not touch the bucket, the object was there already.
+    #[inline]
+    pub(super) fn note_put(&mut self, hash: u64) {
+        let bucket = bucket(hash);
+        if self.touched[bucket] != self.seq + 1 {
+            self.equal_puts[bucket] = self.equal_puts[bucket].wrapping_add(1);
+        }
+    }
+
+    /// How many objects of this bucket were put that were there already.
+    pub(super) fn equal_puts(&self, hash: u64) -> u32 {
+        self.equal_puts[bucket(hash)]
     }
 
     /// Notes that the open delta may touch any key.

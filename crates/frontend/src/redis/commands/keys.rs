@@ -119,25 +119,6 @@ impl<O: Out> Operation<'_, '_, O> {
         self.put_as(hash, at, object.value())
     }
 
-    /// Removes the key in argument `at` if its object is this value already. To write that would change nothing, so
-    /// neither the version of the key: a RENAME over hash slots that has read it would remove what is relied on here.
-    fn remove_if_same(&mut self, at: usize, value: &Value<'_>) -> Result<(), Stop> {
-        let is_same = self.look_again(at, |object, _| {
-            Ok(object.is_some_and(|object| {
-                let seen = Seen::of(object);
-                let mut bytes = Vec::new();
-                object.copy_to(&mut bytes);
-                (seen.expiry_ms, seen.flags, seen.is_hash) == (value.expiry_ms, value.flags, value.hash_kind)
-                    && object.record().unwrap_or_default() == value.record
-                    && bytes == value.bytes
-            }))
-        })?;
-        if is_same {
-            self.remove(at)?;
-        }
-        Ok(())
-    }
-
     pub(crate) fn copy(&mut self) -> Result<(), Stop> {
         let (replace, database) = copy_options(self.job.args).map_err(Stop::Error)?;
         let database = database.unwrap_or(self.job.database);
@@ -196,10 +177,7 @@ impl<O: Out> Operation<'_, '_, O> {
             let (old, new) = ((self.job.database, old), (self.job.database, new));
             let (keys, inserted) = ([old, new].into_iter(), [new].into_iter());
             self.access
-                .reserve(3, object.bytes.len() + new.1.len(), keys, inserted)?;
-            if taken {
-                self.remove_if_same(2, &object.value())?;
-            }
+                .reserve(2, object.bytes.len() + new.1.len(), keys, inserted)?;
             // The order matters: the write can fail for lack of space, so it comes before the removal.
             self.put_object(self.job.database, 2, &object)?;
             self.remove(1)?;
@@ -266,12 +244,6 @@ impl<O: Out> Operation<'_, '_, O> {
             // As SET does with a time that is over.
             self.remove(1)?;
         } else {
-            if is_there && value.bytes.len() <= self.access.limits().value_bytes {
-                let key = [(self.job.database, args.arg(1))].into_iter();
-                let bytes = args.arg(1).len() + value.bytes.len();
-                self.access.reserve(2, bytes, key.clone(), key)?;
-                self.remove_if_same(1, &value)?;
-            }
             self.put(1, value)?;
         }
         let (key, hash) = (args.arg(1), self.hash_of(1));

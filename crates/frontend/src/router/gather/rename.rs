@@ -47,6 +47,8 @@ pub(crate) struct Rename {
     replaces: bool,
     step: Step,
     copies: u32,
+    /// A copy is under the new key, as far as is known.
+    is_copied: bool,
     /// The version of the old key when it was read, and of the new one when it was written.
     versions: [Vec<u8>; 2],
     reply: Vec<u8>,
@@ -87,6 +89,7 @@ impl Dispatcher {
             replaces,
             step: Step::Read,
             copies: 0,
+            is_copied: false,
             versions: Default::default(),
             reply: Vec::new(),
         };
@@ -154,13 +157,14 @@ impl Rename {
                 self.versions[0] = version.to_vec();
                 self.step = Step::Write;
                 self.copies += 1;
-                let how: &[u8] = if self.replaces { b"xx" } else { b"nx" };
+                let how: &[u8] = if self.replaces { b"any" } else { b"nx" };
                 Some(self.next(Command::WriteObject, &self.to, &[how, expiry, flags, value]))
             }
             // The new key is there already.
             Step::Write if is_nothing => self.end(|out| encode::integer(out, 0)),
             Step::Write if self.id == Command::Copy => self.end(|out| encode::integer(out, 1)),
             Step::Write => {
+                self.is_copied = true;
                 self.versions[1] = parts::head(reply).1.trim_ascii_end().to_vec();
                 self.step = Step::Remove;
                 Some(self.next(Command::RemoveObject, &self.from, &[&self.versions[0]]))
@@ -174,6 +178,7 @@ impl Rename {
             // Another command has changed the copy, or it only looks so: versions are those of a few keys together.
             Step::TakeBack if parts::head(reply).0 != 1 => self.end(|out| encode::error(out, errors::RENAME_HALF_DONE)),
             Step::Remove | Step::TakeBack => {
+                self.is_copied = self.step == Step::Remove;
                 self.step = Step::Read;
                 Some(self.read())
             }
@@ -191,16 +196,15 @@ impl Rename {
     fn end_without_key(&mut self) -> Option<NextStep> {
         match self.id {
             Command::Copy => self.end(|out| encode::integer(out, 0)),
-            // Another command has removed it since it was copied.
-            Command::Rename if self.copies > 0 => self.end_done(),
+            // The copy stays: another RENAME may rely on it, one back to the old key.
+            _ if self.is_copied => self.end(|out| encode::error(out, errors::RENAME_TAKEN)),
             _ => self.end(|out| encode::error(out, errors::NO_SUCH_KEY)),
         }
     }
 
-    /// A step has failed. Until the first copy is written, its error is that of the command.
+    /// A step has failed. While there is no copy, its error is that of the command.
     fn fail(&mut self, dialect: Dialect, error: &[u8]) -> Option<NextStep> {
-        let is_begun = self.copies > 1 || (self.copies == 1 && self.step != Step::Write);
-        match (is_begun, is_uncertain(error)) {
+        match (self.is_copied, is_uncertain(error)) {
             (false, _) => self.reply.extend_from_slice(error),
             (true, true) => dialect.refuse(&mut self.reply, Refusal::Uncertain),
             (true, false) => encode::error(&mut self.reply, errors::RENAME_HALF_DONE),
