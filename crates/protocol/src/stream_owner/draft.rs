@@ -378,8 +378,8 @@ impl<O: Out> Access<'_, '_, O> {
         } else {
             term
         };
-        let (seq, equal) = (self.owner.log.need(hash), self.owner.log.equal_puts(hash));
-        Ok(format!("{}/{} {term} {seq} {equal}", stream.list.0, stream.x.0).into_bytes())
+        let writes = self.owner.log.writes(hash);
+        Ok(format!("{}/{} {term} {writes}", stream.list.0, stream.x.0).into_bytes())
     }
 
     /// The version of a key to compare with later. No later change of the key is in the same delta as the latest one so

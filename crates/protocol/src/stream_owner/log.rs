@@ -31,9 +31,8 @@ pub(super) struct StreamLog {
     /// An empty buffer for the next turn's delta.
     spare: Vec<u8>,
     /// By bucket of key hashes: the newest delta on a key of it (P4.1). A read may wait for another key of its bucket.
+    /// Above that, in the bits that a number of a delta never has: the objects put since that were there already.
     touched: Vec<u64>,
-    /// By bucket: the puts that changed no byte. They have no delta, but count for versions of keys.
-    equal_puts: Vec<u32>,
     /// When `stable` is sent in a message of its own, unless a delta has carried it by then.
     stable_at: Time,
     /// The value of `stable` that was sent last.
@@ -51,7 +50,6 @@ impl StreamLog {
             open: None,
             spare: Vec::new(),
             touched: vec![0; TOUCHED_BUCKETS],
-            equal_puts: vec![0; TOUCHED_BUCKETS],
             stable_at: Time(0),
             stable_sent: 0,
         }
@@ -96,7 +94,7 @@ impl StreamLog {
 
     /// Memory of the table of touched keys, in bytes.
     pub(super) fn table_bytes(&self) -> usize {
-        self.touched.capacity() * size_of::<u64>() + self.equal_puts.capacity() * size_of::<u32>()
+        self.touched.capacity() * size_of::<u64>()
     }
 
     /// The newest delta, the open one included.
@@ -141,15 +139,15 @@ impl StreamLog {
     /// An object of this key was put. If the open delta does not touch the bucket, the object was there already.
     #[inline]
     pub(super) fn note_put(&mut self, hash: u64) {
-        let bucket = bucket(hash);
-        if self.touched[bucket] != self.seq + 1 {
-            self.equal_puts[bucket] = self.equal_puts[bucket].wrapping_add(1);
+        let touched = &mut self.touched[bucket(hash)];
+        if *touched & Version::SEQ_MAX != self.seq + 1 {
+            *touched = touched.wrapping_add(Version::SEQ_MAX + 1);
         }
     }
 
-    /// How many objects of this bucket were put that were there already.
-    pub(super) fn equal_puts(&self, hash: u64) -> u32 {
-        self.equal_puts[bucket(hash)]
+    /// Another number after each write of a key of this bucket, also of one that changed nothing.
+    pub(super) fn writes(&self, hash: u64) -> u64 {
+        self.touched[bucket(hash)]
     }
 
     /// Notes that the open delta may touch any key.
@@ -160,7 +158,7 @@ impl StreamLog {
     /// The delta that a read of this key must wait for (P4.1).
     #[inline]
     pub(super) fn need(&self, hash: u64) -> u64 {
-        self.touched[bucket(hash)]
+        self.touched[bucket(hash)] & Version::SEQ_MAX
     }
 
     /// Takes the open delta, if it is not empty.

@@ -137,7 +137,7 @@ fn an_object_of_another_database_has_one_byte_for_it_and_an_unknown_type_is_dama
         // The byte behind the kind.
         let second = if database < 16 { database << 4 } else { 15 };
         assert_eq!(bytes[3], second);
-        for wrong in [0, second | 1, 14, second | 0x1f] {
+        for wrong in [0, second ^ 1, 14, second | 0x1f] {
             bytes[3] = wrong;
             assert_eq!(parse_object(&bytes, 0), None, "{wrong}");
         }
