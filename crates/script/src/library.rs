@@ -20,6 +20,11 @@ pub const FUNCTION_FLAGS: [&str; 5] = [
     "allow-cross-slot-keys",
 ];
 
+/// The most functions of a library, and of all together.
+pub const FUNCTIONS_MAX: usize = 4096;
+/// The most bytes of the names and descriptions that a library registers.
+pub(crate) const REGISTERED_BYTES_MAX: usize = 1 << 20;
+
 /// The flag of a function that changes nothing.
 pub const FUNCTION_NO_WRITES: u8 = 1;
 /// The flag of a function that Redis Cluster refuses.

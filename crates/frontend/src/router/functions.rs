@@ -10,7 +10,7 @@ use super::gather::How;
 use super::transact::is_unserved;
 use super::{Dispatcher, Ran, Turn};
 use crate::redis::connection::{SLOW_BYTE_STEPS, is_word};
-use crate::redis::functions::{BYTE_STEPS, Change, LIBRARIES_BYTES_MAX, Libraries, Library, Policy, taken};
+use crate::redis::functions::{Change, LIBRARIES_BYTES_MAX, Libraries, Library, Policy, taken};
 use crate::redis::parts;
 use crate::redis::refusals::is_error;
 use crate::redis::scripts::{Call, Scripts};
@@ -18,10 +18,13 @@ use paritas_base::{HIDDEN_DATABASE, Reader, Time};
 use paritas_protocol::{Context, FUNCTIONS_KEY, Lists, Out, Port};
 use paritas_script::{FUNCTION_FLAGS, library_header};
 use paritas_wire::command::glob::{Case, PATTERN_BYTES_MAX, Pattern};
-use paritas_wire::command::{self, Command, CommandSpec};
+use paritas_wire::command::{self, Command, CommandSpec, flag};
 use paritas_wire::rdb;
 use paritas_wire::resp::{ArgList, Args, Decoded, Limits, Proto, decode, encode, errors};
 use std::sync::Arc;
+
+/// Steps of work for a byte of a payload, whose sum is checked.
+const SUMMED_BYTE_STEPS: u64 = 1;
 
 /// All libraries, as an owner has told them.
 #[derive(Clone, Debug)]
@@ -30,8 +33,6 @@ pub(crate) struct Functions {
     version: Vec<u8>,
     /// `None`: they cannot be read.
     libraries: Option<Libraries>,
-    /// Bytes of the value.
-    bytes: usize,
 }
 
 impl Default for Functions {
@@ -39,7 +40,6 @@ impl Default for Functions {
         Self {
             version: Vec::new(),
             libraries: Some(Libraries::default()),
-            bytes: 0,
         }
     }
 }
@@ -65,13 +65,26 @@ impl Functions {
         Some(Arc::new(Self {
             version: version.to_vec(),
             libraries: Libraries::decode(args.get(1)?),
-            bytes: args.arg(1).len(),
         }))
     }
 
     /// Bytes of memory that they hold, about.
-    pub(crate) const fn held_bytes(&self) -> usize {
-        2 * self.bytes + self.version.capacity()
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.libraries.as_ref().map_or(0, Libraries::held_bytes) + self.version.capacity()
+    }
+}
+
+/// What FUNCTION RESTORE has loaded so far. Each turn loads some.
+#[derive(Debug, Default)]
+pub(crate) struct Restored {
+    libraries: Libraries,
+    /// Bytes of the payload that they were.
+    read_bytes: usize,
+}
+
+impl Restored {
+    pub(crate) fn held_bytes(&self) -> usize {
+        size_of::<Self>() + self.libraries.held_bytes()
     }
 }
 
@@ -91,7 +104,7 @@ impl Client {
     /// Its command about functions has run.
     pub(crate) fn forget_functions(&mut self) {
         self.functions = None;
-        self.restored = Vec::new();
+        self.restored = None;
     }
 }
 
@@ -126,14 +139,7 @@ impl Dispatcher {
             }
             Some(Asked::Known(..)) | None => {}
         }
-        if client.detours > 0 {
-            // Blocked by earlier commands: its own timeout does not run.
-            client.stalled_since = None;
-            return Err(Ran::Stalled);
-        }
-        if is_unserved(cx, lists, FUNCTIONS_KEY) {
-            return Err(self.stall(cx, lists, client, turn, spec));
-        }
+        self.await_owner(cx, lists, client, turn, spec)?;
         let question = Command::ReadFunctions.spec();
         let known = Arc::clone(&self.functions);
         let mut bytes = Vec::new();
@@ -145,6 +151,26 @@ impl Dispatcher {
         client.stalled_since = None;
         self.gather_in(cx, lists, client, turn, HIDDEN_DATABASE, How::Functions(known), part);
         Err(Ran::Stalled)
+    }
+
+    /// Whether a client's command can be sent to the owner of the libraries now. `Err`: it stalls, or is refused.
+    fn await_owner<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        lists: &mut Lists,
+        client: &mut Client,
+        turn: &mut Turn<'_>,
+        spec: &CommandSpec,
+    ) -> Result<(), Ran> {
+        if client.detours > 0 {
+            // Blocked by earlier commands: its own timeout does not run.
+            client.stalled_since = None;
+            return Err(Ran::Stalled);
+        }
+        match is_unserved(cx, lists, FUNCTIONS_KEY) {
+            true => Err(self.stall(cx, lists, client, turn, spec)),
+            false => Ok(()),
+        }
     }
 
     /// The owner of the libraries has answered a client's question.
@@ -160,7 +186,8 @@ impl Dispatcher {
         let asked = match Functions::of_answer(known, &newest, &answer, &mut self.part_args) {
             Some(functions) => {
                 if !Arc::ptr_eq(&functions, &newest) && !Arc::ptr_eq(&functions, known) {
-                    cx.shared.turn_budget.spend(functions.bytes as u64 * BYTE_STEPS);
+                    let steps = functions.libraries.as_ref().map_or(0, Libraries::steps);
+                    cx.shared.turn_budget.spend(steps);
                     self.functions = Arc::clone(&functions);
                 }
                 Asked::Known(functions, until)
@@ -203,6 +230,12 @@ impl Dispatcher {
         spec: &'static CommandSpec,
         args: ArgList<'_>,
     ) -> Result<Ran, String> {
+        // Before any library is loaded, which takes long.
+        if spec.is(flag::WRITE)
+            && let Err(ran) = self.await_owner(cx, lists, client, turn, spec)
+        {
+            return Ok(ran);
+        }
         // Clients of Redis Cluster send a change to each node. Here the first one has made it.
         let is_cluster = client.port == Port::Cluster;
         let change = match spec.id {
@@ -216,7 +249,7 @@ impl Dispatcher {
                 if args.len() == 3 && !is_word(args, 2, "sync") && !is_word(args, 2, "async") {
                     return Err(errors::FUNCTION_FLUSH_OPTIONS.to_owned());
                 }
-                return self.change_functions(cx, lists, client, turn, spec, &Change::flush(), encode::OK);
+                return self.change_functions(cx, lists, client, turn, &Change::flush(), encode::OK);
             }
             Command::FunctionDelete => Change::Delete(args.arg(2).to_vec(), !is_cluster),
             Command::FunctionRestore => {
@@ -281,11 +314,11 @@ impl Dispatcher {
                 let mut reply = Vec::new();
                 encode::bulk(&mut reply, &name);
                 let change = Change::Put(policy, libraries);
-                return self.change_functions(cx, lists, client, turn, spec, &change, &reply);
+                return self.change_functions(cx, lists, client, turn, &change, &reply);
             }
             _ => return self.tell_functions(cx, lists, client, turn, spec, args),
         };
-        self.change_functions(cx, lists, client, turn, spec, &change, encode::OK)
+        self.change_functions(cx, lists, client, turn, &change, encode::OK)
     }
 
     /// Loads a library. `None`: not in this turn.
@@ -310,33 +343,49 @@ impl Dispatcher {
         client: &mut Client,
         payload: &[u8],
     ) -> Result<Option<Libraries>, String> {
-        let body = rdb::open(payload).ok_or(errors::BAD_PAYLOAD)?;
-        let (mut rest, mut sources) = (Reader(body), Vec::new());
-        let mut left = LIBRARIES_BYTES_MAX;
-        while !rest.0.is_empty() {
+        // In the value they have more bytes than in a payload, which may be compressed.
+        if payload.len() > LIBRARIES_BYTES_MAX {
+            let bytes = payload.len();
+            return Err(format!(
+                "ERR a payload of libraries may have {LIBRARIES_BYTES_MAX} bytes, this one has {bytes}"
+            ));
+        }
+        if client.restored.is_none() {
+            if !cx.shared.turn_budget.admits() {
+                return Ok(None);
+            }
+            cx.shared.turn_budget.spend(payload.len() as u64 * SUMMED_BYTE_STEPS);
+            rdb::open(payload).ok_or(errors::BAD_PAYLOAD)?;
+        }
+        let restored = client.restored.get_or_insert_default();
+        let body = payload
+            .get(..payload.len().saturating_sub(rdb::FOOTER_BYTES))
+            .unwrap_or_default();
+        while let Some(rest) = body.get(restored.read_bytes..)
+            && !rest.is_empty()
+        {
+            if !cx.shared.turn_budget.admits() {
+                return Ok(None);
+            }
+            let mut rest = Reader(rest);
             match rest.u8() {
                 Some(rdb::LIBRARY) => {}
                 _ => return Err(errors::NOT_A_FUNCTION.to_owned()),
             }
             let source = rdb::take_string(&mut rest, LIBRARIES_BYTES_MAX).ok_or(errors::BAD_LIBRARY_PAYLOAD)?;
-            let too_large = || format!("ERR all libraries together may have {LIBRARIES_BYTES_MAX} bytes");
-            left = left.checked_sub(source.len()).ok_or_else(too_large)?;
-            sources.push(source);
-        }
-        for source in sources.iter().skip(client.restored.len()) {
-            let Some(library) = self.loaded(cx, source) else {
+            let Some(library) = self.loaded(cx, &source) else {
                 return Ok(None);
             };
-            client.restored.push(library?);
-        }
-        let mut libraries = Libraries::default();
-        for library in core::mem::take(&mut client.restored) {
-            if libraries.get(&library.name).is_some() {
+            let library = library?;
+            if restored.libraries.get(&library.name).is_some() {
                 return Err(taken(&library.name, true));
             }
-            libraries.insert(library)?;
+            restored.libraries.insert(library)?;
+            // Before the next one is loaded: a short source may register long texts.
+            restored.libraries.check_limits()?;
+            restored.read_bytes = body.len() - rest.0.len();
         }
-        Ok(Some(libraries))
+        Ok(client.restored.take().map(|restored| restored.libraries))
     }
 
     /// Gives a change to the owner of the libraries.
@@ -347,17 +396,9 @@ impl Dispatcher {
         lists: &mut Lists,
         client: &mut Client,
         turn: &mut Turn<'_>,
-        spec: &'static CommandSpec,
         change: &Change,
         reply: &[u8],
     ) -> Result<Ran, String> {
-        if client.detours > 0 {
-            client.stalled_since = None;
-            return Ok(Ran::Stalled);
-        }
-        if is_unserved(cx, lists, FUNCTIONS_KEY) {
-            return Ok(self.stall(cx, lists, client, turn, spec));
-        }
         let (how, what) = change.to_words()?;
         let spec = Command::ChangeFunctions.spec();
         let mut bytes = Vec::new();
