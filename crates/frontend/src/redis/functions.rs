@@ -2,7 +2,9 @@
 //! (docs/formats/functions.md, docs/scripts.md).
 
 use paritas_base::{Reader, varint};
-use paritas_script::{FUNCTIONS_MAX, Function, SOURCE_BYTES_MAX, Sha, digest_of, is_library_name, sha_of};
+use paritas_script::{
+    FUNCTION_FLAGS, FUNCTIONS_MAX, Function, SOURCE_BYTES_MAX, Sha, digest_of, is_library_name, sha_of,
+};
 use paritas_wire::resp::errors;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,6 +25,29 @@ const NAME_BYTES: usize = 128;
 const LAYOUT: u8 = 1;
 /// The bytes at its front that are another value's if anything in it is: the layout and the sum of the rest.
 const VERSION_BYTES: usize = 21;
+
+/// What FUNCTION HELP answers.
+pub(crate) const FUNCTION_HELP: [&str; 19] = [
+    "FUNCTION <subcommand> [<argument> ...]. Subcommands are:",
+    "LOAD [REPLACE] <source>",
+    "    Keep a library of functions, whose first line is `#!lua name=<name>`.",
+    "DELETE <name>",
+    "    Delete a library.",
+    "LIST [LIBRARYNAME <pattern>] [WITHCODE]",
+    "    List libraries and their functions.",
+    "STATS",
+    "    Count libraries and functions. No function ever runs meanwhile.",
+    "KILL",
+    "    Answer that no function runs.",
+    "FLUSH [ASYNC|SYNC]",
+    "    Delete all libraries. Both modes do the same.",
+    "DUMP",
+    "    Tell all libraries in one value.",
+    "RESTORE <value> [FLUSH|APPEND|REPLACE]",
+    "    Keep the libraries of such a value beside the others, or in place of all, or of those of their names.",
+    "HELP",
+    "    Tell this.",
+];
 
 /// A library.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -341,6 +366,9 @@ impl Libraries {
             let mut functions = Vec::with_capacity(count);
             for _ in 0..count {
                 let (name, flags) = (text(&mut rest)?.to_vec(), rest.u8()?);
+                if !is_library_name(&name) || flags >> FUNCTION_FLAGS.len() != 0 {
+                    return None;
+                }
                 let description = match rest.varint_u32()?.checked_sub(1) {
                     None => None,
                     Some(length) => Some(rest.bytes(length as usize)?.to_vec()),
