@@ -16,7 +16,7 @@ use crate::redis::refusals::is_error;
 use crate::redis::scripts::{Call, Scripts};
 use paritas_base::{HIDDEN_DATABASE, Reader, Time};
 use paritas_protocol::{Context, FUNCTIONS_KEY, Lists, Out, Port};
-use paritas_script::{FUNCTION_FLAGS, library_header};
+use paritas_script::FUNCTION_FLAGS;
 use paritas_wire::command::glob::{Case, PATTERN_BYTES_MAX, Pattern};
 use paritas_wire::command::{self, Command, CommandSpec, flag};
 use paritas_wire::rdb;
@@ -31,46 +31,56 @@ const SUMMED_BYTE_STEPS: u64 = 1;
 pub(crate) struct Functions {
     /// What the owner compares with its own.
     version: Vec<u8>,
-    /// `None`: they cannot be read.
-    libraries: Option<Libraries>,
+    libraries: Libraries,
 }
 
 impl Default for Functions {
     fn default() -> Self {
         Self {
             version: Vec::new(),
-            libraries: Some(Libraries::default()),
+            libraries: Libraries::default(),
         }
     }
 }
 
 impl Functions {
-    /// Those of an owner's answer to a question that named `known`. `None`: it is no answer. `newest`: those of the
-    /// answer before. Many clients may learn of the same ones at once, and they are read once.
-    fn of_answer(known: &Arc<Self>, newest: &Arc<Self>, answer: &[u8], args: &mut Args) -> Option<Arc<Self>> {
+    /// Those of an owner's answer to a question that named `known`. `Err`: the reply to the client in their place.
+    /// `newest`: those of the answer before. Many clients may learn of the same ones at once, and they are read once.
+    fn of_answer(
+        known: &Arc<Self>,
+        newest: &Arc<Self>,
+        answer: Vec<u8>,
+        args: &mut Args,
+    ) -> Result<Arc<Self>, Vec<u8>> {
         if answer == encode::OK {
-            return Some(Arc::clone(known));
+            return Ok(Arc::clone(known));
         }
         if !answer.starts_with(b"*") {
-            return None;
+            return Err(answer);
         }
-        let Ok(Decoded::Complete { .. }) = decode(answer, &Limits::DEFAULT, args) else {
-            return None;
+        let mut read = || {
+            let Ok(Decoded::Complete { .. }) = decode(&answer, &Limits::DEFAULT, args) else {
+                return None;
+            };
+            let args = args.list(&answer);
+            let version = args.get(0)?;
+            if version == newest.version {
+                return Some(Arc::clone(newest));
+            }
+            let version = version.to_vec();
+            let libraries = Libraries::decode(args.get(1)?)?;
+            Some(Arc::new(Self { version, libraries }))
         };
-        let args = args.list(answer);
-        let version = args.get(0)?;
-        if version == newest.version {
-            return Some(Arc::clone(newest));
-        }
-        Some(Arc::new(Self {
-            version: version.to_vec(),
-            libraries: Libraries::decode(args.get(1)?),
-        }))
+        read().ok_or_else(|| {
+            let mut reply = Vec::new();
+            encode::error(&mut reply, errors::UNREADABLE_LIBRARIES);
+            reply
+        })
     }
 
     /// Bytes of memory that they hold, about.
     pub(crate) fn held_bytes(&self) -> usize {
-        self.libraries.as_ref().map_or(0, Libraries::held_bytes) + self.version.capacity()
+        self.libraries.held_bytes() + self.version.capacity()
     }
 }
 
@@ -121,13 +131,7 @@ impl Dispatcher {
     ) -> Result<Arc<Functions>, Ran> {
         match &client.functions {
             Some(Asked::Known(functions, until)) if until.is_none_or(|until| cx.mono() <= until) => {
-                let functions = Arc::clone(functions);
-                return match functions.libraries {
-                    Some(_) => Ok(functions),
-                    None => Err(self.reply_now(cx, lists, client, turn, |out| {
-                        encode::error(out, errors::UNREADABLE_LIBRARIES);
-                    })),
-                };
+                return Ok(Arc::clone(functions));
             }
             Some(Asked::Refused(reply)) => {
                 let reply = reply.clone();
@@ -183,16 +187,15 @@ impl Dispatcher {
         until: Option<Time>,
     ) {
         let newest = Arc::clone(&self.functions);
-        let asked = match Functions::of_answer(known, &newest, &answer, &mut self.part_args) {
-            Some(functions) => {
+        let asked = match Functions::of_answer(known, &newest, answer, &mut self.part_args) {
+            Ok(functions) => {
                 if !Arc::ptr_eq(&functions, &newest) && !Arc::ptr_eq(&functions, known) {
-                    let steps = functions.libraries.as_ref().map_or(0, Libraries::steps);
-                    cx.shared.turn_budget.spend(steps);
+                    cx.shared.turn_budget.spend(functions.libraries.steps());
                     self.functions = Arc::clone(&functions);
                 }
                 Asked::Known(functions, until)
             }
-            None => Asked::Refused(answer),
+            Err(reply) => Asked::Refused(reply),
         };
         client.functions = Some(asked);
         client.stalled_since = None;
@@ -287,23 +290,12 @@ impl Dispatcher {
                     replaces = true;
                 }
                 let source = args.arg(args.len() - 1);
-                let (name, _) = library_header(source)?;
-                let functions = match self.present_libraries(cx, lists, client, turn, spec) {
-                    Ok(functions) => functions,
-                    Err(ran) => return Ok(ran),
+                let Some(library) = self.loaded(cx, source) else {
+                    return Ok(Ran::Stalled);
                 };
-                let old = functions.libraries.as_ref().and_then(|libraries| libraries.get(&name));
-                if let Some(old) = old
-                    && !replaces
-                    && (!is_cluster || *old.source != *source)
-                {
-                    return Err(taken(&name, true));
-                }
-                let mut libraries = Libraries::default();
-                match self.loaded(cx, source) {
-                    Some(library) => libraries.insert(library?)?,
-                    None => return Ok(Ran::Stalled),
-                }
+                let (library, mut libraries, mut reply) = (library?, Libraries::default(), Vec::new());
+                encode::bulk(&mut reply, &library.name);
+                libraries.insert(library)?;
                 let policy = match replaces {
                     true => Policy::Replace,
                     false => Policy::Append {
@@ -311,8 +303,6 @@ impl Dispatcher {
                         keeps_same: is_cluster,
                     },
                 };
-                let mut reply = Vec::new();
-                encode::bulk(&mut reply, &name);
                 let change = Change::Put(policy, libraries);
                 return self.change_functions(cx, lists, client, turn, &change, &reply);
             }
@@ -431,9 +421,7 @@ impl Dispatcher {
             Ok(functions) => functions,
             Err(ran) => return Ok(ran),
         };
-        let Some(libraries) = &functions.libraries else {
-            return Err(errors::UNREADABLE_LIBRARIES.to_owned());
-        };
+        let libraries = &functions.libraries;
         let (proto, mut reply, mut steps) = (client.dialect.proto(), Vec::new(), 0);
         match (spec.id, listing) {
             (_, Some(listing)) => listing.append(libraries, proto, &mut steps, &mut reply)?,
@@ -472,8 +460,7 @@ impl Dispatcher {
         args: ArgList<'c>,
         port: Port,
     ) -> Result<Call<'c>, String> {
-        let libraries = functions.libraries.as_ref().ok_or(errors::UNREADABLE_LIBRARIES)?;
-        Scripts::function_call(libraries, spec, args, port == Port::Cluster)
+        Scripts::function_call(&functions.libraries, spec, args, port == Port::Cluster)
     }
 }
 
