@@ -177,6 +177,47 @@ def test_libraries_outlive_two_nodes_and_a_flush_and_restarts(start_cluster):
     assert names(cluster.client(5)) == ["teller0", "teller1", "teller2"]
 
 
+def test_a_flush_beside_libraries_leaves_no_half_of_a_group(empty):
+    """Keys of a stream without libraries are deleted at once, wherever the libraries are."""
+    client = empty.client()
+    client.function_load(COUNTER)
+
+    def keyslot(key):
+        return client.execute_command("CLUSTER", "KEYSLOT", key)
+
+    of_libraries = keyslot("functions")
+    tag = next(f"{{group{n}}}" for n in range(10_000) if abs(keyslot(f"{{group{n}}}") - of_libraries) > 6_000)
+    group = {f"{tag}{n}": "value" for n in range(700)}
+    ended, seen, problems = threading.Event(), [set(), set()], []
+
+    def read(node):
+        try:
+            reader = empty.client(node)
+            while not ended.is_set():
+                seen[node].add(sum(value is not None for value in reader.mget(list(group))))
+        except Exception as error:
+            problems.append(error)
+
+    threads = [threading.Thread(target=read, args=(node,)) for node in range(2)]
+    for thread in threads:
+        thread.start()
+
+    def flushed():
+        client.mset(group)
+        client.flushall()
+        return problems or all(counts >= {0, len(group)} for counts in seen)
+
+    until(flushed, "readers see the group, and nothing of it")
+    for _ in range(30):
+        flushed()
+    ended.set()
+    for thread in threads:
+        thread.join(TIMEOUT_S)
+        assert not thread.is_alive()
+    assert problems == [] and seen == [{0, len(group)}] * 2
+    assert names(client) == ["counter"]
+
+
 def test_libraries_move_with_their_hash_slot_and_are_no_matter_of_rules_for_keys(start_cluster):
     cluster = start_cluster(nodes=6, scheme="4+2")
     client = cluster.client()
