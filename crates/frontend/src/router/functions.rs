@@ -27,20 +27,11 @@ use std::sync::Arc;
 const SUMMED_BYTE_STEPS: u64 = 1;
 
 /// All libraries, as an owner has told them.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Functions {
     /// What the owner compares with its own.
     version: Vec<u8>,
     libraries: Libraries,
-}
-
-impl Default for Functions {
-    fn default() -> Self {
-        Self {
-            version: Vec::new(),
-            libraries: Libraries::default(),
-        }
-    }
 }
 
 impl Functions {

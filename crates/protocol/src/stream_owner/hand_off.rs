@@ -261,8 +261,8 @@ impl StreamOwner {
         self.hand_offs.dirty || self.hand_offs.import.is_some()
     }
 
-    /// Number of keys of its slots; `None` after a takeover, until all are counted. The hidden one is left out as soon as
-    /// those of each database are counted.
+    /// Number of keys of its slots; `None` after a takeover, until all are counted. The hidden one is left out as soon
+    /// as those of each database are counted.
     pub fn key_count(&self) -> Option<u64> {
         let counts = self.key_counts();
         let hidden = counts.and_then(|counts| counts.get(usize::from(HIDDEN_DATABASE)).copied());
