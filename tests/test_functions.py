@@ -12,7 +12,7 @@ from redis.cluster import ClusterNode, RedisCluster
 
 from conftest import TIMEOUT_S, free_base, once_done, once_served, set_all, until
 from test_slots import move
-from test_snapshot import done
+from test_snapshot import done, paritas
 
 COUNTER = """#!lua name=counter
 local function add(keys, args)
@@ -89,7 +89,7 @@ def test_a_cluster_client_loads_at_each_node_and_calls(empty):
 def test_a_replaced_library_is_never_called_again(empty):
     """Each client sees the number that was loaded last before its call, or a later one."""
     empty.client().function_load(tells(0))
-    loaded, ended, problems = [0], threading.Event(), []
+    loaded, ended, problems, calls = [0], threading.Event(), [], [0] * 4
 
     def call(node):
         client = empty.client(node)
@@ -101,14 +101,22 @@ def test_a_replaced_library_is_never_called_again(empty):
             told_in_transaction = int(pipe.execute()[0])
             if told < before or told_in_transaction < told:
                 problems.append((before, told, told_in_transaction))
+            calls[node] += 1
 
-    threads = [threading.Thread(target=call, args=(node,)) for node in range(4)]
+    def call_until_ended(node):
+        try:
+            call(node)
+        except Exception as error:
+            problems.append(error)
+
+    threads = [threading.Thread(target=call_until_ended, args=(node,)) for node in range(4)]
     for thread in threads:
         thread.start()
     client = empty.client(5)
     for number in range(1, 150):
         client.function_load(tells(number), replace=True)
         loaded[0] = number
+    until(lambda: problems or min(calls) >= 20, "each thread has called often")
     ended.set()
     for thread in threads:
         thread.join(TIMEOUT_S)
@@ -117,10 +125,15 @@ def test_a_replaced_library_is_never_called_again(empty):
 
 
 def test_clients_that_load_at_once_leave_all_their_libraries(empty):
+    problems = []
+
     def load(node):
-        client = empty.client(node)
-        for n in range(15):
-            client.function_load(tells(n, f"of_{node}_{n}"))
+        try:
+            client = empty.client(node)
+            for n in range(15):
+                client.function_load(tells(n, f"of_{node}_{n}"))
+        except Exception as error:
+            problems.append(error)
 
     threads = [threading.Thread(target=load, args=(node,)) for node in range(6)]
     for thread in threads:
@@ -128,6 +141,7 @@ def test_clients_that_load_at_once_leave_all_their_libraries(empty):
     for thread in threads:
         thread.join(TIMEOUT_S)
         assert not thread.is_alive()
+    assert problems == []
     client = empty.client(1)
     assert len(client.function_list()) == 90
     assert client.fcall("of_5_14", 0) == "14"
@@ -161,6 +175,47 @@ def test_libraries_outlive_two_nodes_and_a_flush_and_restarts(start_cluster):
             assert there.function_list(withcode=True) == expected
     client.function_delete("counter")
     assert names(cluster.client(5)) == ["teller0", "teller1", "teller2"]
+
+
+def test_a_flush_beside_libraries_leaves_no_half_of_a_group(empty):
+    """Keys of a stream without libraries are deleted at once, wherever the libraries are."""
+    client = empty.client()
+    client.function_load(COUNTER)
+
+    def keyslot(key):
+        return client.execute_command("CLUSTER", "KEYSLOT", key)
+
+    of_libraries = keyslot("functions")
+    tag = next(f"{{group{n}}}" for n in range(10_000) if abs(keyslot(f"{{group{n}}}") - of_libraries) > 6_000)
+    group = {f"{tag}{n}": "value" for n in range(700)}
+    ended, seen, problems = threading.Event(), [set(), set()], []
+
+    def read(node):
+        try:
+            reader = empty.client(node)
+            while not ended.is_set():
+                seen[node].add(sum(value is not None for value in reader.mget(list(group))))
+        except Exception as error:
+            problems.append(error)
+
+    threads = [threading.Thread(target=read, args=(node,)) for node in range(2)]
+    for thread in threads:
+        thread.start()
+
+    def flushed():
+        client.mset(group)
+        client.flushall()
+        return problems or all(counts >= {0, len(group)} for counts in seen)
+
+    until(flushed, "readers see the group, and nothing of it")
+    for _ in range(30):
+        flushed()
+    ended.set()
+    for thread in threads:
+        thread.join(TIMEOUT_S)
+        assert not thread.is_alive()
+    assert problems == [] and seen == [{0, len(group)}] * 2
+    assert names(client) == ["counter"]
 
 
 def test_libraries_move_with_their_hash_slot_and_are_no_matter_of_rules_for_keys(start_cluster):
@@ -274,6 +329,12 @@ def test_snapshots_have_libraries_and_files_of_redis_are_restored(start_cluster,
     client.function_load(tells("newer"))
     assert "; libraries of functions: 1; 1 left as they were" in done("restore", file, cluster.port, "--keep")
     assert client.fcall("teller", 0) == "newer"
+    # A library one of whose functions another library has is not kept: it is not there.
+    client.function_flush()
+    client.function_load("#!lua name=other\nredis.register_function('teller', function() return 'of another' end)")
+    refused = paritas("restore", file, cluster.port, "--keep")
+    assert refused.returncode != 0 and "Function teller already exists" in refused.stderr, refused
+    client.function_flush()
     assert "; libraries of functions: 2" in done("restore", file, cluster.port + 1)
     assert (client.fcall("teller", 0), client.get("key"), client.fcall("add", 1, "n", 3)) == ("kept", "value", 3)
     # To a Redis, and from it.

@@ -17,8 +17,8 @@ a minus means at least that many.
   or more parts for each stream. The parts are not atomic together. If a part of MSET, MSETEX, DEL or UNLINK was sent
   and is not answered, the reply is `-UNCERTAIN`; a part of the others that is not answered makes the reply
   `-TRYAGAIN`. If a part is refused before any change, the reply is that error.
-- On `port`, KEYS, SCAN, RANDOMKEY, DBSIZE, FLUSHDB and FLUSHALL speak for the whole cluster. FLUSHALL is atomic for
-  each stream, and answered when all owners have it acknowledged.
+- On `port`, KEYS, SCAN, RANDOMKEY, DBSIZE, FLUSHDB and FLUSHALL speak for the whole cluster. FLUSHALL is
+  atomic for each stream but the one that has libraries of functions, and answered when all owners have it acknowledged.
 - On `cluster_port`, as in Redis Cluster: MOVED for another node's key, CROSSSLOT for keys in several hash slots, and
   commands without a key speak for this node's hash slots only.
 - A command that changes several keys of one hash slot is one delta: all of it happens, or nothing. Its keys and values
@@ -46,10 +46,11 @@ a minus means at least that many.
   in a transaction or a script, and the value is shorter than 1 MiB. Then it goes by steps, of which each is
   acknowledged before the next: the new key is written, with expiry and flags, and then the old one is removed if
   nothing has changed it. So it is not atomic: others may see both keys, or the new one before the old one has gone. If
-  the old key has changed, it is copied again, up to four times in all. A failure never leaves none of the keys. After
-  `-UNCERTAIN` the new key may be written and the old one be gone, but then the new one is there. After a `-TRYAGAIN`
-  that says so both keys may exist; after other errors nothing has changed. Either way RENAME may be sent again;
-  RENAMENX then finds the new key. RENAMENX that must begin again takes its copy back for a moment.
+  the old key has been written, it is copied again, up to four times in all; a write of another key near it may look
+  like one. A failure never leaves none of the keys. After `-UNCERTAIN` the new key may be written and the old one be
+  gone, but then the new one is there. After a `-TRYAGAIN` or `-ERR no such key` that says so the copy is there; after
+  other errors nothing has changed. Of two RENAMEs of one key at the same time only one is answered `OK`, but the other
+  may leave its copy. RENAMENX that must begin again takes its copy back for a moment.
 - A write is answered when every parity member of its list has it, or as many as `ack_quorum` says. So WAIT has
   nothing to wait for: it answers the fewest live parity members of any list.
 - If the owner of a key is lost, an unanswered read is sent again to its successor, and an unanswered write is
@@ -149,7 +150,9 @@ refused by name. IDLETIME and FREQ are checked and change nothing |
 | FCALL, FUNCTION | libraries are those of the cluster, on both ports; a library runs anew in each call: \
 [scripts.md](scripts.md#functions) |
 | SELECT, MOVE, COPY DB | databases 0 to 15, on `cluster_port` too. The hash slot of a key is the same in all of them |
-| FLUSHALL | deletes the keys of the stream that has libraries of functions one after the other, and spares these |
+| FLUSHALL | deletes all keys of a stream at once. In the stream that has libraries of functions it spares these, and \
+deletes the keys one after the other: keys that other clients write meanwhile may stay, and `-TRYAGAIN` means that a \
+part may be deleted |
 | FLUSHDB | deletes all keys of a stream at once if it has none of other databases, else one after the other: \
 keys that other clients write meanwhile may stay, and `-TRYAGAIN` means that a part may be deleted |
 | DBSIZE, INFO keyspace | after a takeover they wait, or leave a stream out, until all its chunks are here again: only \

@@ -4,6 +4,7 @@ use crate::transactions::{ask, ask_all};
 use paritas_protocol::{Parameters, Port};
 use paritas_testbed::{Client, Cluster};
 use paritas_wire::command;
+use paritas_wire::rdb;
 
 /// `2+1` and a spare. Node 3 owns nothing; node 1 owns the libraries.
 fn start() -> Cluster {
@@ -313,6 +314,49 @@ fn libraries_that_are_too_long_or_too_much_work_are_refused_and_change_nothing()
     assert_eq!(ask(&mut cluster, client, &["FCALL", "f6", "0"]), ":6\r\n");
     let again = ask_bytes(&mut cluster, client, &[b"FUNCTION", b"DUMP"]);
     assert_eq!(&again[start..again.len() - 2], payload);
+}
+
+#[test]
+fn a_payload_of_libraries_that_are_too_long_or_too_many_is_refused_before_all_are_loaded() {
+    let mut cluster = start();
+    let client = cluster.connect(0, Port::Any);
+    load(&mut cluster, client, "lib", "kept");
+    let payload = |count: usize, source: &dyn Fn(usize) -> String| {
+        let mut payload = Vec::new();
+        for n in 0..count {
+            payload.push(rdb::LIBRARY);
+            rdb::push_string(&mut payload, source(n).as_bytes());
+        }
+        rdb::seal(payload)
+    };
+    let described = |n: usize| {
+        format!(
+            "#!lua name=l{n}\nredis.register_function{{function_name='f{n}', callback=function() end, \
+             description=('x'):rep(300000)}}"
+        )
+    };
+    let wide = |n: usize| {
+        format!("#!lua name=l{n}\nfor i = 1, 3000 do redis.register_function('f{n}_' .. i, function() end) end")
+    };
+    let long = |n: usize| format!("#!lua name=l{n}\n-- {}", "x".repeat(100_000));
+    for (payload, says) in [
+        (
+            payload(1000, &described),
+            "all libraries together may have 1048576 bytes",
+        ),
+        (payload(1000, &wide), "with this they have"),
+        (payload(11, &long), "a payload of libraries may have 1048576 bytes"),
+        (payload(100_000, &|_| String::new()), "Missing library metadata"),
+    ] {
+        let words: [&[u8]; 4] = [b"FUNCTION", b"RESTORE", &payload, b"REPLACE"];
+        let reply = String::from_utf8(ask_bytes(&mut cluster, client, &words)).unwrap();
+        assert!(reply.starts_with("-ERR ") && reply.contains(says), "{says}: {reply}");
+    }
+    // Three of them have less than 1 MiB.
+    let words: [&[u8]; 4] = [b"FUNCTION", b"RESTORE", &payload(3, &described), b"REPLACE"];
+    assert_eq!(ask_bytes(&mut cluster, client, &words), b"+OK\r\n");
+    assert!(ask(&mut cluster, client, &["FUNCTION", "LIST"]).len() > 900_000);
+    assert_eq!(ask(&mut cluster, client, &["FCALL", "tell", "0"]), bulk("kept"));
 }
 
 fn ask_bytes(cluster: &mut Cluster, client: Client, words: &[&[u8]]) -> Vec<u8> {

@@ -14,6 +14,8 @@ mod source;
 mod strings;
 mod values;
 
-pub use library::{FUNCTION_FLAGS, FUNCTION_NO_CLUSTER, FUNCTION_NO_WRITES, Function, is_library_name, library_header};
+pub use library::{
+    FUNCTION_FLAGS, FUNCTION_NO_CLUSTER, FUNCTION_NO_WRITES, FUNCTIONS_MAX, Function, is_library_name, library_header,
+};
 pub use sandbox::{Ended, Host, Limits, LoadError, Ran, Run, Sandbox, Weight};
 pub use source::{FLAG_NO_WRITES, SHA_BYTES, SOURCE_BYTES_MAX, Sha, digest_of, header, sha_of};

@@ -1,5 +1,7 @@
 //! Libraries of functions: what their first lines say, and what they register (docs/scripts.md).
 
+use paritas_wire::resp::{Args, Decoded, Limits, decode};
+
 /// A function that a library has registered.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Function {
@@ -20,6 +22,11 @@ pub const FUNCTION_FLAGS: [&str; 5] = [
     "allow-cross-slot-keys",
 ];
 
+/// The most functions of a library, and of all together.
+pub const FUNCTIONS_MAX: usize = 4096;
+/// The most bytes of the names and descriptions that a library registers.
+pub(crate) const REGISTERED_BYTES_MAX: usize = 1 << 20;
+
 /// The flag of a function that changes nothing.
 pub const FUNCTION_NO_WRITES: u8 = 1;
 /// The flag of a function that Redis Cluster refuses.
@@ -34,7 +41,8 @@ pub fn is_library_name(name: &[u8]) -> bool {
     !name.is_empty() && name.iter().all(|byte| byte.is_ascii_alphanumeric() || *byte == b'_')
 }
 
-/// The name of a library by the first line of its source, `#!lua name=x`, and the bytes of that line.
+/// The name of a library by the first line of its source, `#!lua name=x`, and the bytes of that line. Its words are
+/// those of a line that is typed into telnet, with quotes and all.
 ///
 /// # Errors
 /// The text of an error for the client.
@@ -45,11 +53,11 @@ pub fn library_header(source: &[u8]) -> Result<(Vec<u8>, usize), String> {
     let Some(end) = source.iter().position(|byte| *byte == b'\n') else {
         return Err("ERR Invalid library metadata".to_owned());
     };
-    let line = source.get(..end).unwrap_or_default();
-    if line.iter().any(|byte| matches!(byte, b'"' | b'\'')) {
+    let (line, mut words) = (source.get(..=end).unwrap_or_default(), Args::new());
+    let Ok(Decoded::Complete { .. }) = decode(line, &Limits::DEFAULT, &mut words) else {
         return Err("ERR Invalid library metadata".to_owned());
-    }
-    let mut words = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
+    };
+    let mut words = words.list(line).iter();
     let engine = words.next().and_then(|word| word.get(2..)).unwrap_or_default();
     let mut name = None;
     for word in words {
@@ -86,10 +94,15 @@ mod tests {
     fn the_first_line_names_engine_and_library() {
         assert_eq!(library_header(b"#!lua name=a_1\nx"), Ok((b"a_1".to_vec(), 14)));
         assert_eq!(library_header(b"#!LUA  NAME=A\n"), Ok((b"A".to_vec(), 13)));
+        for quoted in ["name=\"a\"", "'name=a'", "\"name=\\x61\"", "name='a' "] {
+            let source = format!("#!lua {quoted}\nx");
+            assert_eq!(library_header(source.as_bytes()), Ok((b"a".to_vec(), source.len() - 2)));
+        }
         for (wrong, text) in [
             ("return 1", "Missing library metadata"),
             ("#!lua name=a", "Invalid library metadata"),
             ("#!lua name=\"\n", "Invalid library metadata"),
+            ("#!lua name='a'b\n", "Invalid library metadata"),
             ("#!lua\n", "Library name was not given"),
             ("#!lua name=a name=b\n", "given multiple times"),
             ("#!lua name=a x=b\n", "Invalid metadata value given: x=b"),

@@ -395,7 +395,7 @@ maths.random = few(natives.random)
 
 -- Libraries of functions. While one is loaded it sees nothing but `redis`, with few functions; its functions see what
 -- scripts see, without KEYS and ARGV. Its locals are made anew for each call.
-local registered
+local registered, registered_bytes
 local library_globals = {}
 local functions_see, load_sees = {}, {}
 for name, value in next, globals do rawset(functions_see, name, value) end
@@ -470,6 +470,12 @@ local function register_function(...)
     if not natives.is_library_name(made.function_name) then refuse(natives.BAD_NAME) end
     local key = natives.lower(made.function_name)
     if registered[key] then refuse("Function already exists in the library") end
+    -- Many functions may share one long description, which is copied for each outside of Lua.
+    registered_bytes = registered_bytes + #key + #(made.description or "")
+    if #registered == natives.FUNCTIONS_MAX or registered_bytes > natives.REGISTERED_BYTES_MAX then
+        refuse("a library may have " .. natives.FUNCTIONS_MAX .. " functions, and " .. natives.REGISTERED_BYTES_MAX
+            .. " bytes of their names and descriptions")
+    end
     registered[key], registered[#registered + 1] = made, made
 end
 
@@ -485,7 +491,7 @@ setmetatable(load_sees, { __index = missing })
 -- Loads a library, and returns what it has registered, or calls one of its functions.
 local function run_library(chunk, name, keys, args)
     local function all()
-        registered, library_sees.__index = {}, load_sees
+        registered, registered_bytes, library_sees.__index = {}, 0, load_sees
         chunk()
         local found = registered
         registered, library_sees.__index = nil, functions_see

@@ -1,6 +1,8 @@
 //! One sandbox: the state of Lua, its limits, and how a script runs in it.
 
-use crate::library::{self, BAD_NAME, FUNCTION_FLAGS, is_library_name, library_header};
+use crate::library::{
+    self, BAD_NAME, FUNCTION_FLAGS, FUNCTIONS_MAX, REGISTERED_BYTES_MAX, is_library_name, library_header,
+};
 use crate::numbers::Random;
 use crate::source::{SOURCE_BYTES_MAX, Sha, header, is_cheap_to_compile, sha_of};
 use crate::values::{append_argument, append_line, append_reply, error_table, from_reply};
@@ -19,6 +21,8 @@ const REDIS_VERSION_NUMBER: u32 = 0x0007_000f;
 /// Nanoseconds of an instruction of Lua, about, and of a byte that is compiled.
 const INSTRUCTION_NS: u64 = 10;
 const COMPILED_BYTE_NS: u64 = 50;
+/// Nanoseconds, about, for a function that a library has registered, beside one for each byte of its texts.
+const REGISTERED_NS: u64 = 500;
 /// Compiled scripts that are kept, and bytes of their sources.
 const COMPILED_MAX: usize = 512;
 const COMPILED_BYTES_MAX: usize = 2 << 20;
@@ -479,6 +483,8 @@ impl Sandbox {
         natives.raw_set("used_kilobytes", lua.create_function(used)?)?;
         let is_name = |_: &Lua, name: mlua::String| Ok(is_library_name(&name.as_bytes()));
         natives.raw_set("is_library_name", lua.create_function(is_name)?)?;
+        natives.raw_set("FUNCTIONS_MAX", FUNCTIONS_MAX)?;
+        natives.raw_set("REGISTERED_BYTES_MAX", REGISTERED_BYTES_MAX)?;
         natives.raw_set("BAD_NAME", BAD_NAME.strip_prefix("ERR ").unwrap_or(BAD_NAME))?;
         let flag = |_: &Lua, name: mlua::String| {
             let name = name.as_bytes();
@@ -693,7 +699,12 @@ impl Sandbox {
             let text = String::from_utf8_lossy(&refused).into_owned();
             Ok(Err(format!("ERR Error registering functions: {text}")))
         });
-        (work_ns, result.and_then(|found| found.map_err(LoadError::Refused)))
+        let found = result.and_then(|found| found.map_err(LoadError::Refused));
+        let copied_ns = found.as_ref().map_or(0, |functions| {
+            let bytes = |of: &library::Function| of.name.len() + of.description.as_ref().map_or(0, Vec::len);
+            functions.len() as u64 * REGISTERED_NS + functions.iter().map(bytes).sum::<usize>() as u64
+        });
+        (work_ns + copied_ns, found)
     }
 
     /// Calls a source, and returns its work, and what `then` makes of its result or error.

@@ -18,7 +18,8 @@ pub const OLD_LIBRARY: u8 = 0xF6;
 const VERSION: u16 = 10;
 /// The newest version whose strings and libraries are known to be the same: that of Valkey 9.
 const VERSION_MAX: u16 = 80;
-const FOOTER_BYTES: usize = 10;
+/// Bytes of a payload's end: version and sum.
+pub const FOOTER_BYTES: usize = 10;
 
 /// A payload of DUMP or of FUNCTION DUMP, with its footer: version and sum.
 pub fn seal(mut payload: Vec<u8>) -> Vec<u8> {

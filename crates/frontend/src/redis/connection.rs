@@ -4,6 +4,7 @@ use crate::dialect::Dialect;
 use crate::redis::authentication::auth;
 use crate::redis::clients::{self, Replies};
 use crate::redis::commands::{Job, key_count_error};
+use crate::redis::functions::FUNCTION_HELP;
 use crate::redis::refusals::is_error;
 use crate::router::client::{About, Caller, Client, Wait};
 use crate::router::counts;
@@ -146,6 +147,10 @@ impl Dispatcher {
             }
             Command::ScriptExists => self.scripts.exist(args, out),
             Command::ScriptKill | Command::FunctionKill => encode::error(out, errors::NOT_BUSY),
+            Command::FunctionHelp => {
+                encode::array_header(out, FUNCTION_HELP.len());
+                FUNCTION_HELP.iter().for_each(|line| encode::simple(out, line));
+            }
             Command::ConfigResetstat => {
                 self.counters.reset();
                 cx.shared.reset_counts();

@@ -2,7 +2,9 @@
 //! (docs/formats/functions.md, docs/scripts.md).
 
 use paritas_base::{Reader, varint};
-use paritas_script::{Function, SOURCE_BYTES_MAX, Sha, digest_of, is_library_name, sha_of};
+use paritas_script::{
+    FUNCTION_FLAGS, FUNCTIONS_MAX, Function, SOURCE_BYTES_MAX, Sha, digest_of, is_library_name, sha_of,
+};
 use paritas_wire::resp::errors;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,12 +15,39 @@ pub(crate) const LIBRARIES_BYTES_MAX: usize = 1 << 20;
 const LIBRARIES_MAX: usize = 4096;
 
 /// Steps of work for a byte of them that is read, or written: about a nanosecond each.
-pub(crate) const BYTE_STEPS: u64 = 4;
+const BYTE_STEPS: u64 = 4;
+/// Steps for a library or function.
+const NAME_STEPS: u64 = 500;
+/// Bytes of memory for a name, beside its own.
+const NAME_BYTES: usize = 128;
 
 /// The layout of the value, its first byte.
 const LAYOUT: u8 = 1;
 /// The bytes at its front that are another value's if anything in it is: the layout and the sum of the rest.
 const VERSION_BYTES: usize = 21;
+
+/// What FUNCTION HELP answers.
+pub(crate) const FUNCTION_HELP: [&str; 19] = [
+    "FUNCTION <subcommand> [<argument> ...]. Subcommands are:",
+    "LOAD [REPLACE] <source>",
+    "    Keep a library of functions, whose first line is `#!lua name=<name>`.",
+    "DELETE <name>",
+    "    Delete a library.",
+    "LIST [LIBRARYNAME <pattern>] [WITHCODE]",
+    "    List libraries and their functions.",
+    "STATS",
+    "    Count libraries and functions. No function ever runs meanwhile.",
+    "KILL",
+    "    Answer that no function runs.",
+    "FLUSH [ASYNC|SYNC]",
+    "    Delete all libraries. Both modes do the same.",
+    "DUMP",
+    "    Tell all libraries in one value.",
+    "RESTORE <value> [FLUSH|APPEND|REPLACE]",
+    "    Keep the libraries of such a value beside the others, or in place of all, or of those of their names.",
+    "HELP",
+    "    Tell this.",
+];
 
 /// A library.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -40,13 +69,15 @@ impl Library {
         }
     }
 
-    /// Bytes of memory that it holds, about.
-    pub(crate) fn held_bytes(&self) -> usize {
-        let functions = self
-            .functions
-            .iter()
-            .map(|function| size_of_val(function) + function.name.len());
-        self.source.len() + functions.sum::<usize>()
+    /// Bytes that it has in the value.
+    fn encoded_bytes(&self) -> usize {
+        let with_length = |length: usize| varint::bytes(length as u64) + length;
+        let functions = self.functions.iter().map(|function| {
+            let description = function.description.as_ref().map_or(0, Vec::len);
+            with_length(function.name.len()) + 1 + varint::bytes(description as u64 + 1) + description
+        });
+        let count_bytes = varint::bytes(self.functions.len() as u64);
+        with_length(self.name.len()) + with_length(self.source.len()) + count_bytes + functions.sum::<usize>()
     }
 }
 
@@ -56,6 +87,8 @@ pub(crate) struct Libraries {
     by_name: BTreeMap<Vec<u8>, Library>,
     /// The library of each function, by its name in lower case.
     of_function: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// Bytes of all of them in the value.
+    encoded_bytes: usize,
 }
 
 /// What becomes of libraries that are there, when others come.
@@ -170,6 +203,34 @@ impl Libraries {
         self.of_function.len()
     }
 
+    /// Steps of reading or writing the value.
+    pub(crate) fn steps(&self) -> u64 {
+        let names = self.by_name.len() + self.of_function.len();
+        self.encoded_bytes as u64 * BYTE_STEPS + names as u64 * NAME_STEPS
+    }
+
+    /// Bytes of memory that they hold, about.
+    pub(crate) fn held_bytes(&self) -> usize {
+        2 * self.encoded_bytes + (self.by_name.len() + self.of_function.len()) * NAME_BYTES
+    }
+
+    /// Checks that they are not too large and not too many.
+    ///
+    /// # Errors
+    /// The text of an error for the client.
+    pub(crate) fn check_limits(&self) -> Result<(), String> {
+        let (count, function_count) = (self.by_name.len(), self.of_function.len());
+        let bytes = VERSION_BYTES + self.encoded_bytes;
+        if bytes <= LIBRARIES_BYTES_MAX && count <= LIBRARIES_MAX && function_count <= FUNCTIONS_MAX {
+            return Ok(());
+        }
+        Err(format!(
+            "ERR all libraries together may have {LIBRARIES_BYTES_MAX} bytes, be {LIBRARIES_MAX}, and have \
+             {FUNCTIONS_MAX} functions; with this they have {bytes} bytes, are {count}, and have {function_count} \
+             functions: delete some, or make them shorter. Nothing was done"
+        ))
+    }
+
     /// The library that has a function, and the function. Case does not matter, as in Redis.
     pub(crate) fn find(&self, name: &[u8]) -> Option<(&Library, &Function)> {
         let library = self.by_name.get(self.of_function.get(&name.to_ascii_lowercase())?)?;
@@ -193,6 +254,7 @@ impl Libraries {
             let name = function.name.to_ascii_lowercase();
             self.of_function.insert(name, library.name.clone());
         }
+        self.encoded_bytes += library.encoded_bytes();
         self.by_name.insert(library.name.clone(), library);
         Ok(())
     }
@@ -202,6 +264,7 @@ impl Libraries {
         for function in removed.iter().flat_map(|library| &library.functions) {
             self.of_function.remove(&function.name.to_ascii_lowercase());
         }
+        self.encoded_bytes -= removed.as_ref().map_or(0, Library::encoded_bytes);
         removed.is_some()
     }
 
@@ -247,10 +310,12 @@ impl Libraries {
     /// # Errors
     /// The text of an error for the client if they are too large or too many.
     pub(crate) fn encode(&self) -> Result<Vec<u8>, String> {
+        self.check_limits()?;
         if self.by_name.is_empty() {
             return Ok(Vec::new());
         }
-        let mut value = vec![0; VERSION_BYTES];
+        let mut value = Vec::with_capacity(VERSION_BYTES + self.encoded_bytes);
+        value.resize(VERSION_BYTES, 0);
         let push = |value: &mut Vec<u8>, bytes: &[u8]| {
             varint::push(value, bytes.len() as u64);
             value.extend_from_slice(bytes);
@@ -270,13 +335,6 @@ impl Libraries {
                     }
                 }
             }
-        }
-        if value.len() > LIBRARIES_BYTES_MAX || self.by_name.len() > LIBRARIES_MAX {
-            let (bytes, count) = (value.len(), self.by_name.len());
-            return Err(format!(
-                "ERR all libraries together may have {LIBRARIES_BYTES_MAX} bytes and be {LIBRARIES_MAX}; with this \
-                 they have {bytes} and are {count}: delete some, or make them shorter. Nothing was done"
-            ));
         }
         let sum = digest_of(value.get(VERSION_BYTES..).unwrap_or_default());
         let front = [&[LAYOUT][..], &sum].concat();
@@ -302,12 +360,15 @@ impl Libraries {
         while !rest.0.is_empty() {
             let (name, source) = (text(&mut rest)?, text(&mut rest)?);
             let count = rest.varint_u32()? as usize;
-            if !is_library_name(name) || source.len() > SOURCE_BYTES_MAX || count > rest.0.len() {
+            if !is_library_name(name) || source.len() > SOURCE_BYTES_MAX || count > FUNCTIONS_MAX {
                 return None;
             }
             let mut functions = Vec::with_capacity(count);
             for _ in 0..count {
                 let (name, flags) = (text(&mut rest)?.to_vec(), rest.u8()?);
+                if !is_library_name(&name) || flags >> FUNCTION_FLAGS.len() != 0 {
+                    return None;
+                }
                 let description = match rest.varint_u32()?.checked_sub(1) {
                     None => None,
                     Some(length) => Some(rest.bytes(length as usize)?.to_vec()),
@@ -327,6 +388,7 @@ impl Libraries {
             }
             libraries.insert(Library::new(name.to_vec(), source, functions)).ok()?;
         }
+        libraries.check_limits().ok()?;
         Some(libraries)
     }
 }
@@ -439,5 +501,16 @@ mod tests {
         }
         let error = libraries.encode().unwrap_err();
         assert!(error.contains("1048576 bytes"), "{error}");
+        let names: Vec<String> = (0..=FUNCTIONS_MAX).map(|n| format!("f{n}")).collect();
+        let functions: Vec<_> = names.iter().map(|name| (name.as_str(), 0, None)).collect();
+        let (most, one) = functions.split_at(FUNCTIONS_MAX);
+        let mut libraries = of(&[library("a", "1", most)]);
+        let value = libraries.encode().unwrap();
+        assert_eq!(Libraries::decode(&value).as_ref(), Some(&libraries));
+        libraries.insert(library("b", "2", one)).unwrap();
+        let error = libraries.encode().unwrap_err();
+        assert!(error.contains("have 4097 functions"), "{error}");
+        libraries.remove(b"b");
+        assert_eq!(libraries.encode().unwrap(), value);
     }
 }

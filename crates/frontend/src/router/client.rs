@@ -1,6 +1,6 @@
 //! A caller and its queue of replies.
 
-use super::functions::Asked;
+use super::functions::{Asked, Restored};
 use super::gather::Gather;
 use super::long::Long;
 use super::one_by_one::OneByOne;
@@ -9,7 +9,6 @@ use crate::dialect::Dialect;
 use crate::memcached::{Dialog, Shown};
 use crate::redis::clients::Replies;
 use crate::redis::commands::REPLY_BYTES_MAX;
-use crate::redis::functions::Library;
 use crate::redis::transactions::Transaction;
 use paritas_base::configuration::Tenure;
 use paritas_base::{ConnId, Epoch, Incarnation, ListId, NodeId, Position, StreamId, Term, Time};
@@ -80,9 +79,10 @@ pub(crate) struct Client {
     pub(crate) closing: bool,
     /// The decoded part of a long command, which is not decoded again with each packet.
     pub(crate) partial: Option<Box<Args>>,
-    /// What its next command knows of the libraries of functions, and those that FUNCTION RESTORE has loaded so far.
+    /// What its next command knows of the libraries of functions.
     pub(crate) functions: Option<Asked>,
-    pub(crate) restored: Vec<Library>,
+    /// What its FUNCTION RESTORE has loaded so far.
+    pub(crate) restored: Option<Box<Restored>>,
     /// The commands of its transaction, and the keys that it watches.
     pub(crate) transaction: Option<Box<Transaction>>,
     /// A command whose value is too long to be held.
@@ -164,7 +164,7 @@ impl Client {
             closing: false,
             partial: None,
             functions: None,
-            restored: Vec::new(),
+            restored: None,
             transaction: None,
             staging: None,
             long_replies: 0,
@@ -278,7 +278,7 @@ impl Client {
         let staging = self.staging.as_ref().map_or(0, |staging| staging.held_bytes());
         let transaction = self.transaction.as_ref();
         let transaction = transaction.map_or(0, |transaction| transaction.held_bytes());
-        let restored: usize = self.restored.iter().map(Library::held_bytes).sum();
+        let restored = self.restored.as_ref().map_or(0, |restored| restored.held_bytes());
         partial + staging + transaction + restored + self.segments.capacity() * size_of::<Segment>()
     }
 

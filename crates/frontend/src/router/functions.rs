@@ -10,68 +10,82 @@ use super::gather::How;
 use super::transact::is_unserved;
 use super::{Dispatcher, Ran, Turn};
 use crate::redis::connection::{SLOW_BYTE_STEPS, is_word};
-use crate::redis::functions::{BYTE_STEPS, Change, LIBRARIES_BYTES_MAX, Libraries, Library, Policy, taken};
+use crate::redis::functions::{Change, LIBRARIES_BYTES_MAX, Libraries, Library, Policy, taken};
 use crate::redis::parts;
 use crate::redis::refusals::is_error;
 use crate::redis::scripts::{Call, Scripts};
 use paritas_base::{HIDDEN_DATABASE, Reader, Time};
 use paritas_protocol::{Context, FUNCTIONS_KEY, Lists, Out, Port};
-use paritas_script::{FUNCTION_FLAGS, library_header};
+use paritas_script::FUNCTION_FLAGS;
 use paritas_wire::command::glob::{Case, PATTERN_BYTES_MAX, Pattern};
-use paritas_wire::command::{self, Command, CommandSpec};
+use paritas_wire::command::{self, Command, CommandSpec, flag};
 use paritas_wire::rdb;
 use paritas_wire::resp::{ArgList, Args, Decoded, Limits, Proto, decode, encode, errors};
 use std::sync::Arc;
 
+/// Steps of work for a byte of a payload, whose sum is checked.
+const SUMMED_BYTE_STEPS: u64 = 1;
+
 /// All libraries, as an owner has told them.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Functions {
     /// What the owner compares with its own.
     version: Vec<u8>,
-    /// `None`: they cannot be read.
-    libraries: Option<Libraries>,
-    /// Bytes of the value.
-    bytes: usize,
-}
-
-impl Default for Functions {
-    fn default() -> Self {
-        Self {
-            version: Vec::new(),
-            libraries: Some(Libraries::default()),
-            bytes: 0,
-        }
-    }
+    libraries: Libraries,
 }
 
 impl Functions {
-    /// Those of an owner's answer to a question that named `known`. `None`: it is no answer. `newest`: those of the
-    /// answer before. Many clients may learn of the same ones at once, and they are read once.
-    fn of_answer(known: &Arc<Self>, newest: &Arc<Self>, answer: &[u8], args: &mut Args) -> Option<Arc<Self>> {
+    /// Those of an owner's answer to a question that named `known`. `Err`: the reply to the client in their place.
+    /// `newest`: those of the answer before. Many clients may learn of the same ones at once, and they are read once.
+    fn of_answer(
+        known: &Arc<Self>,
+        newest: &Arc<Self>,
+        answer: Vec<u8>,
+        args: &mut Args,
+    ) -> Result<Arc<Self>, Vec<u8>> {
         if answer == encode::OK {
-            return Some(Arc::clone(known));
+            return Ok(Arc::clone(known));
         }
         if !answer.starts_with(b"*") {
-            return None;
+            return Err(answer);
         }
-        let Ok(Decoded::Complete { .. }) = decode(answer, &Limits::DEFAULT, args) else {
-            return None;
+        let mut read = || {
+            let Ok(Decoded::Complete { .. }) = decode(&answer, &Limits::DEFAULT, args) else {
+                return None;
+            };
+            let args = args.list(&answer);
+            let version = args.get(0)?;
+            if version == newest.version {
+                return Some(Arc::clone(newest));
+            }
+            let version = version.to_vec();
+            let libraries = Libraries::decode(args.get(1)?)?;
+            Some(Arc::new(Self { version, libraries }))
         };
-        let args = args.list(answer);
-        let version = args.get(0)?;
-        if version == newest.version {
-            return Some(Arc::clone(newest));
-        }
-        Some(Arc::new(Self {
-            version: version.to_vec(),
-            libraries: Libraries::decode(args.get(1)?),
-            bytes: args.arg(1).len(),
-        }))
+        read().ok_or_else(|| {
+            let mut reply = Vec::new();
+            encode::error(&mut reply, errors::UNREADABLE_LIBRARIES);
+            reply
+        })
     }
 
     /// Bytes of memory that they hold, about.
-    pub(crate) const fn held_bytes(&self) -> usize {
-        2 * self.bytes + self.version.capacity()
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.libraries.held_bytes() + self.version.capacity()
+    }
+}
+
+/// What FUNCTION RESTORE has loaded so far. Each turn loads some.
+#[derive(Debug, Default)]
+pub(crate) struct Restored {
+    libraries: Libraries,
+    /// Bytes of the payload that they were.
+    read_bytes: usize,
+}
+
+impl Restored {
+    pub(crate) fn held_bytes(&self) -> usize {
+        size_of::<Self>() + self.libraries.held_bytes()
     }
 }
 
@@ -91,7 +105,7 @@ impl Client {
     /// Its command about functions has run.
     pub(crate) fn forget_functions(&mut self) {
         self.functions = None;
-        self.restored = Vec::new();
+        self.restored = None;
     }
 }
 
@@ -108,13 +122,7 @@ impl Dispatcher {
     ) -> Result<Arc<Functions>, Ran> {
         match &client.functions {
             Some(Asked::Known(functions, until)) if until.is_none_or(|until| cx.mono() <= until) => {
-                let functions = Arc::clone(functions);
-                return match functions.libraries {
-                    Some(_) => Ok(functions),
-                    None => Err(self.reply_now(cx, lists, client, turn, |out| {
-                        encode::error(out, errors::UNREADABLE_LIBRARIES);
-                    })),
-                };
+                return Ok(Arc::clone(functions));
             }
             Some(Asked::Refused(reply)) => {
                 let reply = reply.clone();
@@ -126,14 +134,7 @@ impl Dispatcher {
             }
             Some(Asked::Known(..)) | None => {}
         }
-        if client.detours > 0 {
-            // Blocked by earlier commands: its own timeout does not run.
-            client.stalled_since = None;
-            return Err(Ran::Stalled);
-        }
-        if is_unserved(cx, lists, FUNCTIONS_KEY) {
-            return Err(self.stall(cx, lists, client, turn, spec));
-        }
+        self.await_owner(cx, lists, client, turn, spec)?;
         let question = Command::ReadFunctions.spec();
         let known = Arc::clone(&self.functions);
         let mut bytes = Vec::new();
@@ -147,6 +148,26 @@ impl Dispatcher {
         Err(Ran::Stalled)
     }
 
+    /// Whether a client's command can be sent to the owner of the libraries now. `Err`: it stalls, or is refused.
+    fn await_owner<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        lists: &mut Lists,
+        client: &mut Client,
+        turn: &mut Turn<'_>,
+        spec: &CommandSpec,
+    ) -> Result<(), Ran> {
+        if client.detours > 0 {
+            // Blocked by earlier commands: its own timeout does not run.
+            client.stalled_since = None;
+            return Err(Ran::Stalled);
+        }
+        match is_unserved(cx, lists, FUNCTIONS_KEY) {
+            true => Err(self.stall(cx, lists, client, turn, spec)),
+            false => Ok(()),
+        }
+    }
+
     /// The owner of the libraries has answered a client's question.
     pub(crate) fn learn_functions<O: Out>(
         &mut self,
@@ -157,15 +178,15 @@ impl Dispatcher {
         until: Option<Time>,
     ) {
         let newest = Arc::clone(&self.functions);
-        let asked = match Functions::of_answer(known, &newest, &answer, &mut self.part_args) {
-            Some(functions) => {
+        let asked = match Functions::of_answer(known, &newest, answer, &mut self.part_args) {
+            Ok(functions) => {
                 if !Arc::ptr_eq(&functions, &newest) && !Arc::ptr_eq(&functions, known) {
-                    cx.shared.turn_budget.spend(functions.bytes as u64 * BYTE_STEPS);
+                    cx.shared.turn_budget.spend(functions.libraries.steps());
                     self.functions = Arc::clone(&functions);
                 }
                 Asked::Known(functions, until)
             }
-            None => Asked::Refused(answer),
+            Err(reply) => Asked::Refused(reply),
         };
         client.functions = Some(asked);
         client.stalled_since = None;
@@ -203,6 +224,12 @@ impl Dispatcher {
         spec: &'static CommandSpec,
         args: ArgList<'_>,
     ) -> Result<Ran, String> {
+        // Before any library is loaded, which takes long.
+        if spec.is(flag::WRITE)
+            && let Err(ran) = self.await_owner(cx, lists, client, turn, spec)
+        {
+            return Ok(ran);
+        }
         // Clients of Redis Cluster send a change to each node. Here the first one has made it.
         let is_cluster = client.port == Port::Cluster;
         let change = match spec.id {
@@ -216,7 +243,7 @@ impl Dispatcher {
                 if args.len() == 3 && !is_word(args, 2, "sync") && !is_word(args, 2, "async") {
                     return Err(errors::FUNCTION_FLUSH_OPTIONS.to_owned());
                 }
-                return self.change_functions(cx, lists, client, turn, spec, &Change::flush(), encode::OK);
+                return self.change_functions(cx, lists, client, turn, &Change::flush(), encode::OK);
             }
             Command::FunctionDelete => Change::Delete(args.arg(2).to_vec(), !is_cluster),
             Command::FunctionRestore => {
@@ -254,23 +281,12 @@ impl Dispatcher {
                     replaces = true;
                 }
                 let source = args.arg(args.len() - 1);
-                let (name, _) = library_header(source)?;
-                let functions = match self.present_libraries(cx, lists, client, turn, spec) {
-                    Ok(functions) => functions,
-                    Err(ran) => return Ok(ran),
+                let Some(library) = self.loaded(cx, source) else {
+                    return Ok(Ran::Stalled);
                 };
-                let old = functions.libraries.as_ref().and_then(|libraries| libraries.get(&name));
-                if let Some(old) = old
-                    && !replaces
-                    && (!is_cluster || *old.source != *source)
-                {
-                    return Err(taken(&name, true));
-                }
-                let mut libraries = Libraries::default();
-                match self.loaded(cx, source) {
-                    Some(library) => libraries.insert(library?)?,
-                    None => return Ok(Ran::Stalled),
-                }
+                let (library, mut libraries, mut reply) = (library?, Libraries::default(), Vec::new());
+                encode::bulk(&mut reply, &library.name);
+                libraries.insert(library)?;
                 let policy = match replaces {
                     true => Policy::Replace,
                     false => Policy::Append {
@@ -278,14 +294,12 @@ impl Dispatcher {
                         keeps_same: is_cluster,
                     },
                 };
-                let mut reply = Vec::new();
-                encode::bulk(&mut reply, &name);
                 let change = Change::Put(policy, libraries);
-                return self.change_functions(cx, lists, client, turn, spec, &change, &reply);
+                return self.change_functions(cx, lists, client, turn, &change, &reply);
             }
             _ => return self.tell_functions(cx, lists, client, turn, spec, args),
         };
-        self.change_functions(cx, lists, client, turn, spec, &change, encode::OK)
+        self.change_functions(cx, lists, client, turn, &change, encode::OK)
     }
 
     /// Loads a library. `None`: not in this turn.
@@ -310,33 +324,49 @@ impl Dispatcher {
         client: &mut Client,
         payload: &[u8],
     ) -> Result<Option<Libraries>, String> {
-        let body = rdb::open(payload).ok_or(errors::BAD_PAYLOAD)?;
-        let (mut rest, mut sources) = (Reader(body), Vec::new());
-        let mut left = LIBRARIES_BYTES_MAX;
-        while !rest.0.is_empty() {
+        // In the value they have more bytes than in a payload, which may be compressed.
+        if payload.len() > LIBRARIES_BYTES_MAX {
+            let bytes = payload.len();
+            return Err(format!(
+                "ERR a payload of libraries may have {LIBRARIES_BYTES_MAX} bytes, this one has {bytes}"
+            ));
+        }
+        if client.restored.is_none() {
+            if !cx.shared.turn_budget.admits() {
+                return Ok(None);
+            }
+            cx.shared.turn_budget.spend(payload.len() as u64 * SUMMED_BYTE_STEPS);
+            rdb::open(payload).ok_or(errors::BAD_PAYLOAD)?;
+        }
+        let restored = client.restored.get_or_insert_default();
+        let body = payload
+            .get(..payload.len().saturating_sub(rdb::FOOTER_BYTES))
+            .unwrap_or_default();
+        while let Some(rest) = body.get(restored.read_bytes..)
+            && !rest.is_empty()
+        {
+            if !cx.shared.turn_budget.admits() {
+                return Ok(None);
+            }
+            let mut rest = Reader(rest);
             match rest.u8() {
                 Some(rdb::LIBRARY) => {}
                 _ => return Err(errors::NOT_A_FUNCTION.to_owned()),
             }
             let source = rdb::take_string(&mut rest, LIBRARIES_BYTES_MAX).ok_or(errors::BAD_LIBRARY_PAYLOAD)?;
-            let too_large = || format!("ERR all libraries together may have {LIBRARIES_BYTES_MAX} bytes");
-            left = left.checked_sub(source.len()).ok_or_else(too_large)?;
-            sources.push(source);
-        }
-        for source in sources.iter().skip(client.restored.len()) {
-            let Some(library) = self.loaded(cx, source) else {
+            let Some(library) = self.loaded(cx, &source) else {
                 return Ok(None);
             };
-            client.restored.push(library?);
-        }
-        let mut libraries = Libraries::default();
-        for library in core::mem::take(&mut client.restored) {
-            if libraries.get(&library.name).is_some() {
+            let library = library?;
+            if restored.libraries.get(&library.name).is_some() {
                 return Err(taken(&library.name, true));
             }
-            libraries.insert(library)?;
+            restored.libraries.insert(library)?;
+            // Before the next one is loaded: a short source may register long texts.
+            restored.libraries.check_limits()?;
+            restored.read_bytes = body.len() - rest.0.len();
         }
-        Ok(Some(libraries))
+        Ok(client.restored.take().map(|restored| restored.libraries))
     }
 
     /// Gives a change to the owner of the libraries.
@@ -347,17 +377,9 @@ impl Dispatcher {
         lists: &mut Lists,
         client: &mut Client,
         turn: &mut Turn<'_>,
-        spec: &'static CommandSpec,
         change: &Change,
         reply: &[u8],
     ) -> Result<Ran, String> {
-        if client.detours > 0 {
-            client.stalled_since = None;
-            return Ok(Ran::Stalled);
-        }
-        if is_unserved(cx, lists, FUNCTIONS_KEY) {
-            return Ok(self.stall(cx, lists, client, turn, spec));
-        }
         let (how, what) = change.to_words()?;
         let spec = Command::ChangeFunctions.spec();
         let mut bytes = Vec::new();
@@ -390,9 +412,7 @@ impl Dispatcher {
             Ok(functions) => functions,
             Err(ran) => return Ok(ran),
         };
-        let Some(libraries) = &functions.libraries else {
-            return Err(errors::UNREADABLE_LIBRARIES.to_owned());
-        };
+        let libraries = &functions.libraries;
         let (proto, mut reply, mut steps) = (client.dialect.proto(), Vec::new(), 0);
         match (spec.id, listing) {
             (_, Some(listing)) => listing.append(libraries, proto, &mut steps, &mut reply)?,
@@ -431,8 +451,7 @@ impl Dispatcher {
         args: ArgList<'c>,
         port: Port,
     ) -> Result<Call<'c>, String> {
-        let libraries = functions.libraries.as_ref().ok_or(errors::UNREADABLE_LIBRARIES)?;
-        Scripts::function_call(libraries, spec, args, port == Port::Cluster)
+        Scripts::function_call(&functions.libraries, spec, args, port == Port::Cluster)
     }
 }
 

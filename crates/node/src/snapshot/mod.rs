@@ -279,7 +279,7 @@ fn restore_libraries(
     for source in libraries {
         match restore(core::slice::from_ref(source)) {
             Ok(()) => count.libraries += 1,
-            Err(Failure(why)) if keep && why.contains("already exists") => count.kept += 1,
+            Err(Failure(why)) if keep && is_kept(&why) => count.kept += 1,
             Err(Failure(why)) if skip => {
                 let line = source.split(|byte| *byte == b'\n').next().unwrap_or_default();
                 list(&format!(
@@ -292,6 +292,15 @@ fn restore_libraries(
         }
     }
     Ok(())
+}
+
+/// Whether this error of FUNCTION RESTORE says that a library of this name is there. Of a function's name it says
+/// `Function f already exists`: then the library is not there.
+fn is_kept(why: &str) -> bool {
+    let name = why
+        .split_once("Library ")
+        .map(|(_, rest)| rest.strip_suffix(" already exists"));
+    name.flatten().is_some_and(|name| !name.contains(' '))
 }
 
 /// Groups of keys that are read together, small enough for their commands to be sent before a reply is read.

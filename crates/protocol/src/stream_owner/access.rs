@@ -32,10 +32,8 @@ const RANDOM_KEY_STEPS: u64 = 2000;
 /// The most objects that one step of SCAN looks at when few are of its database. A larger COUNT raises it.
 const LOOKED_AT_MAX: usize = 4096;
 
-/// The key of all libraries of functions (docs/formats/functions.md).
+/// The key of all libraries of functions (docs/formats/functions.md): the only one that may be in the hidden database.
 pub const FUNCTIONS_KEY: &[u8] = b"functions";
-/// All keys that may be in the hidden database.
-const HIDDEN_KEYS: [&[u8]; 1] = [FUNCTIONS_KEY];
 
 /// Why the owner of a stream refuses a change. Nothing of the command has happened, except after
 /// [`Uncertain`](Self::Uncertain).
@@ -917,19 +915,16 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
         self.owner.store.keys().is_some_and(others)
     }
 
-    /// Whether the stream has keys that FLUSHALL spares: those of [`HIDDEN_KEYS`] that are in its slots.
+    /// Whether the stream has the key of the hidden database, which FLUSHALL spares.
     ///
     /// # Errors
     /// [`Stop::Wait`] while a chunk that is needed is absent.
-    pub fn has_hidden_keys(&mut self) -> Result<bool, Stop> {
-        let mut has_some = false;
-        for key in HIDDEN_KEYS {
-            if self.owner.holds(slot(key)) {
-                let hash = self.hash_in(HIDDEN_DATABASE, key);
-                has_some |= self.look(hash, key, false, |object| object.is_some())?;
-            }
+    pub fn has_hidden_key(&mut self) -> Result<bool, Stop> {
+        if !self.owner.holds(slot(FUNCTIONS_KEY)) {
+            return Ok(false);
         }
-        Ok(has_some)
+        let hash = self.hash_in(HIDDEN_DATABASE, FUNCTIONS_KEY);
+        self.look(hash, FUNCTIONS_KEY, false, |object| object.is_some())
     }
 
     /// Removes all keys of the stream, also hidden ones, in a separate delta, which sets whole pages to zero.

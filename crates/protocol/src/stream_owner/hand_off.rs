@@ -25,7 +25,7 @@ use crate::mark::Mark;
 use copy::WALK_KEYS;
 use paritas_base::configuration::{Configuration, Tenure};
 use paritas_base::hash_slots::HandOff;
-use paritas_base::{ALL_DATABASES, Epoch, Time};
+use paritas_base::{ALL_DATABASES, Epoch, HIDDEN_DATABASE, Time};
 use paritas_store::{Blocked, Keys};
 use paritas_wire::command::slot;
 use paritas_wire::peer::ImportStatus;
@@ -261,9 +261,13 @@ impl StreamOwner {
         self.hand_offs.dirty || self.hand_offs.import.is_some()
     }
 
-    /// Number of keys of its slots; `None` after a takeover, until all are counted.
+    /// Number of keys of its slots; `None` after a takeover, until all are counted. The hidden one is left out as soon
+    /// as those of each database are counted.
     pub fn key_count(&self) -> Option<u64> {
-        Some(self.store.count()?.saturating_sub(self.hand_offs.foreign.iter().sum()))
+        let counts = self.key_counts();
+        let hidden = counts.and_then(|counts| counts.get(usize::from(HIDDEN_DATABASE)).copied());
+        let others = self.hand_offs.foreign.iter().sum::<u64>() + hidden.map_or(0, |keys| keys.count);
+        Some(self.store.count()?.saturating_sub(others))
     }
 
     /// The same for each database; `None` after a takeover, until all chunks are here.

@@ -556,10 +556,6 @@ fn a_library_that_does_too_much_is_ended_and_the_next_one_is_not() {
         ("while true do end", Ended::Work),
         ("local s = 'x' while true do s = s .. s end", Ended::Memory),
         ("local t = {} for i = 1, 1000000 do t[i] = {} end", Ended::Memory),
-        (
-            "for i = 1, 1000000 do redis.register_function('f' .. i, function() end) end",
-            Ended::Memory,
-        ),
     ] {
         let bad = format!("#!lua name=a\n{body}");
         let loaded = load(sandbox, &bad, Weight::Light);
@@ -573,6 +569,18 @@ fn a_library_that_does_too_much_is_ended_and_the_next_one_is_not() {
         assert_eq!(call(sandbox, good, "f"), (None, "$4|good|".to_owned()));
         assert!(load(sandbox, good, Weight::Light).is_ok());
     }
+    let limit = "ERR Error registering functions: ERR a library may have 4096 functions, and 1048576 bytes of their \
+                 names and descriptions";
+    for body in [
+        "for i = 1, 4097 do redis.register_function('f' .. i, function() end) end",
+        "local d = ('x'):rep(600000) for i = 1, 2 do redis.register_function{function_name='f' .. i, description=d, \
+         callback=function() end} end",
+    ] {
+        let loaded = load(sandbox, &format!("#!lua name=a\n{body}"), Weight::Heavy);
+        assert_eq!(loaded, Err(LoadError::Refused(limit.to_owned())), "{body}");
+    }
+    let most = "#!lua name=a\nfor i = 1, 4096 do redis.register_function('f' .. i, function() end) end";
+    assert_eq!(load(sandbox, most, Weight::Heavy).map(|names| names.len()), Ok(4096));
     let none = load(sandbox, "#!lua name=a\nlocal x = 1", Weight::Light);
     assert_eq!(none, Err(LoadError::Refused("ERR No functions registered".to_owned())));
     let wrong = load(sandbox, "#!lua name=a\nlocal x = ", Weight::Light);

@@ -355,6 +355,8 @@ commands! {
     FunctionKill = row("function|kill", 2, NOSCRIPT | ALLOW_BUSY, "scripting", "7.0.0")
         .categories("scripting").tips("request_policy:all_shards response_policy:one_succeeded"),
         "Ends a function that runs; none runs as long as that here";
+    FunctionHelp = row("function|help", 2, LOADING | STALE, "scripting", "7.0.0")
+        .categories("scripting"), "Tells the subcommands of FUNCTION";
   }
   const CLIENT {
     ClientSetname = row("client|setname", 3, NOSCRIPT | LOADING | STALE, "connection", "2.6.9")

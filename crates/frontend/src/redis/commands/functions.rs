@@ -9,7 +9,7 @@
 
 use super::{Job, Operation, Stop};
 use crate::dialect::Refusal;
-use crate::redis::functions::{BYTE_STEPS, Change, Libraries, version_of};
+use crate::redis::functions::{Change, Libraries, version_of};
 use paritas_base::configuration::Configuration;
 use paritas_protocol::{Access, Context, Draft, Out, StreamOwner, body_bytes};
 use paritas_store::Value;
@@ -98,8 +98,9 @@ fn change_with<O: Out>(
         false => {
             let found = find(access, key)?;
             let value = all(access, &found)?;
-            access.turn_budget().spend(value.len() as u64 * BYTE_STEPS);
-            Libraries::decode(&value).ok_or(Stop::Error(errors::UNREADABLE_LIBRARIES))?
+            let libraries = Libraries::decode(&value).ok_or(Stop::Error(errors::UNREADABLE_LIBRARIES))?;
+            access.turn_budget().spend(libraries.steps());
+            libraries
         }
     };
     let mut libraries = before.clone();
@@ -111,7 +112,7 @@ fn change_with<O: Out>(
             return Err(Stop::Written);
         }
     };
-    access.turn_budget().spend(value.len() as u64 * BYTE_STEPS);
+    access.turn_budget().spend(libraries.steps());
     let hash = access.hash(key);
     if value.is_empty() {
         access.remove(hash, key)?;

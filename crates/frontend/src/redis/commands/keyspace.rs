@@ -170,7 +170,7 @@ impl<O: Out> Operation<'_, '_, O> {
         let cursor = cursor.ok_or(Stop::Error(errors::INVALID_CURSOR))?.saturating_sub(1);
         let is_all = self.count() > 2;
         let has_others = |access: &mut Access<'_, '_, O>| match is_all {
-            true => access.has_hidden_keys(),
+            true => access.has_hidden_key(),
             false => Ok(!access.has_only_its_database()),
         };
         if cursor == 0 && !has_others(&mut self.access)? {
