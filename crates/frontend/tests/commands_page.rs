@@ -18,7 +18,7 @@ a minus means at least that many.
   `-UNCERTAIN`; a part of the others that is not answered makes the reply `-TRYAGAIN`. If a part is refused before any
   change, the reply is that error.
 - On `port`, KEYS, SCAN, RANDOMKEY, DBSIZE, FLUSHDB and FLUSHALL speak for the whole cluster. FLUSHALL is atomic for
-  each stream, and answered when all owners have it acknowledged.
+  each stream but that with libraries of functions, and answered when all owners have it acknowledged.
 - On `cluster_port`, as in Redis Cluster: MOVED for another node's key, CROSSSLOT for keys in several hash slots, and
   commands without a key speak for this node's hash slots only.
 - A command that changes several keys of one hash slot is one delta: all of it happens, or nothing. Its keys and values
