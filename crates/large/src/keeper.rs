@@ -184,9 +184,7 @@ impl<U: core::fmt::Debug> Keeper<U> {
         bytes: &[u8],
     ) -> Option<PartState> {
         let unit_bytes = memory.unit_bytes();
-        let Some(held) = self.parts.get_mut(&id) else {
-            return None;
-        };
+        let held = self.parts.get_mut(&id)?;
         let is_next = matches!(held.state, State::Open(_)) && held.units.len() == unit as usize;
         if !is_next || held.length_of(unit, unit_bytes) != Some(bytes.len() as u32) {
             return None;

@@ -182,7 +182,7 @@ pub const EXPIRE_NX_AND_OTHERS: &str = "ERR NX and XX, GT or LT options at the s
 /// EXPIRE with GT together with LT.
 pub const EXPIRE_GT_AND_LT: &str = "ERR GT and LT options at the same time are not compatible";
 /// RENAME over hash slots, of a key that other commands change.
-pub const RENAME_OVERTAKEN: &str = "TRYAGAIN the key, or others beside it, changed again and again while it was copied: \
+pub const RENAME_OVERTAKEN: &str = "TRYAGAIN the key, or others near it, changed again and again while it was copied: \
                                     the copy is there, and the old key may be too";
 /// RENAME over hash slots, when the old key has gone before it was removed.
 pub const RENAME_TAKEN: &str = "ERR no such key: another command removed it after it was copied, and the copy is there";
