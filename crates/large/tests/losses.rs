@@ -617,10 +617,10 @@ impl World {
                 node.keeper.on_make(&mut node.pool, id(name), &record),
             )),
             ToHolder::Open(..) | ToHolder::Make(..) => None,
-            ToHolder::Put(name, unit, bytes) => match node.keeper.on_put(&mut node.pool, id(name), unit, &bytes) {
-                None => None,
-                Some(state) => Some(ToOwner::Answer(name, 0, state)),
-            },
+            ToHolder::Put(name, unit, bytes) => {
+                let state = node.keeper.on_put(&mut node.pool, id(name), unit, &bytes);
+                state.map(|state| ToOwner::Answer(name, 0, state))
+            }
             ToHolder::Free(groups) => {
                 node.keeper.on_free(&mut node.pool, X, &groups);
                 None
