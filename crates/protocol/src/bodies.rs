@@ -354,7 +354,7 @@ impl Bodies {
         for name in over {
             self.drop(cx, ledger, &name);
         }
-        let late = self.requests.take_over(|request| {
+        let late = self.requests.take_late(|request| {
             let (node, incarnation) = request.from;
             request.until <= now || here.configuration.held_by(node, incarnation).next().is_none()
         });

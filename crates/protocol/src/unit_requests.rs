@@ -82,8 +82,8 @@ impl<T> UnitRequests<T> {
         Some((request.of, sound.map(|(_, bytes)| bytes.to_vec())))
     }
 
-    /// Takes out those that are over, in the order of their numbers.
-    pub(crate) fn take_over(&mut self, is_over: impl Fn(&UnitRequest<T>) -> bool) -> Vec<T> {
+    /// Takes out those that are not waited for any more, in the order of their numbers.
+    pub(crate) fn take_late(&mut self, is_over: impl Fn(&UnitRequest<T>) -> bool) -> Vec<T> {
         let over = self.all.iter().filter(|(_, request)| is_over(request));
         let over: Vec<u64> = over.map(|(id, _)| *id).collect();
         let taken = over.into_iter().filter_map(|id| self.all.remove(&id));

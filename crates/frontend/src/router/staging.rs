@@ -521,6 +521,10 @@ impl Router {
             staging.untaken.drain(..fresh as usize);
             staging.moved_at = cx.mono();
         }
+        if staging.untaken.is_empty() && staging.at == staging.value_bytes {
+            // If the end of the command has not come, it waits for the client from now on.
+            client.stalled_since = None;
+        }
     }
 
     /// Keeps values that come known to their owners, sends again what was lost, and gives up what comes too slowly.

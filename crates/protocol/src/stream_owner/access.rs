@@ -1082,8 +1082,7 @@ pub(super) fn take_in<O: Out>(
 ) -> Result<(), Refused> {
     let hash = owner.store.hash(database, key);
     let mut access = Access::new(cx, configuration, owner, database);
-    access.change(hash, |store, arena, delta| store.put(arena, delta, hash, key, value))?;
-    Ok(())
+    Ok(access.put_by_owner(hash, key, value)?)
 }
 
 /// Removes a key whose hash slot now belongs to another stream (P10.8).

@@ -1,6 +1,6 @@
 //! Large values of a stream (P14). Objects name them by records. [`Records`] has the groups of parts that are alive,
-//! values on their way to their holders, and replies on their way to readers. It knows neither keys nor objects. What
-//! reads or writes objects, or evicts keys, is a method of the owner: `staged`, `losses` and `hotness` have both.
+//! values on their way to their holders, and replies on their way to readers. What reads or writes
+//! objects, or evicts keys, is a method of the owner: `staged`, `losses` and `hotness` have both.
 
 mod hotness;
 mod import;

@@ -185,7 +185,7 @@ pub const EXPIRE_GT_AND_LT: &str = "ERR GT and LT options at the same time are n
 pub const RENAME_OVERTAKEN: &str = "TRYAGAIN the key, or others near it, changed again and again while it was copied: \
                                     the copy is there, and the old key may be too";
 /// RENAME over hash slots, when the old key has gone before it was removed.
-pub const RENAME_TAKEN: &str = "ERR no such key: another command removed it after it was copied, and the copy is there";
+pub const RENAME_TAKEN: &str = "ERR no such key: it was removed, or its time was over, after it was copied";
 /// RENAME over hash slots, when a step behind the first copy has failed.
 pub const RENAME_HALF_DONE: &str = "TRYAGAIN the key was copied, but the old one was not removed: both may exist";
 /// A number of keys that is none.
