@@ -82,15 +82,17 @@ def test_a_node_comes_back_with_the_log_node_s_help(start_cluster, rng, log_assi
         compare(cluster, 0, values)
         helped, reads = assisted(victim), sum(map(assisted, others)) - before
         # On a busy machine the next process may come too late, and another node rebuilds the position in its place.
-        if not re.search(rf" to n(?!{victim}\b)\d", coordinator_log(cluster)[said:]):
-            break
-    else:
-        pytest.fail("another node took the position each time")
-    assert reads == 0, "the log nodes were read although no data was missing"
-    if log_assist == "on":
-        assert chunks * 0.3 < helped < chunks, (helped, chunks)
-    else:
-        assert (helped > 0) == (log_assist == "auto"), helped
+        if re.search(rf" to n(?!{victim}\b)\d", coordinator_log(cluster)[said:]):
+            continue
+        assert reads == 0, "the log nodes were read although no data was missing"
+        if log_assist == "on":
+            assert chunks * 0.3 < helped < chunks, (helped, chunks)
+        if log_assist == "off":
+            assert helped == 0
+        # With `auto` those are asked who are likely to answer first: at times, not the log node.
+        if helped > 0 or log_assist == "off":
+            return
+    pytest.fail("another node took the position each time, or the log node never helped")
 
 
 LAYOUTS = ["pl", "plr", "plr-m"]
