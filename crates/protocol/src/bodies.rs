@@ -72,10 +72,9 @@ pub(crate) struct Tended {
     pub(crate) stuck: Vec<Arc<Record>>,
 }
 
-impl Body {
-    /// Bytes that it has, or will have.
-    fn bytes_max(name: &Name) -> u64 {
-        name.to - name.from
+impl Name {
+    fn range_bytes(&self) -> u64 {
+        self.to - self.from
     }
 }
 
@@ -167,7 +166,7 @@ impl Bodies {
     ) -> Result<(), Stop> {
         let (now, name) = (cx.mono(), name_of(record, range));
         let held_max = HELD_BYTES_MIN.max(cx.shared.maxmemory_bytes / HELD_PART);
-        let bytes = Body::bytes_max(&name);
+        let bytes = name.range_bytes();
         while cx.shared.bodies_bytes > 0 && cx.shared.bodies_bytes + bytes > held_max {
             let all = self.all.iter();
             let done = all.filter(|(_, body)| body.is_taken && body.wanted_at < now);
@@ -207,7 +206,7 @@ impl Bodies {
 
     fn drop<O: Out>(&mut self, cx: &mut Context<'_, O>, ledger: &mut Ledger, name: &Name) {
         if let Some(body) = self.all.remove(name) {
-            cx.shared.bodies_bytes = cx.shared.bodies_bytes.saturating_sub(Body::bytes_max(name));
+            cx.shared.bodies_bytes = cx.shared.bodies_bytes.saturating_sub(name.range_bytes());
             ledger.unpin(&body.record);
             self.forget_requests(name);
         }
@@ -243,7 +242,7 @@ impl Bodies {
             let mut held = parts.iter_mut();
             let found = held.find_map(|held| held.read(cx, x, part, request.unit, me));
             let bytes = match found {
-                Some(Answered::Now(Some((_, bytes)))) => Some(bytes),
+                Some(Answered::Now(_, bytes)) => Some(bytes),
                 _ => None,
             };
             if let OnUnit::Whole(group) = self.take_unit(cx, here, &(name, request), bytes) {

@@ -335,10 +335,7 @@ impl PositionParts {
         let id = PartId { x, name };
         if unit == WHOLE_PART {
             let sum = sum::of_extent(cx.shared.arena.chunk_bytes(), 0, &[]);
-            return self
-                .keeper
-                .is_sound(&id)
-                .then_some(Answered::Now(Some((sum, Vec::new()))));
+            return self.keeper.is_sound(&id).then_some(Answered::Now(sum, Vec::new()));
         }
         // Without space for another read there is no answer, and the reader asks again.
         if self.read_disk(cx, id, unit, Some(from)).is_some() {
@@ -346,7 +343,7 @@ impl PositionParts {
         }
         let memory = writing(cx, self.at);
         if let Some((sum, bytes)) = self.keeper.read(&memory, &id, unit) {
-            return Some(Answered::Now(Some((sum, bytes.to_vec()))));
+            return Some(Answered::Now(sum, bytes.to_vec()));
         }
         self.check(cx, id, unit);
         None

@@ -38,9 +38,21 @@ pub fn open(sealed: &[u8]) -> Option<&[u8]> {
     (version <= VERSION_MAX && SUM.checksum(summed) == sum).then_some(body)
 }
 
+/// Appends a library of functions.
+pub fn push_library(to: &mut Vec<u8>, source: &[u8]) {
+    to.push(LIBRARY);
+    push_string(to, source);
+}
+
 /// Appends a string.
 pub fn push_string(to: &mut Vec<u8>, bytes: &[u8]) {
-    match bytes.len() {
+    push_length(to, bytes.len());
+    to.extend_from_slice(bytes);
+}
+
+/// Appends the length of a string, which its bytes must follow.
+pub fn push_length(to: &mut Vec<u8>, length: usize) {
+    match length {
         length @ 0..64 => to.push(length as u8),
         length @ 64..16_384 => to.extend_from_slice(&[0x40 | (length >> 8) as u8, length as u8]),
         length => match u32::try_from(length) {
@@ -54,7 +66,6 @@ pub fn push_string(to: &mut Vec<u8>, bytes: &[u8]) {
             }
         },
     }
-    to.extend_from_slice(bytes);
 }
 
 /// Appends a value as Redis does: as an integer, if it is one of 32 bits. It is not compressed.
@@ -184,8 +195,8 @@ mod tests {
 
     #[test]
     fn a_payload_of_redis_is_read_and_written_byte_for_byte() {
-        let mut payload = vec![LIBRARY];
-        push_string(&mut payload, SOURCE);
+        let mut payload = Vec::new();
+        push_library(&mut payload, SOURCE);
         assert_eq!(seal(payload), DUMPED);
         let mut body = Reader(open(DUMPED).unwrap());
         assert_eq!(body.u8(), Some(LIBRARY));

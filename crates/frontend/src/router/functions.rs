@@ -235,10 +235,7 @@ impl Dispatcher {
         let change = match spec.id {
             Command::FunctionFlush => {
                 if args.len() > 3 {
-                    return Err(
-                        "ERR unknown subcommand or wrong number of arguments for 'FLUSH'. Try FUNCTION HELP."
-                            .to_owned(),
-                    );
+                    return Err(errors::unknown_or_wrong("FLUSH", "FUNCTION"));
                 }
                 if args.len() == 3 && !is_word(args, 2, "sync") && !is_word(args, 2, "async") {
                     return Err(errors::FUNCTION_FLUSH_OPTIONS.to_owned());
@@ -247,24 +244,17 @@ impl Dispatcher {
             }
             Command::FunctionDelete => Change::Delete(args.arg(2).to_vec(), !is_cluster),
             Command::FunctionRestore => {
+                let append = Policy::Append {
+                    is_load: false,
+                    keeps_same: is_cluster,
+                };
                 let policy = match args.len() {
-                    3 => Policy::Append {
-                        is_load: false,
-                        keeps_same: is_cluster,
-                    },
-                    4 if is_word(args, 3, "append") => Policy::Append {
-                        is_load: false,
-                        keeps_same: is_cluster,
-                    },
+                    3 => append,
+                    4 if is_word(args, 3, "append") => append,
                     4 if is_word(args, 3, "replace") => Policy::Replace,
                     4 if is_word(args, 3, "flush") => Policy::Flush,
                     4 => return Err(errors::RESTORE_POLICY.to_owned()),
-                    _ => {
-                        return Err(
-                            "ERR unknown subcommand or wrong number of arguments for 'RESTORE'. Try FUNCTION HELP."
-                                .to_owned(),
-                        );
-                    }
+                    _ => return Err(errors::unknown_or_wrong("RESTORE", "FUNCTION")),
                 };
                 match self.restored(cx, client, args.arg(2))? {
                     Some(libraries) => Change::Put(policy, libraries),
@@ -370,7 +360,6 @@ impl Dispatcher {
     }
 
     /// Gives a change to the owner of the libraries.
-    #[allow(clippy::too_many_arguments)] // One command's whole surroundings.
     fn change_functions<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,
@@ -419,8 +408,7 @@ impl Dispatcher {
             (Command::FunctionDump, _) => {
                 let mut payload = Vec::new();
                 for library in libraries.iter() {
-                    payload.push(rdb::LIBRARY);
-                    rdb::push_string(&mut payload, &library.source);
+                    rdb::push_library(&mut payload, &library.source);
                 }
                 encode::bulk(&mut reply, &rdb::seal(payload));
             }

@@ -556,6 +556,25 @@ impl Dispatcher {
         let wait = self.forward(cx, lists, client, spec, to, command, behind);
         Part { reply, wait }
     }
+
+    /// Starts the next steps of the command that is first in the reply queue of `client`.
+    pub(crate) fn run_steps<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        lists: &Lists,
+        client: &mut Client,
+        steps: Vec<PartStep>,
+    ) {
+        for step in steps {
+            let place = (step.stream, step.database);
+            let next = self.forward(cx, lists, client, step.spec, place, step.command, false);
+            if let Some(Wait::Gathered(gather)) = client.segments.front_mut().map(|head| &mut head.wait)
+                && let Some(part) = gather.parts.get_mut(step.part)
+            {
+                part.wait = next;
+            }
+        }
+    }
 }
 
 /// The longest value that one object takes, in bytes.

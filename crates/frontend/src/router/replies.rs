@@ -73,10 +73,10 @@ impl Dispatcher {
                 let progress = gather.go_on(cx, lists, &mut self.stuck);
                 client.forwarded_bytes -= progress.freed_bytes.min(client.forwarded_bytes);
                 if progress.reply.is_none() {
-                    // The walk uses what this step has read although no reply leaves yet. So the deadline of the step's
+                    // The next step uses what this one has read although no reply leaves yet. So the deadline of its
                     // lease applies to this turn (P4.2).
                     turn.deadline = earliest(turn.deadline, progress.deadline);
-                    return self.walk_on(cx, lists, client, progress.steps);
+                    return self.run_steps(cx, lists, client, progress.steps);
                 }
                 if progress.reply.as_deref().is_some_and(is_reply_too_large)
                     && let Some(one_by_one) = gather.one_by_one(&mut self.part_args)

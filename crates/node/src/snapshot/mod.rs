@@ -259,8 +259,7 @@ fn restore_libraries(
     let mut restore = |libraries: &[Vec<u8>]| {
         let mut payload = Vec::new();
         for source in libraries {
-            payload.push(rdb_format::LIBRARY);
-            rdb_format::push_string(&mut payload, source);
+            rdb_format::push_library(&mut payload, source);
         }
         let payload = rdb_format::seal(payload);
         let command: Vec<&[u8]> = vec![b"FUNCTION", b"RESTORE", &payload, policy];

@@ -3,7 +3,7 @@
 
 use crc::{Digest, Table};
 use paritas_base::DATABASES;
-use paritas_wire::rdb::{LIBRARY, OLD_LIBRARY, STRING, SUM, name_of, push_string, unpack};
+use paritas_wire::rdb::{LIBRARY, OLD_LIBRARY, STRING, SUM, name_of, push_length, unpack};
 use std::fmt;
 use std::io::{self, BufRead, Write};
 
@@ -173,9 +173,10 @@ impl<W: Write> Writer<W> {
     }
 
     fn string(&mut self, bytes: &[u8]) -> io::Result<()> {
-        let mut encoded = Vec::with_capacity(bytes.len() + 9);
-        push_string(&mut encoded, bytes);
-        self.put(&encoded)
+        let mut length = Vec::new();
+        push_length(&mut length, bytes.len());
+        self.put(&length)?;
+        self.put(bytes)
     }
 
     fn put(&mut self, bytes: &[u8]) -> io::Result<()> {

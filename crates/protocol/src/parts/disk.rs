@@ -16,8 +16,8 @@ use std::collections::BTreeSet;
 
 /// What a holder answers to the question for a unit.
 pub(crate) enum Answered {
-    /// At once: sum and bytes, or that it does not have the unit.
-    Now(Option<(u32, Vec<u8>)>),
+    /// At once: its sum and its bytes.
+    Now(u32, Vec<u8>),
     /// When the disk has read it.
     Later,
 }

@@ -185,7 +185,7 @@ pub(super) fn on_unfenced<O: Out>(
                 parts.find_map(|held| held.read(cx, stream.x, name, unit, (from.0, from.1, id)))
             });
             let found = match found {
-                Some(Answered::Now(found)) => found,
+                Some(Answered::Now(sum, bytes)) => Some((sum, bytes)),
                 Some(Answered::Later) => return,
                 None => None,
             };

@@ -76,7 +76,7 @@ struct Woken {
 }
 
 /// What the ledger is told of a turn.
-pub(super) struct Settled {
+pub(super) struct TurnEnd {
     /// Records that were put and removed since the last time.
     pub(super) events: Vec<RecordEvent>,
     /// The newest delta, and the newest one that every member has.
@@ -355,7 +355,7 @@ impl Records {
     // --- groups --------------------------------------------------------------------------------------------------
 
     /// Tells the ledger which records were put and removed, and tells holders which groups are dead.
-    pub(super) fn settle<O: Out>(&mut self, cx: &mut Context<'_, O>, here: &Installed<'_>, turn: Settled) {
+    pub(super) fn settle<O: Out>(&mut self, cx: &mut Context<'_, O>, here: &Installed<'_>, turn: TurnEnd) {
         let counts_once = cx.rules().fault(Fault::CopyNotCounted);
         let mut events = turn.events;
         // One delta may exchange the records of two keys: each is born again before it dies, so that none is dead in
@@ -500,7 +500,7 @@ impl StreamOwner {
         configuration: &Configuration,
         has_none: bool,
     ) {
-        let turn = Settled {
+        let turn = TurnEnd {
             events: self.store.take_record_events(),
             seq: self.log.newest_seq(),
             stable: self.log.stable(),

@@ -1,11 +1,11 @@
 //! A walk over all keys of some streams: one SCAN after the other at each stream. KEYS and the commands on one hash
 //! slot use it. FLUSHDB and FLUSHALL are such walks, too: their steps delete.
 
-use super::{How, PartStep};
+use super::How;
 use crate::dialect::{Dialect, Refusal};
 use crate::redis::parts;
 use crate::redis::refusals::is_error;
-use crate::router::client::{Client, Wait};
+use crate::router::client::Client;
 use crate::router::{Dispatcher, Ran, Turn};
 use paritas_base::StreamId;
 use paritas_protocol::{Context, Lists, Out};
@@ -82,25 +82,6 @@ impl Dispatcher {
             client.await_newest();
         }
         ran
-    }
-
-    /// Starts the next steps of the command that is first in the reply queue of `client`.
-    pub(crate) fn walk_on<O: Out>(
-        &mut self,
-        cx: &mut Context<'_, O>,
-        lists: &Lists,
-        client: &mut Client,
-        steps: Vec<PartStep>,
-    ) {
-        for step in steps {
-            let place = (step.stream, step.database);
-            let next = self.forward(cx, lists, client, step.spec, place, step.command, false);
-            if let Some(Wait::Gathered(gather)) = client.segments.front_mut().map(|head| &mut head.wait)
-                && let Some(part) = gather.parts.get_mut(step.part)
-            {
-                part.wait = next;
-            }
-        }
     }
 }
 
