@@ -92,26 +92,7 @@ impl Node {
         };
         let (mut cx, lists, router) = self.command_parts(now, out);
         match message {
-            FrontMessage::Command {
-                from,
-                conn,
-                n,
-                dialect,
-                database,
-                command,
-                stream,
-                epoch,
-            } => router.on_forward(
-                &mut cx,
-                lists,
-                from,
-                conn,
-                n,
-                (dialect, database),
-                command,
-                stream,
-                epoch,
-            ),
+            FrontMessage::Command { from, conn, command } => router.on_forward(&mut cx, lists, from, conn, command),
             FrontMessage::Reply { from, conn, n, bytes } => router.on_reply(&mut cx, lists, from, conn, n, bytes),
             FrontMessage::Staged {
                 from,
@@ -120,13 +101,7 @@ impl Node {
                 taken,
                 state,
             } => router.on_staged(&mut cx, from, conn, n, taken, state),
-            FrontMessage::LongReply {
-                from,
-                owner,
-                conn,
-                n,
-                bytes,
-            } => router.on_long_reply(&mut cx, lists, from, owner, conn, n, bytes),
+            FrontMessage::LongReply(reply) => router.on_long_reply(&mut cx, lists, &reply),
             FrontMessage::ReplyBytes {
                 from,
                 conn,

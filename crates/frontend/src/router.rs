@@ -6,6 +6,7 @@
 //! its caller: nothing of it has happened, and it is tried again when something has changed.
 
 mod ahead;
+pub(crate) mod call;
 pub(crate) mod client;
 pub(crate) mod counts;
 mod forward;
@@ -32,6 +33,7 @@ use crate::redis::refusals::{is_error, is_reply_too_large};
 use crate::redis::scripts::Scripts;
 use crate::redis::transactions::Queue;
 use crate::turn::Limits;
+use call::{Call, Turn};
 use client::{Caller, Client, LongValue, Wait};
 use long::Long;
 use one_by_one::OneByOne;
@@ -146,14 +148,6 @@ pub(crate) enum Ran {
     Close,
     /// It needs all clients: [`Router::about_clients`] runs it.
     AboutClients,
-}
-
-/// A caller's replies while one event is handled.
-pub(crate) struct Turn<'a> {
-    pub(crate) bytes: &'a mut Vec<u8>,
-    /// Bytes at the front that may be seen.
-    pub(crate) released: usize,
-    pub(crate) deadline: Option<Time>,
 }
 
 impl Router {
@@ -290,47 +284,43 @@ impl Router {
     }
 
     /// `was_taken`: the caller is not in the list of callers with unreleased replies any more.
-    fn release_caller<O: Out>(&mut self, cx: &mut Context<'_, O>, lists: &Lists, caller: Caller, was_taken: bool) {
-        match caller {
+    fn release_caller<O: Out>(&mut self, cx: &mut Context<'_, O>, lists: &mut Lists, caller: Caller, was_taken: bool) {
+        let (client, turn) = match caller {
             Caller::Local(conn) => {
                 let Some(client) = self.clients.get_mut(&conn) else {
                     return;
                 };
                 let Some(buffer) = cx.out.client(conn) else { return };
-                let mut bytes = core::mem::take(&mut buffer.bytes);
-                let mut turn = Turn {
-                    bytes: &mut bytes,
-                    released: buffer.released,
-                    deadline: buffer.deadline,
-                };
-                self.dispatcher.release_head(cx, lists, client, &mut turn);
-                let Turn { released, deadline, .. } = turn;
-                if let Some(buffer) = cx.out.client(conn) {
-                    buffer.bytes = bytes;
-                    (buffer.released, buffer.deadline) = (released, deadline);
-                    client.show(buffer);
-                }
-                client.held &= !was_taken;
-                let stalled = client.stalled;
-                self.dispatcher.note(cx, client, stalled, false);
+                (client, Turn::take(buffer))
             }
             Caller::Remote(node, conn) => {
                 let Some(client) = self.remotes.get_mut(&(node, conn)) else {
                     return;
                 };
-                let mut bytes = core::mem::take(&mut client.remote.replies);
-                let mut turn = Turn {
-                    bytes: &mut bytes,
-                    released: 0,
-                    deadline: None,
-                };
-                self.dispatcher.release_head(cx, lists, client, &mut turn);
-                client.remote.keep(bytes);
-                client.held &= !was_taken;
-                let stalled = client.stalled;
-                self.dispatcher.note(cx, client, stalled, false);
+                let turn = Turn::of_remote(client);
+                (client, turn)
             }
+        };
+        let mut call = Call {
+            cx,
+            lists,
+            client,
+            turn,
+        };
+        self.dispatcher.release_head(&mut call);
+        let Call { cx, client, turn, .. } = call;
+        match caller {
+            Caller::Local(conn) => {
+                if let Some(buffer) = cx.out.client(conn) {
+                    turn.put(buffer);
+                    client.show(buffer);
+                }
+            }
+            Caller::Remote(..) => client.remote.keep(turn.bytes),
         }
+        client.held &= !was_taken;
+        let stalled = client.stalled;
+        self.dispatcher.note(cx, client, stalled, false);
     }
 
     /// A configuration is new: stalled commands may run elsewhere, and commands forwarded to a lost owner are settled.
@@ -488,29 +478,26 @@ impl Dispatcher {
     }
 
     /// Runs one command of a caller.
-    #[allow(clippy::too_many_arguments)] // One command's whole surroundings.
     pub(crate) fn run<O: Out>(
         &mut self,
-        cx: &mut Context<'_, O>,
-        lists: &mut Lists,
-        client: &mut Client,
-        turn: &mut Turn<'_>,
+        call: &mut Call<'_, '_, O>,
         ahead: &Ahead,
         args: ArgList<'_>,
         raw: &[u8],
     ) -> Ran {
-        let is_full = client.segments.len() >= SEGMENTS_MAX || client.forwarded_bytes >= FORWARDED_BYTES_MAX;
-        let waits = client.awaited.is_some() || client.has_many_long_replies() || client.one_by_ones > 0;
+        let is_full = call.client.segments.len() >= SEGMENTS_MAX || call.client.forwarded_bytes >= FORWARDED_BYTES_MAX;
+        let waits = call.client.awaited.is_some() || call.client.has_many_long_replies() || call.client.one_by_ones > 0;
         if is_full || waits {
-            client.full = true;
-            client.stalled_since = None;
+            call.client.full = true;
+            call.client.stalled_since = None;
             return Ran::Stalled;
         }
-        client.full = false;
-        let start = turn.bytes.len();
-        if client.refuses_unauthenticated(turn.bytes, &ahead.spec) {
-            self.counters.count_error(turn.bytes.get(start..).is_some_and(is_error));
-            self.push(cx, lists, client, turn, start, Wait::Ready);
+        call.client.full = false;
+        let start = call.turn.bytes.len();
+        if call.client.refuses_unauthenticated(&mut call.turn.bytes, &ahead.spec) {
+            self.counters
+                .count_error(call.turn.bytes.get(start..).is_some_and(is_error));
+            self.push(call, start, Wait::Ready);
             return Ran::Done;
         }
         let spec = match &ahead.spec {
@@ -519,148 +506,154 @@ impl Dispatcher {
                 if refusal.is_error(args) {
                     self.counters.reject(refusal);
                 }
-                client.break_transaction();
+                call.client.break_transaction();
                 if matches!(refusal, command::Refusal::WrongArity(spec) if spec.id == Command::Exec) {
-                    client.end_transaction();
+                    call.client.end_transaction();
                 }
-                refusal.append_to(turn.bytes, args);
-                self.push(cx, lists, client, turn, start, Wait::Ready);
+                refusal.append_to(&mut call.turn.bytes, args);
+                self.push(call, start, Wait::Ready);
                 return Ran::Done;
             }
         };
-        if self.is_held(cx, client, spec) {
+        if self.is_held(call.cx, call.client, spec) {
             return Ran::Stalled;
         }
-        client.about.last_command = spec.name;
-        if (client.transaction.is_some() || spec.flags & TRANSACTED != 0)
-            && client.dialect != Dialect::Memcached
-            && let Some(ran) = self.transact(cx, lists, client, turn, spec, args)
+        call.client.about.last_command = spec.name;
+        if (call.client.transaction.is_some() || spec.flags & TRANSACTED != 0)
+            && call.client.dialect != Dialect::Memcached
+            && let Some(ran) = self.transact(call, spec, args)
         {
             if ran != Ran::Stalled {
-                client.forget_functions();
+                call.client.forget_functions();
             }
             return ran;
         }
-        if let Caller::Remote(..) = client.caller
-            && let Some(ran) = self.check_direction(cx, lists, client, turn, ahead.place)
+        if let Caller::Remote(..) = call.client.caller
+            && let Some(ran) = self.check_direction(call, ahead.place)
         {
             return ran;
         }
         let job = Job {
             spec,
             args,
-            dialect: client.dialect,
-            database: client.database,
+            dialect: call.client.dialect,
+            database: call.client.database,
             hash: match ahead.place {
                 // It may have been decoded before a SELECT ran.
-                Target::One(_, hash) => hash.filter(|hash| database_of(*hash) == client.database),
+                Target::One(_, hash) => hash.filter(|hash| database_of(*hash) == call.client.database),
                 _ => None,
             },
-            ticket: client.ticket(cx),
-            is_staged: client.is_staged(),
+            ticket: call.client.ticket(call.cx),
+            is_staged: call.client.is_staged(),
         };
         let ran = match ahead.place {
-            Target::Keyless => self.run_keyless(cx, lists, client, turn, spec, args),
-            Target::One(stream, _) => self.run_on(cx, lists, client, turn, &job, raw, stream),
-            Target::Slots(stream) => self.run_over_slots(cx, lists, client, turn, spec, args, raw, stream),
-            Target::Unserved(_) => self.stall(cx, lists, client, turn, spec),
+            Target::Keyless => self.run_keyless(call, spec, args),
+            Target::One(stream, _) => self.run_on(call, &job, raw, stream),
+            Target::Slots(stream) => self.run_over_slots(call, spec, args, raw, stream),
+            Target::Unserved(_) => self.stall(call, spec),
         };
-        if ran != Ran::Stalled && matches!(client.caller, Caller::Local(_)) {
+        if ran != Ran::Stalled && matches!(call.client.caller, Caller::Local(_)) {
             if spec.is(flag::WRITE) {
-                client.last_write_n = job.ticket.n;
+                call.client.last_write_n = job.ticket.n;
             }
             self.counters
-                .count(spec.id, turn.bytes.get(start..).is_some_and(is_error));
+                .count(spec.id, call.turn.bytes.get(start..).is_some_and(is_error));
         }
         ran
     }
 
     /// Runs a command on the stream of its keys, here or at its owner.
-    #[allow(clippy::too_many_arguments)] // One command's whole surroundings.
     pub(crate) fn run_on<O: Out>(
         &mut self,
-        cx: &mut Context<'_, O>,
-        lists: &mut Lists,
-        client: &mut Client,
-        turn: &mut Turn<'_>,
+        call: &mut Call<'_, '_, O>,
         job: &Job<'_>,
         raw: &[u8],
         stream: StreamId,
     ) -> Ran {
-        if client.detours > 0 {
+        if call.client.detours > 0 {
             // Blocked by earlier commands: its own timeout does not run.
-            client.stalled_since = None;
+            call.client.stalled_since = None;
             return Ran::Stalled;
         }
-        if let Caller::Remote(..) = client.caller {
-            match self.standing(cx, lists, client) {
+        if let Caller::Remote(..) = call.client.caller {
+            match self.standing(call.cx, call.lists, call.client) {
                 Standing::Owner => {}
-                Standing::Early => return self.stall(cx, lists, client, turn, job.spec),
-                Standing::Stranger => return self.refuse_stranger(cx, lists, client, turn, stream),
+                Standing::Early => return self.stall(call, job.spec),
+                Standing::Stranger => return self.refuse_stranger(call, stream),
             }
         }
-        let is_new = client.stalled_since.is_none() && !job.is_staged;
-        if job.spec.is(flag::WRITE) && is_new && self.stuck.refuses_writes(cx, lists, stream) {
-            return self.refuse(cx, lists, client, turn, job.spec);
+        let is_new = call.client.stalled_since.is_none() && !job.is_staged;
+        if job.spec.is(flag::WRITE) && is_new && self.stuck.refuses_writes(call.cx, call.lists, stream) {
+            return self.refuse(call, job.spec);
         }
-        let start = turn.bytes.len();
-        let Some((configuration, owner)) = lists.owner_mut(stream) else {
-            if let Caller::Remote(..) = client.caller {
-                return self.refuse_stranger(cx, lists, client, turn, stream);
+        let start = call.turn.bytes.len();
+        let Some((configuration, owner)) = call.lists.owner_mut(stream) else {
+            if let Caller::Remote(..) = call.client.caller {
+                return self.refuse_stranger(call, stream);
             }
-            return self.run_elsewhere(cx, lists, client, turn, job.spec, job.args, raw, stream);
+            return self.run_elsewhere(call, job.spec, job.args, raw, stream);
         };
         if owner.phase() != Phase::Serve {
-            return self.stall_on(cx, lists, client, turn, job.spec, stream);
+            return self.stall_on(call, job.spec, stream);
         }
         self.stuck.serves(stream);
-        match commands::execute(cx, configuration, owner, job, &mut self.scripts, turn.bytes) {
+        match commands::execute(
+            call.cx,
+            configuration,
+            owner,
+            job,
+            &mut self.scripts,
+            &mut call.turn.bytes,
+        ) {
             Executed::Stalled(moved_at) => {
                 // The timeout of a large value begins anew whenever bytes of it are sent or received.
-                client.stalled_since = client.stalled_since.map(|since| moved_at.unwrap_or(since).max(since));
+                call.client.stalled_since = call
+                    .client
+                    .stalled_since
+                    .map(|since| moved_at.unwrap_or(since).max(since));
                 // Otherwise a large value is on its way, or the command waits for the next turn.
                 let chunks_lack = owner.store().chunks().absent_count() > 0;
-                if moved_at.is_some() || cx.shared.turn_budget.left() == 0 || !chunks_lack {
-                    return self.stall(cx, lists, client, turn, job.spec);
+                if moved_at.is_some() || call.cx.shared.turn_budget.left() == 0 || !chunks_lack {
+                    return self.stall(call, job.spec);
                 }
                 let term = owner.tenure().term();
-                self.stall_here(cx, lists, client, turn, job.spec, stream, term)
+                self.stall_here(call, job.spec, stream, term)
             }
             Executed::Long(effect, bytes) => {
                 let (tenure, n) = (owner.tenure(), job.ticket.n);
-                let first = Wait::of(effect, stream, tenure.term(), cx.mono());
-                match client.caller {
+                let first = Wait::of(effect, stream, tenure.term(), call.cx.mono());
+                match call.client.caller {
                     Caller::Local(_) => {
-                        let long = Long::local(cx, n, stream, tenure, first, bytes);
-                        self.push(cx, lists, client, turn, start, Wait::Long(long));
-                        self.note_long(client);
+                        let long = Long::local(call.cx, n, stream, tenure, first, bytes);
+                        self.push(call, start, Wait::Long(long));
+                        self.note_long(call.client);
                     }
                     Caller::Remote(..) => {
                         let owner = (stream, tenure.since);
                         let long = Some(LongValue { bytes, owner });
-                        self.push_segment(cx, lists, client, turn, start, first, long);
+                        self.push_segment(call, start, first, long);
                     }
                 }
                 Ran::Done
             }
             Executed::Replied(_)
                 if job.spec.id == Command::Mget
-                    && turn.bytes.get(start..).is_some_and(is_reply_too_large)
-                    && client.may_read_one_by_one(job.ticket.n) =>
+                    && call.turn.bytes.get(start..).is_some_and(is_reply_too_large)
+                    && call.client.may_read_one_by_one(job.ticket.n) =>
             {
-                turn.bytes.truncate(start);
+                call.turn.bytes.truncate(start);
                 let one_by_one = OneByOne::of(job.database, job.args);
                 let held_bytes = one_by_one.held_bytes();
-                self.push(cx, lists, client, turn, start, Wait::OneByOne(one_by_one));
-                self.note_one_by_one(client, held_bytes);
+                self.push(call, start, Wait::OneByOne(one_by_one));
+                self.note_one_by_one(call.client, held_bytes);
                 Ran::Done
             }
             Executed::Replied(effect) => {
-                let wait = Wait::of(effect, stream, owner.tenure().term(), cx.mono());
-                self.push(cx, lists, client, turn, start, wait);
-                if cx.rules().fault(Fault::ValueTakenAtRelease)
+                let wait = Wait::of(effect, stream, owner.tenure().term(), call.cx.mono());
+                self.push(call, start, wait);
+                if call.cx.rules().fault(Fault::ValueTakenAtRelease)
                     && job.spec.id == Command::Get
-                    && let Some(waiting) = client.segments.back_mut()
+                    && let Some(waiting) = call.client.segments.back_mut()
                 {
                     waiting.taken_again.remember(job.args.arg(1));
                 }
@@ -671,48 +664,28 @@ impl Dispatcher {
 
     /// The command cannot start although its stream serves; [`Self::stall_on`] has the other case. It is refused if it
     /// still cannot start after two leases.
-    pub(crate) fn stall<O: Out>(
-        &mut self,
-        cx: &mut Context<'_, O>,
-        lists: &Lists,
-        client: &mut Client,
-        turn: &mut Turn<'_>,
-        spec: &CommandSpec,
-    ) -> Ran {
-        let waited = client
+    pub(crate) fn stall<O: Out>(&mut self, call: &mut Call<'_, '_, O>, spec: &CommandSpec) -> Ran {
+        let waited = call
+            .client
             .stalled_since
-            .is_some_and(|since| cx.mono() - since > Span(2 * cx.shared.parameters.lease.0));
+            .is_some_and(|since| call.cx.mono() - since > Span(2 * call.cx.shared.parameters.lease.0));
         if !waited {
             return Ran::Stalled;
         }
-        self.refuse(cx, lists, client, turn, spec)
+        self.refuse(call, spec)
     }
 
     /// Answers with a refusal.
-    pub(crate) fn reply_refusal<O: Out>(
-        &mut self,
-        cx: &mut Context<'_, O>,
-        lists: &Lists,
-        client: &mut Client,
-        turn: &mut Turn<'_>,
-        refusal: Refusal,
-    ) -> Ran {
-        let dialect = client.dialect;
-        self.reply_now(cx, lists, client, turn, |out| dialect.refuse(out, refusal))
+    pub(crate) fn reply_refusal<O: Out>(&mut self, call: &mut Call<'_, '_, O>, refusal: Refusal) -> Ran {
+        let dialect = call.client.dialect;
+        self.reply_now(call, |out| dialect.refuse(out, refusal))
     }
 
     /// Answers with a reply that may be released at once.
-    pub(crate) fn reply_now<O: Out>(
-        &mut self,
-        cx: &mut Context<'_, O>,
-        lists: &Lists,
-        client: &mut Client,
-        turn: &mut Turn<'_>,
-        write: impl FnOnce(&mut Vec<u8>),
-    ) -> Ran {
-        let start = turn.bytes.len();
-        write(turn.bytes);
-        self.push(cx, lists, client, turn, start, Wait::Ready);
+    pub(crate) fn reply_now<O: Out>(&mut self, call: &mut Call<'_, '_, O>, write: impl FnOnce(&mut Vec<u8>)) -> Ran {
+        let start = call.turn.bytes.len();
+        write(&mut call.turn.bytes);
+        self.push(call, start, Wait::Ready);
         Ran::Done
     }
 }

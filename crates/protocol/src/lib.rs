@@ -39,7 +39,9 @@ pub use paritas_large::{Class, ClassRules, Hotness, HotnessSetting, PartId};
 pub use paritas_store::Policy;
 pub use parity_member::{Log, ParityMember};
 pub use parts::{PositionParts, UnitRef};
-pub use replica::{Figures, Fill, FrontMessage, Notice, Opinions, Replica, flip_bit, flip_bit_of_unit};
+pub use replica::{
+    Figures, Fill, FrontMessage, LongReply, Notice, Opinions, PeerCommand, Replica, flip_bit, flip_bit_of_unit,
+};
 pub use ring::{Record, Ring};
 pub use rules::{Fault, Rules, TakenAgain};
 pub use scrub::ScrubCounts;

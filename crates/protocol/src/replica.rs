@@ -42,6 +42,7 @@ use paritas_code::{Code, Scheme};
 use paritas_store::{Arena, HugeRange, Old};
 use paritas_wire::peer::{self, Kind, Message, StageState};
 pub use scrub::{flip_bit, flip_bit_of_unit};
+use std::borrow::Cow;
 
 /// The most rounds of exchange between roles of this node in one event; a question and its answer are two. The rest is
 /// left to the next turn, so that a rebuild from chunks of this node does not delay other work.
@@ -61,7 +62,7 @@ pub enum Notice {
 }
 
 /// A message of a peer's front end to the front end of this node.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub enum FrontMessage<'a> {
     /// A command of a client of the peer.
     Command {
@@ -69,18 +70,8 @@ pub enum FrontMessage<'a> {
         from: (NodeId, Incarnation),
         /// The client, as the peer names it.
         conn: ConnId,
-        /// The command's number, which its reply repeats.
-        n: u64,
-        /// The protocol that the client speaks, as a byte that only front ends read.
-        dialect: u8,
-        /// The client's database.
-        database: u8,
-        /// The command's bytes.
-        command: &'a [u8],
-        /// The stream of the command. By the peer's configuration, this node owns it.
-        stream: StreamId,
-        /// The epoch of that configuration.
-        epoch: Epoch,
+        /// The command.
+        command: PeerCommand<'a>,
     },
     /// The answer to a command that this node has forwarded.
     Reply {
@@ -107,18 +98,7 @@ pub enum FrontMessage<'a> {
         state: StageState,
     },
     /// The answer to a forwarded command is one long value, which this node reads in pieces.
-    LongReply {
-        /// The peer.
-        from: (NodeId, Incarnation),
-        /// The stream, and the first epoch of the owner's tenure.
-        owner: (StreamId, Epoch),
-        /// The client of this node.
-        conn: ConnId,
-        /// The command's number.
-        n: u64,
-        /// The value's length in bytes.
-        bytes: u64,
-    },
+    LongReply(LongReply),
     /// Bytes of such a value.
     ReplyBytes {
         /// The peer.
@@ -132,6 +112,38 @@ pub enum FrontMessage<'a> {
         /// `None`: the value can't be read any more.
         bytes: Option<&'a [u8]>,
     },
+}
+
+/// A command that a peer forwards for a client.
+#[derive(Clone, Debug)]
+pub struct PeerCommand<'a> {
+    /// Its number, which its reply repeats.
+    pub n: u64,
+    /// The protocol that the client speaks, as a byte that only front ends read.
+    pub dialect: u8,
+    /// The client's database.
+    pub database: u8,
+    /// Its stream. By the peer's configuration, this node owns it.
+    pub stream: StreamId,
+    /// The epoch of that configuration.
+    pub epoch: Epoch,
+    /// Its bytes.
+    pub bytes: Cow<'a, [u8]>,
+}
+
+/// The answer to a forwarded command: its reply is one long value.
+#[derive(Clone, Copy, Debug)]
+pub struct LongReply {
+    /// The peer.
+    pub from: (NodeId, Incarnation),
+    /// The stream, and the first epoch of the owner's tenure.
+    pub owner: (StreamId, Epoch),
+    /// The client of this node.
+    pub conn: ConnId,
+    /// The command's number.
+    pub n: u64,
+    /// The value's length in bytes.
+    pub bytes: u64,
 }
 
 /// The roles of one node, and what they share.

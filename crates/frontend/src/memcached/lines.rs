@@ -2,11 +2,11 @@
 
 use super::{Shown, stats, texts};
 use crate::redis::connection::VERSION_OF_MEMCACHED;
-use crate::router::client::Client;
+use crate::router::call::{Call, Turn};
 use crate::router::intake::{InputEnd, TURN_COMMANDS_MAX};
 use crate::router::prefetch::{Ahead, Target, place_of};
 use crate::router::staging::Then;
-use crate::router::{Dispatcher, Ran, Router, Turn};
+use crate::router::{Dispatcher, Ran, Router};
 use core::ops::Range;
 use paritas_base::ConnId;
 use paritas_protocol::{Context, Lists, Out};
@@ -76,11 +76,11 @@ impl Router {
         let Some(buffer) = cx.out.client(conn) else { return };
         client.about.active_at = cx.now.mono;
         let is_over = client.leaves_unread(buffer.waiting + buffer.bytes.len());
-        let mut bytes = core::mem::take(&mut buffer.bytes);
-        let mut turn = Turn {
-            bytes: &mut bytes,
-            released: buffer.released,
-            deadline: buffer.deadline,
+        let mut call = Call {
+            turn: Turn::take(buffer),
+            cx,
+            lists,
+            client,
         };
         let mut all_args = core::mem::take(&mut self.dispatcher.args);
         if all_args.is_empty() {
@@ -91,25 +91,25 @@ impl Router {
         let mut throttled = false;
         if let Some(args) = all_args.first_mut() {
             while ran == Ran::Done {
-                throttled = started >= TURN_COMMANDS_MAX || turn.bytes.len() >= client.reply_bytes_max();
+                throttled = started >= TURN_COMMANDS_MAX || call.turn.bytes.len() >= call.client.reply_bytes_max();
                 if throttled {
                     break;
                 }
                 let rest = input.get(consumed..).unwrap_or_default();
-                match self.dispatcher.next_line(cx, lists, client, &mut turn, rest, args) {
+                match self.dispatcher.next_line(&mut call, rest, args) {
                     Some((used, now)) => (consumed, ran) = (consumed + used, now),
                     None => break,
                 }
                 if ran != Ran::Stalled {
-                    (client.stalled_since, started) = (None, started + 1);
+                    (call.client.stalled_since, started) = (None, started + 1);
                 }
             }
         }
-        client.dialog.shown = Shown::All;
+        call.client.dialog.shown = Shown::All;
         self.dispatcher.args = all_args;
         let (stalled, close) = (ran == Ran::Stalled, ran == Ran::Close);
         if close {
-            self.dispatcher.give_up_staging(cx, lists, client);
+            self.dispatcher.give_up_staging(call.cx, call.lists, call.client);
             consumed = input.len();
         }
         let end = InputEnd {
@@ -118,56 +118,48 @@ impl Router {
             throttled,
             close,
         };
-        self.dispatcher.end_input(cx, client, conn, turn, end);
+        self.dispatcher.end_input(call, conn, end);
     }
 }
 
 impl Dispatcher {
     /// Goes on with what the input begins with. Returns how much of it is done, and how; `None`: more input is needed.
-    fn next_line<O: Out>(
-        &mut self,
-        cx: &mut Context<'_, O>,
-        lists: &mut Lists,
-        client: &mut Client,
-        turn: &mut Turn<'_>,
-        input: &[u8],
-        args: &mut Args,
-    ) -> Option<(usize, Ran)> {
-        if client.staging.is_some() {
-            let (used, then) = self.go_on_staging(cx, lists, client, turn, input);
+    fn next_line<O: Out>(&mut self, call: &mut Call<'_, '_, O>, input: &[u8], args: &mut Args) -> Option<(usize, Ran)> {
+        if call.client.staging.is_some() {
+            let (used, then) = self.go_on_staging(call, input);
             return Some(match then {
                 Then::Input if used == 0 => return None,
                 Then::Input | Then::Done => (used, Ran::Done),
                 Then::Stalled => (used, Ran::Stalled),
                 Then::Close => (used, Ran::Close),
                 Then::Broken(_) => {
-                    self.reply_now(cx, lists, client, turn, |out| texts::line(out, texts::BAD_DATA));
+                    self.reply_now(call, |out| texts::line(out, texts::BAD_DATA));
                     (used, Ran::Close)
                 }
             });
         }
-        if client.dialog.skipped_bytes > 0 {
+        if call.client.dialog.skipped_bytes > 0 {
             let used = input
                 .len()
-                .min(client.dialog.skipped_bytes.try_into().unwrap_or(usize::MAX));
-            client.dialog.skipped_bytes -= used as u64;
+                .min(call.client.dialog.skipped_bytes.try_into().unwrap_or(usize::MAX));
+            call.client.dialog.skipped_bytes -= used as u64;
             return (used > 0).then_some((used, Ran::Done));
         }
         if input.first() == Some(&BINARY_REQUEST) {
             let request = input.first_chunk()?;
             self.counters.count_error(true);
-            self.reply_now(cx, lists, client, turn, |out| texts::no_binary(out, request));
+            self.reply_now(call, |out| texts::no_binary(out, request));
             return Some((input.len(), Ran::Close));
         }
-        if !client.authenticated {
-            return self.take_proof(cx, lists, client, turn, input);
+        if !call.client.authenticated {
+            return self.take_proof(call, input);
         }
         let limits = (
-            cx.shared.parameters.item_bytes_max,
-            cx.shared.parameters.streamed_bytes_min as usize,
+            call.cx.shared.parameters.item_bytes_max,
+            call.cx.shared.parameters.streamed_bytes_min as usize,
         );
-        let next = next(input, client.dialog.done_bytes, limits, args);
-        client.dialog.shown = match &next {
+        let next = next(input, call.client.dialog.done_bytes, limits, args);
+        call.client.dialog.shown = match &next {
             Next::Nothing | Next::Broken => Shown::All,
             Next::Command { shown, .. }
             | Next::Long { shown, .. }
@@ -180,24 +172,24 @@ impl Dispatcher {
             Next::Broken => Some((0, Ran::Close)),
             Next::Refused { bytes, refusal, .. } => {
                 if let Refusal::WrongBeforeData { data_bytes, .. } = refusal {
-                    client.dialog.skipped_bytes = data_bytes as u64 + 2;
+                    call.client.dialog.skipped_bytes = data_bytes as u64 + 2;
                 }
                 self.counters.count_error(true);
-                self.reply_now(cx, lists, client, turn, |out| texts::line(out, refusal.text()));
+                self.reply_now(call, |out| texts::line(out, refusal.text()));
                 Some((bytes, Ran::Done))
             }
             Next::Line { bytes, request, .. } => {
                 let ran = match request {
-                    Line::Say(text) => self.reply_now(cx, lists, client, turn, |out| texts::line(out, text)),
+                    Line::Say(text) => self.reply_now(call, |out| texts::line(out, text)),
                     Line::Quit => Ran::Close,
                     Line::Stats(what) => {
                         let what = input.get(what).unwrap_or_default();
-                        let text = stats::text(self, cx, lists, what);
-                        self.reply_now(cx, lists, client, turn, |out| out.extend_from_slice(&text))
+                        let text = stats::text(self, call.cx, call.lists, what);
+                        self.reply_now(call, |out| out.extend_from_slice(&text))
                     }
                     Line::FlushAll => {
                         args.keep(&[b"flushdb"]);
-                        self.run_line(cx, lists, client, turn, Command::Flushdb.spec(), args, &[])
+                        self.run_line(call, Command::Flushdb.spec(), args, &[])
                     }
                 };
                 Some(if ran == Ran::Stalled { (0, ran) } else { (bytes, ran) })
@@ -208,26 +200,28 @@ impl Dispatcher {
                 done_bytes,
                 ..
             } => {
-                let ran = self.run_line(cx, lists, client, turn, spec, args, input);
+                let ran = self.run_line(call, spec, args, input);
                 if ran == Ran::Stalled {
                     return Some((0, ran));
                 }
-                client.dialog.done_bytes = done_bytes;
+                call.client.dialog.done_bytes = done_bytes;
                 Some((bytes, ran))
             }
             Next::TooLarge { bytes, data_bytes, .. } => {
                 // `args` have the line: with `set`, an older value must go.
                 let ran = match args.is_empty() {
-                    false => self.run_line(cx, lists, client, turn, Command::ChangeItem.spec(), args, input),
-                    true => self.reply_now(cx, lists, client, turn, |out| texts::line(out, texts::TOO_LARGE)),
+                    false => self.run_line(call, Command::ChangeItem.spec(), args, input),
+                    true => self.reply_now(call, |out| texts::line(out, texts::TOO_LARGE)),
                 };
                 if ran == Ran::Stalled {
                     return Some((0, ran));
                 }
-                client.dialog.skipped_bytes = data_bytes as u64 + 2;
+                call.client.dialog.skipped_bytes = data_bytes as u64 + 2;
                 Some((bytes, ran))
             }
-            Next::Long { .. } if self.is_held(cx, client, Command::StoreItem.spec()) => Some((0, Ran::Stalled)),
+            Next::Long { .. } if self.is_held(call.cx, call.client, Command::StoreItem.spec()) => {
+                Some((0, Ran::Stalled))
+            }
             Next::Long { bytes, data_bytes, .. } => {
                 let mut head = Vec::new();
                 let list = args.list(input);
@@ -240,27 +234,23 @@ impl Dispatcher {
                 }
                 let mut owned = Args::default();
                 owned.set(&ranges);
-                self.begin_staging(cx, lists, client, owned.list(&head), &head, data_bytes);
+                self.begin_staging(call, owned.list(&head), &head, data_bytes);
                 Some((bytes, Ran::Done))
             }
         }
     }
 
     /// Runs a command that a line asks for.
-    #[allow(clippy::too_many_arguments)] // One command's whole surroundings.
     fn run_line<O: Out>(
         &mut self,
-        cx: &mut Context<'_, O>,
-        lists: &mut Lists,
-        client: &mut Client,
-        turn: &mut Turn<'_>,
+        call: &mut Call<'_, '_, O>,
         spec: &'static CommandSpec,
         args: &Args,
         input: &[u8],
     ) -> Ran {
         let list = args.list(input);
         let place = match spec.has_keys() {
-            true => place_of(cx, lists, client.database, spec, list),
+            true => place_of(call.cx, call.lists, call.client.database, spec, list),
             false => Target::Keyless,
         };
         let ahead = Ahead {
@@ -276,7 +266,7 @@ impl Dispatcher {
             encode::bulk(&mut raw, spec.name.as_bytes());
             list.iter().skip(1).for_each(|word| encode::bulk(&mut raw, word));
         }
-        let ran = self.run(cx, lists, client, turn, &ahead, list, &raw);
+        let ran = self.run(call, &ahead, list, &raw);
         if raw.capacity() > 0 {
             self.recycle(raw);
         }
@@ -285,14 +275,7 @@ impl Dispatcher {
 
     /// A client that has not given the password may only do that: by a `set` of any key, with user and password as the
     /// data.
-    fn take_proof<O: Out>(
-        &mut self,
-        cx: &mut Context<'_, O>,
-        lists: &Lists,
-        client: &mut Client,
-        turn: &mut Turn<'_>,
-        input: &[u8],
-    ) -> Option<(usize, Ran)> {
+    fn take_proof<O: Out>(&mut self, call: &mut Call<'_, '_, O>, input: &[u8]) -> Option<(usize, Ran)> {
         let Some((line, bytes)) = line_of(input) else {
             return (input.len() > LINE_BYTES_MAX).then_some((0, Ran::Close));
         };
@@ -306,7 +289,9 @@ impl Dispatcher {
                 let text = match at.and_then(|at| Some((proof.get(..at)?, proof.get(at + 1..)?))) {
                     _ if after != b"\r\n" => "CLIENT_ERROR bad command line termination",
                     None => "CLIENT_ERROR bad authentication token format",
-                    Some((user, given)) if user == USER && client.authenticate(self.password.as_ref(), user, given) => {
+                    Some((user, given))
+                        if user == USER && call.client.authenticate(self.password.as_ref(), user, given) =>
+                    {
                         "STORED"
                     }
                     Some(_) => {
@@ -320,7 +305,7 @@ impl Dispatcher {
             _ => ("CLIENT_ERROR unauthenticated", bytes),
         };
         self.counters.count_error(text != "STORED");
-        let ran = self.reply_now(cx, lists, client, turn, |out| texts::line(out, text));
+        let ran = self.reply_now(call, |out| texts::line(out, text));
         Some((bytes, ran))
     }
 }

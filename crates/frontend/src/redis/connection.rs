@@ -6,15 +6,16 @@ use crate::redis::clients::{self, Replies};
 use crate::redis::commands::{Job, key_count_error};
 use crate::redis::functions::FUNCTION_HELP;
 use crate::redis::refusals::is_error;
+use crate::router::call::Call;
 use crate::router::client::{About, Caller, Client, Wait};
 use crate::router::counts;
 use crate::router::gather::runs_on_streams;
-use crate::router::{Dispatcher, Ran, Router, Turn};
+use crate::router::{Dispatcher, Ran, Router};
 use core::net::SocketAddr;
 use paritas_base::configuration::Duty;
 use paritas_base::hash_slots::{SlotOrder, SlotTarget};
 use paritas_base::{ConnId, DATABASES, ListId, NodeId, Position, StreamId, Time};
-use paritas_protocol::{Context, Ends, Lists, Out, Port, Proposal};
+use paritas_protocol::{Context, Ends, Out, Port, Proposal};
 use paritas_wire::command::{self, Command, CommandSpec, flag};
 use paritas_wire::resp::{ArgList, Password, Proto, encode, errors, parse_integer};
 
@@ -40,39 +41,36 @@ pub(crate) fn is_word(args: ArgList<'_>, at: usize, word: &str) -> bool {
 impl Dispatcher {
     pub(crate) fn run_keyless<O: Out>(
         &mut self,
-        cx: &mut Context<'_, O>,
-        lists: &mut Lists,
-        client: &mut Client,
-        turn: &mut Turn<'_>,
+        call: &mut Call<'_, '_, O>,
         spec: &'static CommandSpec,
         args: ArgList<'_>,
     ) -> Ran {
         if runs_on_streams(spec.id) {
-            if let Caller::Remote(..) = client.caller {
-                if let Some(ran) = self.check_all_keys(cx, lists, client, turn, spec) {
+            if let Caller::Remote(..) = call.client.caller {
+                if let Some(ran) = self.check_all_keys(call, spec) {
                     return ran;
                 }
-                let (stream, dialect) = (client.remote.stream, client.dialect);
+                let (stream, dialect) = (call.client.remote.stream, call.client.dialect);
                 let job = Job {
                     spec,
                     args,
                     dialect,
-                    database: client.database,
+                    database: call.client.database,
                     hash: None,
-                    ticket: client.ticket(cx),
+                    ticket: call.client.ticket(call.cx),
                     is_staged: false,
                 };
-                return self.run_on(cx, lists, client, turn, &job, &[], stream);
+                return self.run_on(call, &job, &[], stream);
             }
-            return self.run_over_streams(cx, lists, client, turn, spec, args);
+            return self.run_over_streams(call, spec, args);
         }
         // Only these make long replies, or look at many clients or lists.
         let is_slow = !spec.is(flag::FAST);
-        if is_slow && !cx.shared.turn_budget.admits() {
+        if is_slow && !call.cx.shared.turn_budget.admits() {
             return Ran::Stalled;
         }
-        let (start, proto) = (turn.bytes.len(), client.dialect.proto());
-        let out = &mut *turn.bytes;
+        let (start, proto) = (call.turn.bytes.len(), call.client.dialect.proto());
+        let out = &mut call.turn.bytes;
         let mut ran = Ran::Done;
         let mut wait = Wait::Ready;
         match spec.id {
@@ -81,32 +79,32 @@ impl Dispatcher {
                 ran = Ran::Close;
             }
             Command::Reset => {
-                (client.dialect, client.database) = (Dialect::Resp2, 0);
-                client.about.name.clear();
-                (client.about.no_evict, client.about.no_touch) = (false, false);
-                client.authenticated = self.password.is_none();
-                client.set_replies(Replies::On);
+                (call.client.dialect, call.client.database) = (Dialect::Resp2, 0);
+                call.client.about.name.clear();
+                (call.client.about.no_evict, call.client.about.no_touch) = (false, false);
+                call.client.authenticated = self.password.is_none();
+                call.client.set_replies(Replies::On);
                 encode::simple(out, "RESET");
             }
             Command::Select => {
-                client.database = database_number(args.arg(1)).unwrap_or(client.database);
-                client.answer_at_once(cx.now.wall_ms, spec, args, out);
+                call.client.database = database_number(args.arg(1)).unwrap_or(call.client.database);
+                call.client.answer_at_once(call.cx.now.wall_ms, spec, args, out);
             }
             Command::Swapdb => encode::error(out, errors::SWAPDB),
-            Command::Hello => hello(client, out, self.password.as_ref(), args),
-            Command::Auth => auth(client, out, self.password.as_ref(), args),
-            Command::ClientNoEvict => switch(&mut client.about.no_evict, out, args),
+            Command::Hello => hello(call.client, out, self.password.as_ref(), args),
+            Command::Auth => auth(call.client, out, self.password.as_ref(), args),
+            Command::ClientNoEvict => switch(&mut call.client.about.no_evict, out, args),
             Command::ClientUnblock => unblock(out, args),
             Command::ClientGetredir => encode::integer(out, -1),
-            Command::ClientNoTouch => switch(&mut client.about.no_touch, out, args),
-            Command::ClientReply => client.choose_replies(out, args),
-            Command::ClientPause => self.begin_pause(cx, out, args),
+            Command::ClientNoTouch => switch(&mut call.client.about.no_touch, out, args),
+            Command::ClientReply => call.client.choose_replies(out, args),
+            Command::ClientPause => self.begin_pause(call.cx, out, args),
             Command::ClientUnpause => self.end_pause(out),
             Command::ClientTracking => clients::tracking(out, args),
             Command::ClientTrackinginfo => clients::tracking_info(out, proto),
             Command::ClientCaching => encode::error(out, errors::NOT_TRACKING),
             Command::ClientInfo => {
-                let text = client.describe(cx.now.mono, out.len());
+                let text = call.client.describe(call.cx.now.mono, out.len());
                 encode::verbatim(out, proto, b"txt", text.as_bytes());
             }
             Command::ClientList | Command::ClientKill => return Ran::AboutClients,
@@ -117,31 +115,34 @@ impl Dispatcher {
             Command::CommandList => command::reply::list(out, args),
             Command::CommandGetkeys => command::reply::getkeys(out, args),
             Command::CommandGetkeysandflags => command::reply::getkeysandflags(out, proto, args),
-            Command::Info => match client.caller {
-                Caller::Remote(..) => counts::append_own(lists, out),
-                Caller::Local(conn) if self.info(cx, lists, client, conn, out, args) => {
-                    wait = Wait::Answer { since: cx.mono() };
+            Command::Info => match call.client.caller {
+                Caller::Remote(..) => counts::append_own(call.lists, out),
+                Caller::Local(conn) if self.info(call.cx, call.lists, call.client, conn, out, args) => {
+                    wait = Wait::Answer { since: call.cx.mono() };
                 }
                 Caller::Local(_) => {}
             },
-            Command::ConfigGet => super::config::config_get(cx, client, out, args),
-            Command::ConfigSet => super::config::config_set(cx, lists, &mut self.changed, client, out, args),
+            Command::ConfigGet => super::config::config_get(call.cx, call.client, out, args),
+            Command::ConfigSet => {
+                super::config::config_set(call.cx, call.lists, &mut self.changed, call.client, out, args)
+            }
             Command::ScriptLoad | Command::ScriptFlush => {
                 match spec.id {
                     Command::ScriptLoad => self.scripts.load(args.arg(2), out),
                     _ => self.scripts.flush(args, out),
                 }
-                cx.shared
+                call.cx
+                    .shared
                     .turn_budget
                     .spend(args.arg(2).len() as u64 * COMPILED_BYTE_STEPS);
                 // As with INFO, the any-key port is the cluster, and the other one is the node.
-                if let (Caller::Local(conn), Port::Any) = (client.caller, client.port)
+                if let (Caller::Local(conn), Port::Any) = (call.client.caller, call.client.port)
                     && !out.get(start..).is_some_and(is_error)
                 {
                     let reply = out.split_off(start);
-                    match self.tell_nodes(cx, (conn, client.next_n), args, reply) {
+                    match self.tell_nodes(call.cx, (conn, call.client.next_n), args, reply) {
                         Some(reply) => out.extend_from_slice(&reply),
-                        None => wait = Wait::Answer { since: cx.mono() },
+                        None => wait = Wait::Answer { since: call.cx.mono() },
                     }
                 }
             }
@@ -153,15 +154,15 @@ impl Dispatcher {
             }
             Command::ConfigResetstat => {
                 self.counters.reset();
-                cx.shared.reset_counts();
+                call.cx.shared.reset_counts();
                 encode::ok(out);
             }
             Command::ConfigRewrite => {
-                if let Caller::Local(conn) = client.caller {
+                if let Caller::Local(conn) = call.client.caller {
                     let settings = self.changed.clone();
-                    let n = client.next_n;
-                    cx.propose(Proposal::Rewrite { conn, n, settings });
-                    wait = Wait::Answer { since: cx.mono() };
+                    let n = call.client.next_n;
+                    call.cx.propose(Proposal::Rewrite { conn, n, settings });
+                    wait = Wait::Answer { since: call.cx.mono() };
                 }
             }
             Command::Role => {
@@ -172,7 +173,7 @@ impl Dispatcher {
             }
             Command::ModuleList => encode::array_header(out, 0),
             Command::AclWhoami => encode::bulk(out, b"default"),
-            Command::Wait => super::wait::wait(lists, out, args),
+            Command::Wait => super::wait::wait(call.lists, out, args),
             Command::ClusterSlots
             | Command::ClusterShards
             | Command::ClusterNodes
@@ -182,39 +183,42 @@ impl Dispatcher {
             | Command::ClusterMyshardid
             | Command::ClusterLinks
             | Command::ClusterReplicas
-            | Command::ClusterSlaves => self.cluster(cx, lists, proto, spec.id, out, args),
+            | Command::ClusterSlaves => self.cluster(call.cx, call.lists, proto, spec.id, out, args),
             Command::SentinelGetMasterAddrByName
             | Command::SentinelMasters
             | Command::SentinelMaster
             | Command::SentinelReplicas
             | Command::SentinelSlaves
-            | Command::SentinelSentinels => self.sentinel(cx, proto, spec.id, out, args),
+            | Command::SentinelSentinels => self.sentinel(call.cx, proto, spec.id, out, args),
             Command::ParitasStatus => {
-                if let Caller::Local(conn) = client.caller {
-                    cx.propose(Proposal::Ask { conn, n: client.next_n });
-                    wait = Wait::Answer { since: cx.mono() };
+                if let Caller::Local(conn) = call.client.caller {
+                    call.cx.propose(Proposal::Ask {
+                        conn,
+                        n: call.client.next_n,
+                    });
+                    wait = Wait::Answer { since: call.cx.mono() };
                 }
             }
-            Command::ParitasSlots => match (slot_order(args), client.caller) {
+            Command::ParitasSlots => match (slot_order(args), call.client.caller) {
                 (Some(order), Caller::Local(conn)) => {
-                    let n = client.next_n;
-                    cx.propose(Proposal::MoveSlots { conn, n, order });
-                    wait = Wait::Answer { since: cx.mono() };
+                    let n = call.client.next_n;
+                    call.cx.propose(Proposal::MoveSlots { conn, n, order });
+                    wait = Wait::Answer { since: call.cx.mono() };
                 }
                 _ => encode::error(
                     out,
                     "ERR usage: PARITAS.SLOTS first last list/position|node, or PARITAS.SLOTS stop",
                 ),
             },
-            Command::ParitasDuty => match (duty(args), client.caller) {
+            Command::ParitasDuty => match (duty(args), call.client.caller) {
                 (Some((node, duty)), Caller::Local(conn)) => {
-                    let n = client.next_n;
-                    cx.propose(Proposal::SetDuty { conn, n, node, duty });
-                    wait = Wait::Answer { since: cx.mono() };
+                    let n = call.client.next_n;
+                    call.cx.propose(Proposal::SetDuty { conn, n, node, duty });
+                    wait = Wait::Answer { since: call.cx.mono() };
                 }
                 _ => encode::error(out, "ERR usage: PARITAS.DUTY node drain|shun|serve"),
             },
-            _ => client.answer_at_once(cx.now.wall_ms, spec, args, out),
+            _ => call.client.answer_at_once(call.cx.now.wall_ms, spec, args, out),
         }
         if matches!(spec.id, Command::Auth | Command::Hello)
             && out.get(start..).is_some_and(|reply| reply.starts_with(b"-WRONGPASS"))
@@ -222,12 +226,13 @@ impl Dispatcher {
             self.counters.wrong_passwords += 1;
         }
         if is_slow {
-            let reply_bytes = turn.bytes.len() - start;
-            cx.shared
+            let reply_bytes = call.turn.bytes.len() - start;
+            call.cx
+                .shared
                 .turn_budget
                 .spend(SLOW_STEPS + SLOW_BYTE_STEPS * reply_bytes as u64);
         }
-        self.push(cx, lists, client, turn, start, wait);
+        self.push(call, start, wait);
         ran
     }
 }

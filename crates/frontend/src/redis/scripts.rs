@@ -67,7 +67,7 @@ impl fmt::Debug for Scripts {
 
 /// A client's EVAL, EVALSHA, FCALL, or their forms that only read.
 #[derive(Debug)]
-pub(crate) struct Call<'c> {
+pub(crate) struct ScriptCall<'c> {
     sha: Sha,
     source: Arc<[u8]>,
     /// The function that is called; then the source is that of its library.
@@ -82,7 +82,7 @@ impl Scripts {
     ///
     /// # Errors
     /// The text of an error for the client.
-    pub(crate) fn call<'c>(&mut self, spec: &CommandSpec, args: ArgList<'c>) -> Result<Call<'c>, String> {
+    pub(crate) fn call<'c>(&mut self, spec: &CommandSpec, args: ArgList<'c>) -> Result<ScriptCall<'c>, String> {
         let keys_count = parse_integer(args.arg(2)).ok_or(errors::NOT_AN_INTEGER)?;
         let keys_count = usize::try_from(keys_count).map_err(|_| errors::NEGATIVE_KEYS)?;
         if keys_count > args.len() - 3 {
@@ -100,7 +100,7 @@ impl Scripts {
             }
         };
         let (flags, _) = header(&source)?;
-        Ok(Call {
+        Ok(ScriptCall {
             sha,
             source,
             function: None,
@@ -119,7 +119,7 @@ impl Scripts {
         spec: &CommandSpec,
         args: ArgList<'c>,
         is_cluster: bool,
-    ) -> Result<Call<'c>, String> {
+    ) -> Result<ScriptCall<'c>, String> {
         let (library, function) = libraries.find(args.arg(1)).ok_or(errors::NO_FUNCTION)?;
         let keys_count = parse_integer(args.arg(2)).ok_or(errors::BAD_NUMBER_OF_KEYS)?;
         let keys_count = usize::try_from(keys_count).map_err(|_| errors::NEGATIVE_KEYS)?;
@@ -133,7 +133,7 @@ impl Scripts {
         if is_cluster && is(FUNCTION_NO_CLUSTER) {
             return Err(errors::FUNCTION_NOT_ON_CLUSTER.to_owned());
         }
-        Ok(Call {
+        Ok(ScriptCall {
             sha: library.sha,
             source: Arc::clone(&library.source),
             function: Some(function.name.clone()),
@@ -367,7 +367,7 @@ impl<'s> Script<'s> {
     }
 }
 
-impl<'c> Call<'c> {
+impl<'c> ScriptCall<'c> {
     pub(crate) fn keys(&self) -> impl Iterator<Item = &'c [u8]> {
         self.args.iter().skip(3).take(self.keys_count)
     }

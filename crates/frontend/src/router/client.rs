@@ -12,7 +12,7 @@ use crate::redis::commands::REPLY_BYTES_MAX;
 use crate::redis::transactions::Transaction;
 use paritas_base::configuration::Tenure;
 use paritas_base::{ConnId, Epoch, Incarnation, ListId, NodeId, Position, StreamId, Term, Time};
-use paritas_protocol::{Context, Ends, Out, Port, ReplyBuf, TakenAgain, Ticket};
+use paritas_protocol::{Context, Ends, Out, PeerCommand, Port, ReplyBuf, TakenAgain, Ticket};
 use paritas_wire::command::{Command, CommandSpec, flag};
 use paritas_wire::resp::Args;
 use std::collections::VecDeque;
@@ -118,7 +118,7 @@ pub(crate) struct Remote {
     /// Replies that are not released yet. Those to a client of this node are in its reply buffer.
     pub(crate) replies: Vec<u8>,
     /// Commands that have not started.
-    pub(crate) parked: VecDeque<Parked>,
+    pub(crate) parked: VecDeque<PeerCommand<'static>>,
 }
 
 impl Remote {
@@ -287,13 +287,13 @@ impl Client {
         let about = &self.about;
         let names = about.name.capacity() + about.library.capacity() + about.library_version.capacity();
         let waits = self.segments.iter().map(|segment| segment.wait.held_bytes());
-        let parked = self.remote.parked.iter().map(|parked| parked.command.capacity());
+        let parked = self.remote.parked.iter().map(|parked| parked.bytes.len());
         size_of::<About>()
             + names
             + self.queue_bytes()
             + waits.sum::<usize>()
             + self.remote.replies.capacity()
-            + self.remote.parked.capacity() * size_of::<Parked>()
+            + self.remote.parked.capacity() * size_of::<PeerCommand<'_>>()
             + parked.sum::<usize>()
     }
 
@@ -334,18 +334,6 @@ impl Client {
             one.into_iter().chain(parts)
         })
     }
-}
-
-/// A peer's command that has not started.
-#[derive(Debug)]
-pub(crate) struct Parked {
-    pub(crate) n: u64,
-    /// One of [`paritas_wire::peer::dialect`].
-    pub(crate) dialect: u8,
-    pub(crate) database: u8,
-    pub(crate) stream: StreamId,
-    pub(crate) epoch: Epoch,
-    pub(crate) command: Vec<u8>,
 }
 
 /// A reply that is one long value.

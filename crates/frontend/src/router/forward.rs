@@ -6,12 +6,13 @@
 //! So of two commands on their way, the second never overtakes the first.
 
 use super::ahead::Ahead;
+use super::call::Call;
 use super::client::{Caller, Client, Forwarded, LongValue, Segment, Wait};
 use super::one_by_one::OneByOne;
 use super::questions::{NO_CLIENT_COUNTS, NO_CLIENT_SCRIPTS};
 use super::replies::earliest;
 use super::stuck::{NO_CLIENT, is_lost};
-use super::{Dispatcher, Ran, Router, Turn, lists_tenure};
+use super::{Dispatcher, Ran, Router, lists_tenure};
 use crate::dialect::{Dialect, Refusal};
 use crate::memcached::Shown;
 use crate::redis::commands::REPLY_BYTES_MAX;
@@ -19,7 +20,7 @@ use crate::redis::parts::word_count;
 use crate::redis::refusals::{is_error, is_not_owner, is_reply_too_large, is_wrong_type};
 use paritas_base::configuration::Tenure;
 use paritas_base::{ConnId, Epoch, Incarnation, ListId, NodeId, Position, Span, StreamId, Time};
-use paritas_protocol::{Channel, Context, Fault, Lists, Out, Port, WriteRefusal};
+use paritas_protocol::{Channel, Context, Fault, Lists, LongReply, Out, PeerCommand, Port, WriteRefusal};
 use paritas_wire::command::{self, Command, CommandSpec, flag};
 use paritas_wire::peer::{FRAME_BYTES_MAX, Message, dialect};
 use paritas_wire::resp::{self, ArgList, Args, Decoded, Limits};
@@ -29,13 +30,7 @@ use paritas_wire::resp::{self, ArgList, Args, Decoded, Limits};
 pub(crate) enum Loopback {
     Forward {
         conn: ConnId,
-        n: u64,
-        stream: StreamId,
-        epoch: Epoch,
-        /// One of [`paritas_wire::peer::dialect`].
-        dialect: u8,
-        database: u8,
-        command: Vec<u8>,
+        command: PeerCommand<'static>,
     },
     Reply {
         conn: ConnId,
@@ -43,15 +38,15 @@ pub(crate) enum Loopback {
         bytes: Vec<u8>,
         deadline: Option<Time>,
     },
-    /// The reply is one value of this length, which is read in pieces.
-    LongReply { conn: ConnId, n: u64, long: LongValue },
+    LongReply(LongReply),
 }
 
 impl Loopback {
     pub(crate) fn held_bytes(&self) -> usize {
         match self {
-            Self::Forward { command: bytes, .. } | Self::Reply { bytes, .. } => bytes.capacity(),
-            Self::LongReply { .. } => 0,
+            Self::Forward { command, .. } => command.bytes.len(),
+            Self::Reply { bytes, .. } => bytes.capacity(),
+            Self::LongReply(_) => 0,
         }
     }
 }
@@ -74,24 +69,20 @@ pub(crate) fn is_congested<O: Out>(cx: &mut Context<'_, O>, to: NodeId, bytes: u
 
 impl Dispatcher {
     /// Runs a command whose stream belongs to another node: forwards it, or redirects the client on the strict port.
-    #[allow(clippy::too_many_arguments)] // One command's whole surroundings.
     pub(crate) fn run_elsewhere<O: Out>(
         &mut self,
-        cx: &mut Context<'_, O>,
-        lists: &mut Lists,
-        client: &mut Client,
-        turn: &mut Turn<'_>,
+        call: &mut Call<'_, '_, O>,
         spec: &'static CommandSpec,
         args: ArgList<'_>,
         raw: &[u8],
         stream: StreamId,
     ) -> Ran {
-        if client.port == Port::Cluster {
-            let owner = lists_tenure(lists, stream);
-            let me = (cx.shared.node, cx.shared.incarnation);
+        if call.client.port == Port::Cluster {
+            let owner = lists_tenure(call.lists, stream);
+            let me = (call.cx.shared.node, call.cx.shared.incarnation);
             if owner.is_some_and(|o| (o.node, o.incarnation) == me) {
                 // The role has halted, and its successor is not named yet.
-                return self.stall_on(cx, lists, client, turn, spec, stream);
+                return self.stall_on(call, spec, stream);
             }
             let slot = command::keys(spec, args)
                 .next()
@@ -99,105 +90,112 @@ impl Dispatcher {
             let node = owner.and_then(|o| self.nodes.iter().position(|n| n.id == o.node));
             return match node {
                 Some(at) => {
-                    let start = turn.bytes.len();
+                    let start = call.turn.bytes.len();
                     if let Some(node) = self.nodes.get(at) {
-                        client.dialect.redirect(turn.bytes, slot, &node.cluster_address);
+                        call.client
+                            .dialect
+                            .redirect(&mut call.turn.bytes, slot, &node.cluster_address);
                     }
-                    self.push(cx, lists, client, turn, start, Wait::Ready);
+                    self.push(call, start, Wait::Ready);
                     Ran::Done
                 }
-                None => self.reply_refusal(cx, lists, client, turn, Refusal::NoOwner),
+                None => self.reply_refusal(call, Refusal::NoOwner),
             };
         }
         if raw.len() + FRAME_REST_BYTES > FRAME_BYTES_MAX {
             let bytes_max = FRAME_BYTES_MAX - FRAME_REST_BYTES;
             let refusal = Refusal::Write(WriteRefusal::CommandTooLarge { bytes_max });
-            return self.reply_refusal(cx, lists, client, turn, refusal);
+            return self.reply_refusal(call, refusal);
         }
-        let list = lists.get(stream.list);
+        let list = call.lists.get(stream.list);
         if list.is_some_and(|list| is_lost(&list.configuration, stream.x)) {
             // Waiting would not help: the position will not be restored.
-            return self.reply_refusal(cx, lists, client, turn, Refusal::NoOwner);
+            return self.reply_refusal(call, Refusal::NoOwner);
         }
         // A command that cannot be sent now stays in the client's input, so that it keeps its place.
-        let Some((owner, epoch)) = owner_at(lists, stream) else {
-            return self.stall_on(cx, lists, client, turn, spec, stream);
+        let Some((owner, epoch)) = owner_at(call.lists, stream) else {
+            return self.stall_on(call, spec, stream);
         };
-        let n = client.command_n();
-        if self.is_refused(cx, lists, stream) {
-            return self.stall_on(cx, lists, client, turn, spec, stream);
+        let n = call.client.command_n();
+        if self.is_refused(call.cx, call.lists, stream) {
+            return self.stall_on(call, spec, stream);
         }
-        if is_congested(cx, owner.node, raw.len()) {
-            self.retry_at = self.retry_at.min(cx.mono() + CONGESTED_RETRY);
+        if is_congested(call.cx, owner.node, raw.len()) {
+            self.retry_at = self.retry_at.min(call.cx.mono() + CONGESTED_RETRY);
             return Ran::Stalled;
         }
-        if !send_forward(cx, client, &owner, stream, epoch, (n, client.database), raw) {
-            return self.stall_on(cx, lists, client, turn, spec, stream);
+        if !send_forward(
+            call.cx,
+            call.client,
+            &owner,
+            stream,
+            epoch,
+            (n, call.client.database),
+            raw,
+        ) {
+            return self.stall_on(call, spec, stream);
         }
         let mut command = self.spare.pop().unwrap_or_default();
         command.extend_from_slice(raw);
         let forwarded = Forwarded {
             n,
             stream,
-            map: cx.shared.slots.version(),
+            map: call.cx.shared.slots.version(),
             target: Some(owner),
             write: spec.is(flag::WRITE),
-            database: client.database,
+            database: call.client.database,
             command,
             reply_bytes: Forwarded::reply_charge(spec, args.len()),
-            since: cx.mono(),
+            since: call.cx.mono(),
             detour: false,
-            ahead: client.staging.as_ref().map(|staging| Ahead {
+            ahead: call.client.staging.as_ref().map(|staging| Ahead {
                 value_bytes: staging.value_bytes(),
-                running_at: Some(cx.mono()),
-                asked_at: cx.mono(),
+                running_at: Some(call.cx.mono()),
+                asked_at: call.cx.mono(),
             }),
         };
-        client.charge(&forwarded);
-        let start = turn.bytes.len();
-        self.push(cx, lists, client, turn, start, Wait::Forwarded(forwarded));
+        call.client.charge(&forwarded);
+        let start = call.turn.bytes.len();
+        self.push(call, start, Wait::Forwarded(forwarded));
         Ran::Done
     }
 
     /// Sends a part of a gathered command to its owner. If it cannot be sent now, or an earlier part for its stream
     /// could not (`behind`), it becomes a detour and is sent later.
-    #[allow(clippy::too_many_arguments)] // One command's whole surroundings.
     pub(crate) fn forward<O: Out>(
         &mut self,
-        cx: &mut Context<'_, O>,
-        lists: &Lists,
-        client: &mut Client,
+        call: &mut Call<'_, '_, O>,
         spec: &CommandSpec,
         (stream, database): (StreamId, u8),
         command: Vec<u8>,
         behind: bool,
     ) -> Wait {
-        let n = client.take_n();
+        let n = call.client.take_n();
         let reply_bytes = Forwarded::reply_charge(spec, word_count(&command));
-        let me = (cx.shared.node, cx.shared.incarnation);
-        let target = owner_at(lists, stream).filter(|(owner, epoch)| {
+        let me = (call.cx.shared.node, call.cx.shared.incarnation);
+        let target = owner_at(call.lists, stream).filter(|(owner, epoch)| {
             !behind
-                && !self.is_refused(cx, lists, stream)
+                && !self.is_refused(call.cx, call.lists, stream)
                 && (owner.node, owner.incarnation) != me
-                && !is_congested(cx, owner.node, command.len())
-                && send_forward(cx, client, owner, stream, *epoch, (n, database), &command)
+                && !is_congested(call.cx, owner.node, command.len())
+                && send_forward(call.cx, call.client, owner, stream, *epoch, (n, database), &command)
         });
         let mut forwarded = Forwarded {
             n,
             stream,
-            map: cx.shared.slots.version(),
+            map: call.cx.shared.slots.version(),
             target: target.map(|(owner, _)| owner),
             write: spec.is(flag::WRITE),
             database,
             command,
             reply_bytes,
-            since: cx.mono(),
+            since: call.cx.mono(),
             detour: false,
             ahead: None,
         };
-        client.charge(&forwarded);
+        call.client.charge(&forwarded);
         if forwarded.target.is_none() {
-            Self::detour(&mut client.detours, &mut forwarded);
+            Self::detour(&mut call.client.detours, &mut forwarded);
             self.resend_due = true;
         }
         Wait::Forwarded(forwarded)
@@ -284,11 +282,17 @@ impl Dispatcher {
         long: LongValue,
         deadline: Option<Time>,
     ) {
+        let LongValue { bytes, owner } = long;
         if to == (cx.shared.node, cx.shared.incarnation) {
-            self.loopback.push(Loopback::LongReply { conn, n, long });
+            self.loopback.push(Loopback::LongReply(LongReply {
+                from: to,
+                owner,
+                conn,
+                n,
+                bytes,
+            }));
             return;
         }
-        let LongValue { bytes, owner } = long;
         let message = Message::LongReply { conn, n, bytes };
         if cx.send_to(to.0, to.1, Channel::Main, owner.0, owner.1, &message)
             && let Some(buffer) = cx.out.peer(to.0, Channel::Main)

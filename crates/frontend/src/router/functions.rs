@@ -5,17 +5,18 @@
 //! what is answered is no older than the command. The command stalls meanwhile, as one does behind WATCH; then it runs.
 //! EXEC asks in the same way, and not the commands before it: the libraries may change between these and EXEC.
 
+use super::call::Call;
 use super::client::Client;
 use super::gather::How;
 use super::transact::is_unserved;
-use super::{Dispatcher, Ran, Turn};
+use super::{Dispatcher, Ran};
 use crate::redis::connection::{SLOW_BYTE_STEPS, is_word};
 use crate::redis::functions::{Change, LIBRARIES_BYTES_MAX, Libraries, Library, Policy, taken};
 use crate::redis::parts;
 use crate::redis::refusals::is_error;
-use crate::redis::scripts::{Call, Scripts};
+use crate::redis::scripts::{ScriptCall, Scripts};
 use paritas_base::{HIDDEN_DATABASE, Reader, Time};
-use paritas_protocol::{Context, FUNCTIONS_KEY, Lists, Out, Port};
+use paritas_protocol::{Context, FUNCTIONS_KEY, Out, Port};
 use paritas_script::FUNCTION_FLAGS;
 use paritas_wire::command::glob::{Case, PATTERN_BYTES_MAX, Pattern};
 use paritas_wire::command::{self, Command, CommandSpec, flag};
@@ -114,56 +115,46 @@ impl Dispatcher {
     /// has been refused.
     pub(crate) fn present_libraries<O: Out>(
         &mut self,
-        cx: &mut Context<'_, O>,
-        lists: &mut Lists,
-        client: &mut Client,
-        turn: &mut Turn<'_>,
+        call: &mut Call<'_, '_, O>,
         spec: &CommandSpec,
     ) -> Result<Arc<Functions>, Ran> {
-        match &client.functions {
-            Some(Asked::Known(functions, until)) if until.is_none_or(|until| cx.mono() <= until) => {
+        match &call.client.functions {
+            Some(Asked::Known(functions, until)) if until.is_none_or(|until| call.cx.mono() <= until) => {
                 return Ok(Arc::clone(functions));
             }
             Some(Asked::Refused(reply)) => {
                 let reply = reply.clone();
-                return Err(self.reply_now(cx, lists, client, turn, |out| out.extend_from_slice(&reply)));
+                return Err(self.reply_now(call, |out| out.extend_from_slice(&reply)));
             }
             Some(Asked::Waiting) => {
-                client.stalled_since = None;
+                call.client.stalled_since = None;
                 return Err(Ran::Stalled);
             }
             Some(Asked::Known(..)) | None => {}
         }
-        self.await_owner(cx, lists, client, turn, spec)?;
+        self.await_owner(call, spec)?;
         let question = Command::ReadFunctions.spec();
         let known = Arc::clone(&self.functions);
         let mut bytes = Vec::new();
         let words = [question.name.as_bytes(), FUNCTIONS_KEY, &known.version];
         parts::append_words(&mut bytes, words.into_iter());
-        let stream = cx.shared.slots.stream_of(command::slot(FUNCTIONS_KEY));
+        let stream = call.cx.shared.slots.stream_of(command::slot(FUNCTIONS_KEY));
         let part = vec![(question, stream, bytes)];
-        client.functions = Some(Asked::Waiting);
-        client.stalled_since = None;
-        self.gather_in(cx, lists, client, turn, HIDDEN_DATABASE, How::Functions(known), part);
+        call.client.functions = Some(Asked::Waiting);
+        call.client.stalled_since = None;
+        self.gather_in(call, HIDDEN_DATABASE, How::Functions(known), part);
         Err(Ran::Stalled)
     }
 
     /// Whether a client's command can be sent to the owner of the libraries now. `Err`: it stalls, or is refused.
-    fn await_owner<O: Out>(
-        &mut self,
-        cx: &mut Context<'_, O>,
-        lists: &mut Lists,
-        client: &mut Client,
-        turn: &mut Turn<'_>,
-        spec: &CommandSpec,
-    ) -> Result<(), Ran> {
-        if client.detours > 0 {
+    fn await_owner<O: Out>(&mut self, call: &mut Call<'_, '_, O>, spec: &CommandSpec) -> Result<(), Ran> {
+        if call.client.detours > 0 {
             // Blocked by earlier commands: its own timeout does not run.
-            client.stalled_since = None;
+            call.client.stalled_since = None;
             return Err(Ran::Stalled);
         }
-        match is_unserved(cx, lists, FUNCTIONS_KEY) {
-            true => Err(self.stall(cx, lists, client, turn, spec)),
+        match is_unserved(call.cx, call.lists, FUNCTIONS_KEY) {
+            true => Err(self.stall(call, spec)),
             false => Ok(()),
         }
     }
@@ -196,42 +187,36 @@ impl Dispatcher {
     /// Runs FUNCTION and its subcommands.
     pub(crate) fn function<O: Out>(
         &mut self,
-        cx: &mut Context<'_, O>,
-        lists: &mut Lists,
-        client: &mut Client,
-        turn: &mut Turn<'_>,
+        call: &mut Call<'_, '_, O>,
         spec: &'static CommandSpec,
         args: ArgList<'_>,
     ) -> Ran {
-        let start = turn.bytes.len();
-        let ran = match self.function_asked(cx, lists, client, turn, spec, args) {
+        let start = call.turn.bytes.len();
+        let ran = match self.function_asked(call, spec, args) {
             Ok(ran) => ran,
-            Err(error) => self.reply_now(cx, lists, client, turn, |out| encode::error(out, &error)),
+            Err(error) => self.reply_now(call, |out| encode::error(out, &error)),
         };
         if ran != Ran::Stalled {
             self.counters
-                .count(spec.id, turn.bytes.get(start..).is_some_and(is_error));
+                .count(spec.id, call.turn.bytes.get(start..).is_some_and(is_error));
         }
         ran
     }
 
     fn function_asked<O: Out>(
         &mut self,
-        cx: &mut Context<'_, O>,
-        lists: &mut Lists,
-        client: &mut Client,
-        turn: &mut Turn<'_>,
+        call: &mut Call<'_, '_, O>,
         spec: &'static CommandSpec,
         args: ArgList<'_>,
     ) -> Result<Ran, String> {
         // Before any library is loaded, which takes long.
         if spec.is(flag::WRITE)
-            && let Err(ran) = self.await_owner(cx, lists, client, turn, spec)
+            && let Err(ran) = self.await_owner(call, spec)
         {
             return Ok(ran);
         }
         // Clients of Redis Cluster send a change to each node. Here the first one has made it.
-        let is_cluster = client.port == Port::Cluster;
+        let is_cluster = call.client.port == Port::Cluster;
         let change = match spec.id {
             Command::FunctionFlush => {
                 if args.len() > 3 {
@@ -240,7 +225,7 @@ impl Dispatcher {
                 if args.len() == 3 && !is_word(args, 2, "sync") && !is_word(args, 2, "async") {
                     return Err(errors::FUNCTION_FLUSH_OPTIONS.to_owned());
                 }
-                return self.change_functions(cx, lists, client, turn, &Change::flush(), encode::OK);
+                return self.change_functions(call, &Change::flush(), encode::OK);
             }
             Command::FunctionDelete => Change::Delete(args.arg(2).to_vec(), !is_cluster),
             Command::FunctionRestore => {
@@ -256,7 +241,7 @@ impl Dispatcher {
                     4 => return Err(errors::RESTORE_POLICY.to_owned()),
                     _ => return Err(errors::unknown_or_wrong("RESTORE", "FUNCTION")),
                 };
-                match self.restored(cx, client, args.arg(2))? {
+                match self.restored(call.cx, call.client, args.arg(2))? {
                     Some(libraries) => Change::Put(policy, libraries),
                     None => return Ok(Ran::Stalled),
                 }
@@ -271,7 +256,7 @@ impl Dispatcher {
                     replaces = true;
                 }
                 let source = args.arg(args.len() - 1);
-                let Some(library) = self.loaded(cx, source) else {
+                let Some(library) = self.loaded(call.cx, source) else {
                     return Ok(Ran::Stalled);
                 };
                 let (library, mut libraries, mut reply) = (library?, Libraries::default(), Vec::new());
@@ -285,11 +270,11 @@ impl Dispatcher {
                     },
                 };
                 let change = Change::Put(policy, libraries);
-                return self.change_functions(cx, lists, client, turn, &change, &reply);
+                return self.change_functions(call, &change, &reply);
             }
-            _ => return self.tell_functions(cx, lists, client, turn, spec, args),
+            _ => return self.tell_functions(call, spec, args),
         };
-        self.change_functions(cx, lists, client, turn, &change, encode::OK)
+        self.change_functions(call, &change, encode::OK)
     }
 
     /// Loads a library. `None`: not in this turn.
@@ -362,10 +347,7 @@ impl Dispatcher {
     /// Gives a change to the owner of the libraries.
     fn change_functions<O: Out>(
         &mut self,
-        cx: &mut Context<'_, O>,
-        lists: &mut Lists,
-        client: &mut Client,
-        turn: &mut Turn<'_>,
+        call: &mut Call<'_, '_, O>,
         change: &Change,
         reply: &[u8],
     ) -> Result<Ran, String> {
@@ -374,19 +356,16 @@ impl Dispatcher {
         let mut bytes = Vec::new();
         let words = [spec.name.as_bytes(), FUNCTIONS_KEY, how, &what, reply];
         parts::append_words(&mut bytes, words.into_iter());
-        let stream = cx.shared.slots.stream_of(command::slot(FUNCTIONS_KEY));
-        client.last_write_n = client.next_n;
+        let stream = call.cx.shared.slots.stream_of(command::slot(FUNCTIONS_KEY));
+        call.client.last_write_n = call.client.next_n;
         let part = vec![(spec, stream, bytes)];
-        Ok(self.gather_in(cx, lists, client, turn, HIDDEN_DATABASE, How::Only, part))
+        Ok(self.gather_in(call, HIDDEN_DATABASE, How::Only, part))
     }
 
     /// Answers a command that only reads the libraries.
     fn tell_functions<O: Out>(
         &mut self,
-        cx: &mut Context<'_, O>,
-        lists: &mut Lists,
-        client: &mut Client,
-        turn: &mut Turn<'_>,
+        call: &mut Call<'_, '_, O>,
         spec: &'static CommandSpec,
         args: ArgList<'_>,
     ) -> Result<Ran, String> {
@@ -394,15 +373,15 @@ impl Dispatcher {
             Command::FunctionList => Some(Listing::of(args)?),
             _ => None,
         };
-        if !cx.shared.turn_budget.admits() {
+        if !call.cx.shared.turn_budget.admits() {
             return Ok(Ran::Stalled);
         }
-        let functions = match self.present_libraries(cx, lists, client, turn, spec) {
+        let functions = match self.present_libraries(call, spec) {
             Ok(functions) => functions,
             Err(ran) => return Ok(ran),
         };
         let libraries = &functions.libraries;
-        let (proto, mut reply, mut steps) = (client.dialect.proto(), Vec::new(), 0);
+        let (proto, mut reply, mut steps) = (call.client.dialect.proto(), Vec::new(), 0);
         match (spec.id, listing) {
             (_, Some(listing)) => listing.append(libraries, proto, &mut steps, &mut reply)?,
             (Command::FunctionDump, _) => {
@@ -426,10 +405,11 @@ impl Dispatcher {
                 encode::integer(&mut reply, libraries.function_count() as i64);
             }
         }
-        cx.shared
+        call.cx
+            .shared
             .turn_budget
             .spend(steps + SLOW_BYTE_STEPS * reply.len() as u64);
-        Ok(self.reply_now(cx, lists, client, turn, |out| out.extend_from_slice(&reply)))
+        Ok(self.reply_now(call, |out| out.extend_from_slice(&reply)))
     }
 
     /// What FCALL calls, and EXEC for each of its FCALLs.
@@ -438,7 +418,7 @@ impl Dispatcher {
         spec: &CommandSpec,
         args: ArgList<'c>,
         port: Port,
-    ) -> Result<Call<'c>, String> {
+    ) -> Result<ScriptCall<'c>, String> {
         Scripts::function_call(&functions.libraries, spec, args, port == Port::Cluster)
     }
 }

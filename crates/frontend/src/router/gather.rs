@@ -9,13 +9,14 @@
 mod rename;
 mod walk;
 
-use super::client::{Caller, Client, Wait};
+use super::call::Call;
+use super::client::{Caller, Wait};
 use super::functions::Functions;
 use super::one_by_one::OneByOne;
 use super::replies::{Verdict, earliest};
 use super::stuck::Stuck;
 use super::transact::{self, Piece};
-use super::{Dispatcher, Ran, Turn};
+use super::{Dispatcher, Ran};
 use crate::dialect::{Dialect, Refusal};
 use crate::redis::commands::{self, Executed, Job, is_flush_mode, slot_number};
 use crate::redis::connection::is_word;
@@ -176,20 +177,18 @@ impl Dispatcher {
     /// that moved away twice.
     pub(crate) fn check_all_keys<O: Out>(
         &mut self,
-        cx: &mut Context<'_, O>,
-        lists: &Lists,
-        client: &mut Client,
-        turn: &mut Turn<'_>,
+        call: &mut Call<'_, '_, O>,
         spec: &'static CommandSpec,
     ) -> Option<Ran> {
-        let (stream, epoch) = (client.remote.stream, client.remote.epoch);
-        let (configuration, owner) = lists.owner(stream)?;
+        let (stream, epoch) = (call.client.remote.stream, call.client.remote.epoch);
+        let (configuration, owner) = call.lists.owner(stream)?;
         let is_old = configuration.epoch < epoch;
-        if let (true, Caller::Remote(node, _)) = (is_old, client.caller) {
-            cx.ask_configuration((node, client.remote.incarnation), stream, epoch, epoch);
+        if let (true, Caller::Remote(node, _)) = (is_old, call.client.caller) {
+            call.cx
+                .ask_configuration((node, call.client.remote.incarnation), stream, epoch, epoch);
         }
         if is_old || empties(spec.id) && owner.is_handing_off() {
-            return Some(self.stall(cx, lists, client, turn, spec));
+            return Some(self.stall(call, spec));
         }
         if epoch >= owner.slots_since() {
             return None;
@@ -197,87 +196,79 @@ impl Dispatcher {
         let refusal = match spec.id {
             id if empties(id) => Refusal::SlotsMoving,
             Command::Scan => {
-                self.tell(cx, lists, client, stream);
+                self.tell(call.cx, call.lists, call.client, stream);
                 Refusal::NotOwner
             }
             _ => return None,
         };
-        Some(self.reply_refusal(cx, lists, client, turn, refusal))
+        Some(self.reply_refusal(call, refusal))
     }
 
     /// Runs a command whose keys are in several hash slots. `stream`: the stream of all these slots, if it is one.
-    #[allow(clippy::too_many_arguments)] // One command's whole surroundings.
     pub(crate) fn run_over_slots<O: Out>(
         &mut self,
-        cx: &mut Context<'_, O>,
-        lists: &mut Lists,
-        client: &mut Client,
-        turn: &mut Turn<'_>,
+        call: &mut Call<'_, '_, O>,
         spec: &'static CommandSpec,
         args: ArgList<'_>,
         raw: &[u8],
         stream: Option<StreamId>,
     ) -> Ran {
         // A part of a transaction may have several slots of the stream; it comes from a peer only.
-        let refused = (client.port == Port::Cluster || !may_split(spec, args)) && !spec.is(flag::INTERNAL);
-        let local = matches!(client.caller, Caller::Local(_));
-        if local && moves_key(spec.id) && client.port == Port::Any {
-            return self.rename(cx, lists, client, turn, spec, args);
+        let refused = (call.client.port == Port::Cluster || !may_split(spec, args)) && !spec.is(flag::INTERNAL);
+        let local = matches!(call.client.caller, Caller::Local(_));
+        if local && moves_key(spec.id) && call.client.port == Port::Any {
+            return self.rename(call, spec, args);
         }
         match stream {
             // The command of a peer is a part already: it is never split again.
-            Some(stream) if !refused && (!local || all_fits(cx, spec, args)) => {
+            Some(stream) if !refused && (!local || all_fits(call.cx, spec, args)) => {
                 let job = Job {
                     spec,
                     args,
-                    dialect: client.dialect,
-                    database: client.database,
+                    dialect: call.client.dialect,
+                    database: call.client.database,
                     hash: None,
-                    ticket: client.ticket(cx),
-                    is_staged: client.is_staged(),
+                    ticket: call.client.ticket(call.cx),
+                    is_staged: call.client.is_staged(),
                 };
-                self.run_on(cx, lists, client, turn, &job, raw, stream)
+                self.run_on(call, &job, raw, stream)
             }
-            _ if !refused && local => self.split(cx, lists, client, turn, spec, args, raw),
-            _ => self.reply_refusal(cx, lists, client, turn, Refusal::CrossSlot),
+            _ if !refused && local => self.split(call, spec, args, raw),
+            _ => self.reply_refusal(call, Refusal::CrossSlot),
         }
     }
 
-    #[allow(clippy::too_many_arguments)] // One command's whole surroundings.
     fn split<O: Out>(
         &mut self,
-        cx: &mut Context<'_, O>,
-        lists: &mut Lists,
-        client: &mut Client,
-        turn: &mut Turn<'_>,
+        call: &mut Call<'_, '_, O>,
         spec: &'static CommandSpec,
         args: ArgList<'_>,
         raw: &[u8],
     ) -> Ran {
-        if client.detours > 0 {
+        if call.client.detours > 0 {
             // Blocked by earlier commands: its own timeout does not run.
-            client.stalled_since = None;
+            call.client.stalled_since = None;
             return Ran::Stalled;
         }
         let step = usize::from(spec.step.unsigned_abs()).max(1);
         if !spec.is(flag::KEY_COUNT) && !(args.len() - 1).is_multiple_of(step) {
             let refusal = Refusal::WrongArity { name: spec.name };
-            return self.reply_refusal(cx, lists, client, turn, refusal);
+            return self.reply_refusal(call, refusal);
         }
         if args.len() > SPLIT_ARGS_MAX {
-            return self.reply_now(cx, lists, client, turn, |out| encode::error(out, errors::TOO_MANY_ARGS));
+            return self.reply_now(call, |out| encode::error(out, errors::TOO_MANY_ARGS));
         }
         // For each part its stream, and what it weighs. A key goes to the newest part of its stream if it still fits
         // there.
         let mut parts: Vec<(StreamId, Load)> = Vec::new();
-        let small_max = small_max(cx);
+        let small_max = small_max(call.cx);
         let mut newest: Vec<usize> = Vec::new();
         let mut part_of: Vec<u32> = Vec::with_capacity(args.len() / step);
         for at in command::keys(spec, args) {
-            let stream = cx.shared.slots.stream_of(command::slot(args.arg(at)));
+            let stream = call.cx.shared.slots.stream_of(command::slot(args.arg(at)));
             let open = newest.iter_mut().find(|part| parts[**part].0 == stream);
             let part = match open {
-                Some(part) if fits(cx, spec, parts[*part].1.and(args, at, step, small_max)) => *part,
+                Some(part) if fits(call.cx, spec, parts[*part].1.and(args, at, step, small_max)) => *part,
                 open => {
                     let part = parts.len();
                     parts.push((stream, Load::default()));
@@ -325,60 +316,57 @@ impl Dispatcher {
             _ => How::Sum,
         };
         let commands = commands.into_iter().map(|(stream, bytes)| (spec, stream, bytes));
-        self.gather(cx, lists, client, turn, how, commands.collect())
+        self.gather(call, how, commands.collect())
     }
 
     /// Runs a command over all streams: those of the cluster, or only those of this node on the strict port.
     pub(crate) fn run_over_streams<O: Out>(
         &mut self,
-        cx: &mut Context<'_, O>,
-        lists: &mut Lists,
-        client: &mut Client,
-        turn: &mut Turn<'_>,
+        call: &mut Call<'_, '_, O>,
         spec: &'static CommandSpec,
         args: ArgList<'_>,
     ) -> Ran {
-        if client.detours > 0 {
+        if call.client.detours > 0 {
             // Blocked by earlier commands: its own timeout does not run.
-            client.stalled_since = None;
+            call.client.stalled_since = None;
             return Ran::Stalled;
         }
-        if empties(spec.id) && lists.iter().flat_map(|list| list.owners()).any(|o| o.is_handing_off()) {
-            return self.stall(cx, lists, client, turn, spec);
+        let hands_off = |lists: &Lists| lists.iter().flat_map(|list| list.owners()).any(|o| o.is_handing_off());
+        if empties(spec.id) && hands_off(call.lists) {
+            return self.stall(call, spec);
         }
-        let own_only = client.port == Port::Cluster;
-        let slots = &cx.shared.cluster.slots;
+        let own_only = call.client.port == Port::Cluster;
         let in_scope = |lists: &Lists, stream: StreamId| !own_only || lists.owner(stream).is_some();
+        let slots = call.cx.shared.cluster.slots.iter();
         let all: Vec<(usize, StreamId)> = slots
-            .iter()
             .map(|(_, stream)| *stream)
             .enumerate()
-            .filter(|(_, stream)| in_scope(lists, *stream))
+            .filter(|(_, stream)| in_scope(call.lists, *stream))
             .collect();
         let how = match spec.id {
             Command::Dbsize => How::Sum,
             Command::Flushall | Command::Flushdb if !is_flush_mode(args) => {
-                return self.reply_now(cx, lists, client, turn, |out| encode::error(out, errors::SYNTAX));
+                return self.reply_now(call, |out| encode::error(out, errors::SYNTAX));
             }
             Command::Flushall | Command::Flushdb => {
                 let streams = all.into_iter().map(|(_, stream)| stream).collect();
                 let options: &[&[u8]] = if spec.id == Command::Flushall { &[b"all"] } else { &[] };
-                return self.walk(cx, lists, client, turn, Find::Deleted, options, streams);
+                return self.walk(call, Find::Deleted, options, streams);
             }
             Command::Keys if args.arg(1).len() > PATTERN_BYTES_MAX => {
-                return self.reply_refusal(cx, lists, client, turn, Refusal::PatternTooLong);
+                return self.reply_refusal(call, Refusal::PatternTooLong);
             }
             Command::Keys => {
                 let options = [b"MATCH", args.arg(1)];
                 let streams = all.into_iter().map(|(_, stream)| stream).collect();
-                return self.walk(cx, lists, client, turn, Find::All, &options, streams);
+                return self.walk(call, Find::All, &options, streams);
             }
             // As for a walk (P10.8): by this node's slot map, some slot has no owner, and the only key may be in it.
-            Command::Randomkey if !cx.shared.slots.is_whole() => return self.stall(cx, lists, client, turn, spec),
+            Command::Randomkey if !call.cx.shared.slots.is_whole() => return self.stall(call, spec),
             Command::Randomkey => How::Any {
-                pick: cx.shared.prng.next_u64(),
+                pick: call.cx.shared.prng.next_u64(),
             },
-            Command::Scan => return self.scan(cx, lists, client, turn, spec, args, &all),
+            Command::Scan => return self.scan(call, spec, args, &all),
             _ => {
                 let counts = spec.id == Command::ClusterCountkeysinslot;
                 let most = parse_integer(args.arg(3)).map(usize::try_from);
@@ -391,15 +379,15 @@ impl Dispatcher {
                 };
                 let (slot, find) = match find {
                     Ok(found) => found,
-                    Err(refusal) => return self.reply_refusal(cx, lists, client, turn, refusal),
+                    Err(refusal) => return self.reply_refusal(call, refusal),
                 };
-                let stream = cx.shared.slots.stream_of(slot);
-                if !in_scope(lists, stream) {
+                let stream = call.cx.shared.slots.stream_of(slot);
+                if !in_scope(call.lists, stream) {
                     let nothing = if counts { encode::ZERO } else { encode::EMPTY_ARRAY };
-                    return self.reply_now(cx, lists, client, turn, |out| out.extend_from_slice(nothing));
+                    return self.reply_now(call, |out| out.extend_from_slice(nothing));
                 }
                 let options: [&[u8]; 2] = [b"SLOT", args.arg(2)];
-                return self.walk(cx, lists, client, turn, find, &options, vec![stream]);
+                return self.walk(call, find, &options, vec![stream]);
             }
         };
         // Sent as an array even if the client sent it inline: of an inline command, bytes behind the words may not have
@@ -410,17 +398,13 @@ impl Dispatcher {
             .into_iter()
             .map(|(_, stream)| (spec, stream, bytes.clone()))
             .collect();
-        self.gather(cx, lists, client, turn, how, parts)
+        self.gather(call, how, parts)
     }
 
     /// One step of SCAN, on the stream that the cursor names.
-    #[allow(clippy::too_many_arguments)] // One command's whole surroundings.
     fn scan<O: Out>(
         &mut self,
-        cx: &mut Context<'_, O>,
-        lists: &mut Lists,
-        client: &mut Client,
-        turn: &mut Turn<'_>,
+        call: &mut Call<'_, '_, O>,
         spec: &'static CommandSpec,
         args: ArgList<'_>,
         all: &[(usize, StreamId)],
@@ -429,15 +413,15 @@ impl Dispatcher {
             .ok()
             .and_then(|text| text.parse::<u64>().ok());
         let Some(cursor) = cursor else {
-            return self.reply_refusal(cx, lists, client, turn, Refusal::InvalidCursor);
+            return self.reply_refusal(call, Refusal::InvalidCursor);
         };
         if args.span_bytes() > PATTERN_BYTES_MAX + SCAN_REST_BYTES_MAX {
-            return self.reply_refusal(cx, lists, client, turn, Refusal::PatternTooLong);
+            return self.reply_refusal(call, Refusal::PatternTooLong);
         }
         let (wanted, own) = ((cursor >> CURSOR_BITS) as usize, cursor & ((1 << CURSOR_BITS) - 1));
         let at = all.partition_point(|(number, _)| *number < wanted);
         let Some((number, stream)) = all.get(at).copied() else {
-            return self.reply_now(cx, lists, client, turn, |out| {
+            return self.reply_now(call, |out| {
                 parts::append_scanned(out, 0, encode::EMPTY_ARRAY);
             });
         };
@@ -453,97 +437,87 @@ impl Dispatcher {
             stream: number,
             next: all.get(at + 1).map(|(number, _)| *number),
         };
-        self.gather(cx, lists, client, turn, how, vec![(spec, stream, bytes)])
+        self.gather(call, how, vec![(spec, stream, bytes)])
     }
 
     /// Starts the parts of a command, each a command on one stream.
     pub(crate) fn gather<O: Out>(
         &mut self,
-        cx: &mut Context<'_, O>,
-        lists: &mut Lists,
-        client: &mut Client,
-        turn: &mut Turn<'_>,
+        call: &mut Call<'_, '_, O>,
         how: How,
         commands: Vec<(&'static CommandSpec, StreamId, Vec<u8>)>,
     ) -> Ran {
-        let database = client.database;
-        self.gather_in(cx, lists, client, turn, database, how, commands)
+        let database = call.client.database;
+        self.gather_in(call, database, how, commands)
     }
 
     /// The same, in this database.
-    #[allow(clippy::too_many_arguments)] // One command's whole surroundings.
     pub(crate) fn gather_in<O: Out>(
         &mut self,
-        cx: &mut Context<'_, O>,
-        lists: &mut Lists,
-        client: &mut Client,
-        turn: &mut Turn<'_>,
+        call: &mut Call<'_, '_, O>,
         database: u8,
         how: How,
         commands: Vec<(&'static CommandSpec, StreamId, Vec<u8>)>,
     ) -> Ran {
-        let start = turn.bytes.len();
+        let start = call.turn.bytes.len();
         let mut gather = Gather {
             how,
-            dialect: client.dialect,
+            dialect: call.client.dialect,
             database,
             parts: Vec::with_capacity(commands.len()),
             reply_bytes: 0,
-            reply_bytes_max: cx.shared.parameters.mget_bytes_max,
+            reply_bytes_max: call.cx.shared.parameters.mget_bytes_max,
         };
         // Streams with a part that could not be sent yet: later parts for them must not overtake it.
         let mut waiting: Vec<StreamId> = Vec::new();
         for (at, (spec, stream, command)) in commands.into_iter().enumerate() {
             let behind = waiting.contains(&stream);
-            let part = self.start_part(cx, lists, client, spec, (stream, database), command, behind);
+            let part = self.start_part(call, spec, (stream, database), command, behind);
             if !behind && matches!(&part.wait, Wait::Forwarded(forwarded) if forwarded.target.is_none()) {
                 waiting.push(stream);
             }
             gather.parts.push(part);
-            client.forwarded_bytes += gather.add(at);
+            call.client.forwarded_bytes += gather.add(at);
         }
-        client.forwarded_bytes += gather.command_bytes();
+        call.client.forwarded_bytes += gather.command_bytes();
         let wait = Wait::Gathered(Box::new(gather));
-        self.push(cx, lists, client, turn, start, wait);
+        self.push(call, start, wait);
         Ran::Done
     }
 
-    #[allow(clippy::too_many_arguments)] // One command's whole surroundings.
     fn start_part<O: Out>(
         &mut self,
-        cx: &mut Context<'_, O>,
-        lists: &mut Lists,
-        client: &mut Client,
+        call: &mut Call<'_, '_, O>,
         spec: &'static CommandSpec,
         (stream, database): (StreamId, u8),
         command: Vec<u8>,
         behind: bool,
     ) -> Part {
         let mut reply = Vec::new();
-        let is_refused = spec.is(flag::WRITE) && self.stuck.refuses_writes(cx, lists, stream);
+        let is_refused = spec.is(flag::WRITE) && self.stuck.refuses_writes(call.cx, call.lists, stream);
         if !behind
             && !is_refused
-            && let Some((configuration, owner)) = lists.owner_mut(stream)
+            && let Some((configuration, owner)) = call.lists.owner_mut(stream)
             && owner.phase() == Phase::Serve
             && let Ok(Decoded::Complete { .. }) = resp::decode(&command, &Limits::DEFAULT, &mut self.part_args)
             // Large values are named by the number of their command while it waits. The parts of one command have one
             // number here, and numbers of their own when they are sent, also from this node to itself.
-            && !(commands::sets_pairs(spec.id) && has_large(cx, spec, self.part_args.list(&command)))
-            && !(commands::is_transaction(spec.id) && spec.is(flag::WRITE) && command.len() > small_max(cx))
+            && !(commands::sets_pairs(spec.id) && has_large(call.cx, spec, self.part_args.list(&command)))
+            && !(commands::is_transaction(spec.id) && spec.is(flag::WRITE) && command.len() > small_max(call.cx))
         {
             self.stuck.serves(stream);
             let job = Job {
                 spec,
                 args: self.part_args.list(&command),
-                dialect: client.dialect,
+                dialect: call.client.dialect,
                 database,
                 hash: None,
-                ticket: client.ticket(cx),
+                ticket: call.client.ticket(call.cx),
                 is_staged: false,
             };
-            let executed = commands::execute(cx, configuration, owner, &job, &mut self.scripts, &mut reply);
+            let executed = commands::execute(call.cx, configuration, owner, &job, &mut self.scripts, &mut reply);
             if let Executed::Replied(effect) = executed {
-                let wait = Wait::of(effect, stream, owner.tenure().term(), cx.mono());
+                let wait = Wait::of(effect, stream, owner.tenure().term(), call.cx.mono());
                 self.recycle(command);
                 return Part { reply, wait };
             }
@@ -553,22 +527,16 @@ impl Dispatcher {
             }
         }
         let to = (stream, database);
-        let wait = self.forward(cx, lists, client, spec, to, command, behind);
+        let wait = self.forward(call, spec, to, command, behind);
         Part { reply, wait }
     }
 
     /// Starts the next steps of the command that is first in the reply queue of `client`.
-    pub(crate) fn run_steps<O: Out>(
-        &mut self,
-        cx: &mut Context<'_, O>,
-        lists: &Lists,
-        client: &mut Client,
-        steps: Vec<PartStep>,
-    ) {
+    pub(crate) fn run_steps<O: Out>(&mut self, call: &mut Call<'_, '_, O>, steps: Vec<PartStep>) {
         for step in steps {
             let place = (step.stream, step.database);
-            let next = self.forward(cx, lists, client, step.spec, place, step.command, false);
-            if let Some(Wait::Gathered(gather)) = client.segments.front_mut().map(|head| &mut head.wait)
+            let next = self.forward(call, step.spec, place, step.command, false);
+            if let Some(Wait::Gathered(gather)) = call.client.segments.front_mut().map(|head| &mut head.wait)
                 && let Some(part) = gather.parts.get_mut(step.part)
             {
                 part.wait = next;

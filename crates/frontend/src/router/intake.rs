@@ -1,9 +1,10 @@
 //! Input of clients: commands are decoded ahead and run in order, for each client up to its limits for one turn.
 
+use super::call::{Call, Turn};
 use super::client::Client;
 use super::prefetch::{Following, Input};
 use super::staging::Then;
-use super::{Dispatcher, Ran, Router, Turn};
+use super::{Dispatcher, Ran, Router};
 use crate::dialect::Dialect;
 use paritas_base::ConnId;
 use paritas_protocol::{Context, Lists, Out};
@@ -41,7 +42,7 @@ impl Client {
 impl Router {
     /// Runs the commands in a client's input until one must wait or a limit of the turn is reached.
     pub(crate) fn on_client<O: Out>(&mut self, cx: &mut Context<'_, O>, lists: &mut Lists, conn: ConnId, input: &[u8]) {
-        let Some(mut client) = self.clients.get_mut(&conn) else {
+        let Some(client) = self.clients.get_mut(&conn) else {
             return;
         };
         if client.closing {
@@ -53,12 +54,7 @@ impl Router {
         let Some(buffer) = cx.out.client(conn) else { return };
         client.about.active_at = cx.now.mono;
         let unread_bytes = buffer.waiting + buffer.bytes.len();
-        let mut bytes = core::mem::take(&mut buffer.bytes);
-        let mut turn = Turn {
-            bytes: &mut bytes,
-            released: buffer.released,
-            deadline: buffer.deadline,
-        };
+        let turn = Turn::take(buffer);
         let mut all_args = core::mem::take(&mut self.dispatcher.args);
         let mut all_ahead = core::mem::take(&mut self.dispatcher.ahead);
         all_args.resize_with(AHEAD_MAX, Args::default);
@@ -70,34 +66,39 @@ impl Router {
             *first = *partial;
             resume = true;
         }
+        let mut call = Call {
+            cx,
+            lists,
+            client,
+            turn,
+        };
         while !stalled && !close && !throttled {
-            if client.staging.is_some() {
+            if call.client.staging.is_some() {
                 let rest = input.get(consumed..).unwrap_or_default();
-                let (used, then) = self.dispatcher.go_on_staging(cx, lists, client, &mut turn, rest);
+                let (used, then) = self.dispatcher.go_on_staging(&mut call, rest);
                 consumed += used;
                 if used > 0 {
-                    client.stalled_since = None;
+                    call.client.stalled_since = None;
                 }
                 match then {
                     Then::Input => {
-                        client.stalled_since = None;
+                        call.client.stalled_since = None;
                         break;
                     }
                     Then::Stalled => stalled = true,
                     Then::Done => {
                         started += 1;
-                        client.end_command();
+                        call.client.end_command();
                     }
                     Then::Close => close = true,
                     Then::Broken(error) => {
-                        self.dispatcher.give_up_staging(cx, lists, client);
-                        self.dispatcher
-                            .reply_now(cx, lists, client, &mut turn, |out| error.append_to(out));
+                        self.dispatcher.give_up_staging(call.cx, call.lists, call.client);
+                        self.dispatcher.reply_now(&mut call, |out| error.append_to(out));
                         consumed = input.len();
                         close = true;
                     }
                 }
-                throttled = !stalled && !close && turn.bytes.len() >= REPLY_BYTES_SOFT_MAX;
+                throttled = !stalled && !close && call.turn.bytes.len() >= REPLY_BYTES_SOFT_MAX;
                 continue;
             }
             let source = Input {
@@ -105,12 +106,12 @@ impl Router {
                 from: consumed,
                 resume: core::mem::take(&mut resume),
             };
-            let more = self
-                .dispatcher
-                .decode_ahead(cx, lists, source, client, &mut all_args, &mut all_ahead);
-            let reply_bytes_max = client.reply_bytes_max();
+            let more =
+                self.dispatcher
+                    .decode_ahead(call.cx, call.lists, source, call.client, &mut all_args, &mut all_ahead);
+            let reply_bytes_max = call.client.reply_bytes_max();
             for (ahead, args) in all_ahead.iter().zip(&all_args) {
-                if started >= TURN_COMMANDS_MAX || turn.bytes.len() >= reply_bytes_max {
+                if started >= TURN_COMMANDS_MAX || call.turn.bytes.len() >= reply_bytes_max {
                     throttled = true;
                     break;
                 }
@@ -120,18 +121,24 @@ impl Router {
                 let mut ran = if list.is_empty() {
                     Ran::Done
                 } else {
-                    self.dispatcher.run(cx, lists, client, &mut turn, ahead, list, raw)
+                    self.dispatcher.run(&mut call, ahead, list, raw)
                 };
                 if ran == Ran::AboutClients {
+                    let turn = call.turn;
                     let (reply, ends) = self.about_clients(cx, conn, list);
                     // `about_clients` removes no client, so this one still exists.
-                    let Some(again) = self.clients.get_mut(&conn) else {
+                    let Some(client) = self.clients.get_mut(&conn) else {
                         return;
                     };
-                    client = again;
+                    call = Call {
+                        cx,
+                        lists,
+                        client,
+                        turn,
+                    };
                     ran = self
                         .dispatcher
-                        .reply_now(cx, lists, client, &mut turn, |out| out.extend_from_slice(&reply));
+                        .reply_now(&mut call, |out| out.extend_from_slice(&reply));
                     if ends {
                         ran = Ran::Close;
                     }
@@ -140,7 +147,7 @@ impl Router {
                     stalled = true;
                     break;
                 }
-                client.end_command();
+                call.client.end_command();
                 consumed = ahead.range.end;
                 if ran == Ran::Close {
                     close = true;
@@ -153,13 +160,13 @@ impl Router {
                 Ok(Following::Long { line, start, bytes }) => {
                     // Commands before it run first, and are decoded no more.
                     if let Some(args) = all_args.first().filter(|_| all_ahead.is_empty()) {
-                        if self.dispatcher.is_held(cx, client, Command::Set.spec()) {
+                        if self.dispatcher.is_held(call.cx, call.client, Command::Set.spec()) {
                             stalled = true;
                             continue;
                         }
                         let list = args.list(input.get(consumed..).unwrap_or_default());
                         let head = input.get(consumed..line).unwrap_or_default();
-                        self.dispatcher.begin_staging(cx, lists, client, list, head, bytes);
+                        self.dispatcher.begin_staging(&mut call, list, head, bytes);
                         consumed = start;
                     }
                 }
@@ -167,13 +174,12 @@ impl Router {
                     if input.len() - consumed > PARTIAL_BYTES_MIN
                         && let Some(args) = all_args.get_mut(all_ahead.len())
                     {
-                        client.partial = Some(Box::new(core::mem::take(args)));
+                        call.client.partial = Some(Box::new(core::mem::take(args)));
                     }
                     break;
                 }
                 Err(error) => {
-                    self.dispatcher
-                        .reply_now(cx, lists, client, &mut turn, |out| error.append_to(out));
+                    self.dispatcher.reply_now(&mut call, |out| error.append_to(out));
                     consumed = input.len();
                     close = true;
                 }
@@ -187,7 +193,7 @@ impl Router {
             throttled,
             close,
         };
-        self.dispatcher.end_input(cx, client, conn, turn, end);
+        self.dispatcher.end_input(call, conn, end);
     }
 }
 
@@ -205,17 +211,10 @@ pub(crate) struct InputEnd {
 
 impl Dispatcher {
     /// Gives the replies of a client's input back to the driver.
-    pub(crate) fn end_input<O: Out>(
-        &mut self,
-        cx: &mut Context<'_, O>,
-        client: &mut Client,
-        conn: ConnId,
-        turn: Turn<'_>,
-        end: InputEnd,
-    ) {
+    pub(crate) fn end_input<O: Out>(&mut self, call: Call<'_, '_, O>, conn: ConnId, end: InputEnd) {
+        let Call { cx, client, turn, .. } = call;
         if let Some(buffer) = cx.out.client(conn) {
-            buffer.bytes = core::mem::take(turn.bytes);
-            (buffer.released, buffer.deadline) = (turn.released, turn.deadline);
+            turn.put(buffer);
             buffer.consumed += end.consumed;
             buffer.stalled = end.stalled || end.throttled;
             client.closing |= end.close;

@@ -7,8 +7,8 @@ use super::{Dispatcher, Router, lists_tenure};
 use crate::dialect::Refusal;
 use crate::memcached::Shown;
 use paritas_base::configuration::Tenure;
-use paritas_base::{ConnId, Epoch, Incarnation, NodeId, Span, StreamId, Time};
-use paritas_protocol::{Channel, Context, Lists, Mark, Out, ReplyBuf, STILL_WANTED, Ticket};
+use paritas_base::{ConnId, Epoch, NodeId, Span, StreamId, Time};
+use paritas_protocol::{Channel, Context, Lists, LongReply, Mark, Out, ReplyBuf, STILL_WANTED, Ticket};
 use paritas_wire::peer::Message;
 use paritas_wire::resp::encode;
 
@@ -152,17 +152,14 @@ impl Dispatcher {
 
 impl Router {
     /// The answer to a forwarded command is one long value.
-    #[allow(clippy::too_many_arguments)] // The fields of one frame.
-    pub(crate) fn on_long_reply<O: Out>(
-        &mut self,
-        cx: &mut Context<'_, O>,
-        lists: &Lists,
-        from: (NodeId, Incarnation),
-        (stream, since): (StreamId, Epoch),
-        conn: ConnId,
-        n: u64,
-        bytes: u64,
-    ) {
+    pub(crate) fn on_long_reply<O: Out>(&mut self, cx: &mut Context<'_, O>, lists: &Lists, reply: &LongReply) {
+        let LongReply {
+            from,
+            owner: (stream, since),
+            conn,
+            n,
+            bytes,
+        } = *reply;
         let give_up = |cx: &mut Context<'_, O>| {
             let message = Message::GiveUp { conn, n };
             cx.send_to(from.0, from.1, Channel::Main, stream, since, &message);

@@ -1,16 +1,18 @@
 //! Commands that peers forward for their clients.
 
-use super::client::{Caller, Client, Parked};
+use super::call::{Call, Turn};
+use super::client::{Caller, Client};
 use super::forward::CONGESTED_RETRY;
 use super::prefetch::Target;
-use super::{Dispatcher, Ran, Router, Turn};
+use super::{Dispatcher, Ran, Router};
 use crate::dialect::{Dialect, Refusal};
-use paritas_base::{ConnId, Epoch, Incarnation, NodeId, StreamId};
-use paritas_protocol::{Channel, Context, Lists, Out, Port};
+use paritas_base::{ConnId, Incarnation, NodeId, StreamId};
+use paritas_protocol::{Channel, Context, Lists, Out, PeerCommand, Port};
 use paritas_wire::command::flag;
 use paritas_wire::peer::Message;
 use paritas_wire::peer::dialect::STAGED;
 use paritas_wire::resp::{self, Decoded, Limits};
+use std::borrow::Cow;
 
 /// Commands of peers that wait here, for a takeover or for the parts of a large value, have at most this part (1/8) of
 /// the memory, or this number of bytes if that is more: one command of the greatest length must always fit.
@@ -25,18 +27,13 @@ const IDLE_MAX: usize = 4096;
 impl Router {
     /// Handles a client's command that a peer forwards. The peer takes this node for the owner of `stream` at `epoch`
     /// (docs/commands.md).
-    #[allow(clippy::too_many_arguments)] // The fields of one frame.
     pub(crate) fn on_forward<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,
         lists: &mut Lists,
         from: (NodeId, Incarnation),
         conn: ConnId,
-        n: u64,
-        (dialect, database): (u8, u8),
-        command: &[u8],
-        stream: StreamId,
-        epoch: Epoch,
+        command: PeerCommand<'_>,
     ) {
         let key = (from.0, conn);
         let now = cx.mono();
@@ -59,49 +56,37 @@ impl Router {
             .remotes
             .get(&key)
             .is_some_and(|c| c.stalled || !c.remote.parked.is_empty());
-        if !waits && self.run_remote(cx, lists, key, n, (dialect, database), stream, epoch, command) != Ran::Stalled {
+        if !waits && self.run_remote(cx, lists, key, &command) != Ran::Stalled {
             self.note_remote(cx, key, false, true);
             return;
         }
         let parked_max = PARKED_BYTES_MIN.max(cx.shared.maxmemory_bytes / PARKED_PART);
-        if (self.dispatcher.parked_bytes + command.len()) as u64 > parked_max {
-            self.refuse_parked(cx, key, n, dialect, command);
+        if (self.dispatcher.parked_bytes + command.bytes.len()) as u64 > parked_max {
+            self.refuse_parked(cx, key, &command);
             return;
         }
-        self.dispatcher.parked_bytes += command.len();
+        self.dispatcher.parked_bytes += command.bytes.len();
         if let Some(client) = self.remotes.get_mut(&key) {
-            client.remote.parked.push_back(Parked {
-                n,
-                dialect,
-                database,
-                stream,
-                epoch,
-                command: command.to_vec(),
-            });
+            let bytes = Cow::Owned(command.bytes.into_owned());
+            client.remote.parked.push_back(PeerCommand { bytes, ..command });
         }
         self.note_remote(cx, key, true, false);
     }
 
     /// Refuses a command that has not started, because too many bytes of commands wait here already.
-    fn refuse_parked<O: Out>(
-        &mut self,
-        cx: &mut Context<'_, O>,
-        key: (NodeId, ConnId),
-        n: u64,
-        dialect: u8,
-        command: &[u8],
-    ) {
+    fn refuse_parked<O: Out>(&mut self, cx: &mut Context<'_, O>, key: (NodeId, ConnId), command: &PeerCommand<'_>) {
         let mut args = core::mem::take(&mut self.dispatcher.part_args);
-        let write = match resp::decode(command, &Limits::DEFAULT, &mut args) {
-            Ok(_) => paritas_wire::command::lookup(args.list(command).arg(0)).is_none_or(|s| s.is(flag::WRITE)),
+        let write = match resp::decode(&command.bytes, &Limits::DEFAULT, &mut args) {
+            Ok(_) => paritas_wire::command::lookup(args.list(&command.bytes).arg(0)).is_none_or(|s| s.is(flag::WRITE)),
             Err(_) => true,
         };
         self.dispatcher.part_args = args;
         let refusal = if write { Refusal::Unavailable } else { Refusal::Takeover };
         let mut error = Vec::new();
-        Dialect::from_byte(dialect).refuse(&mut error, refusal);
+        Dialect::from_byte(command.dialect).refuse(&mut error, refusal);
         if let Some(incarnation) = self.remotes.get(&key).map(|c| c.remote.incarnation) {
-            self.dispatcher.answer(cx, (key.0, incarnation), key.1, n, &error, None);
+            self.dispatcher
+                .answer(cx, (key.0, incarnation), key.1, command.n, &error, None);
         }
     }
 
@@ -114,24 +99,19 @@ impl Router {
     /// Forgets a peer's client and its waiting commands.
     pub(crate) fn forget_remote(&mut self, key: (NodeId, ConnId)) {
         if let Some(client) = self.remotes.remove(&key) {
-            self.dispatcher.parked_bytes -= client.remote.parked.iter().map(|p| p.command.len()).sum::<usize>();
+            self.dispatcher.parked_bytes -= client.remote.parked.iter().map(|p| p.bytes.len()).sum::<usize>();
         }
         let caller = Caller::Remote(key.0, key.1);
         self.dispatcher.held.retain(|c| *c != caller);
         self.dispatcher.forget_stalled(caller);
     }
 
-    #[allow(clippy::too_many_arguments)] // The fields of one frame.
     fn run_remote<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,
         lists: &mut Lists,
         key: (NodeId, ConnId),
-        n: u64,
-        (dialect, database): (u8, u8),
-        stream: StreamId,
-        epoch: Epoch,
-        command: &[u8],
+        command: &PeerCommand<'_>,
     ) -> Ran {
         let buffer = cx.out.peer(key.0, Channel::Main);
         if buffer.is_some_and(|buffer| buffer.bytes.len() + buffer.waiting > PEER_BYTES_SOFT_MAX) {
@@ -141,28 +121,31 @@ impl Router {
         let Some(client) = self.remotes.get_mut(&key) else {
             return Ran::Done;
         };
-        (client.next_n, client.dialect) = (n, Dialect::from_byte(dialect));
-        client.database = database;
-        client.remote.staged = dialect & STAGED != 0;
-        (client.remote.stream, client.remote.epoch) = (stream, epoch);
-        let mut bytes = core::mem::take(&mut client.remote.replies);
+        (client.next_n, client.dialect) = (command.n, Dialect::from_byte(command.dialect));
+        client.database = command.database;
+        client.remote.staged = command.dialect & STAGED != 0;
+        (client.remote.stream, client.remote.epoch) = (command.stream, command.epoch);
+        let turn = Turn::of_remote(client);
+        let mut call = Call {
+            cx,
+            lists,
+            client,
+            turn,
+        };
         let mut args = core::mem::take(&mut self.dispatcher.part_args);
-        let mut turn = Turn {
-            bytes: &mut bytes,
-            released: 0,
-            deadline: None,
-        };
-        let ran = match resp::decode(command, &Limits::DEFAULT, &mut args) {
+        let bytes = &*command.bytes;
+        let ran = match resp::decode(bytes, &Limits::DEFAULT, &mut args) {
             Ok(Decoded::Complete { .. }) if !args.is_empty() => {
-                let list = args.list(command);
-                let ahead = self.dispatcher.look_ahead(cx, lists, database, list, 0..command.len());
-                self.dispatcher.run(cx, lists, client, &mut turn, &ahead, list, command)
+                let list = args.list(bytes);
+                let ahead = self
+                    .dispatcher
+                    .look_ahead(call.cx, call.lists, command.database, list, 0..bytes.len());
+                self.dispatcher.run(&mut call, &ahead, list, bytes)
             }
-            _ => self
-                .dispatcher
-                .reply_refusal(cx, lists, client, &mut turn, Refusal::Malformed),
+            _ => self.dispatcher.reply_refusal(&mut call, Refusal::Malformed),
         };
-        client.remote.keep(bytes);
+        let Call { client, turn, .. } = call;
+        client.remote.keep(turn.bytes);
         self.dispatcher.part_args = args;
         if ran != Ran::Stalled {
             // If the next command stalls too, its timeout starts anew.
@@ -178,23 +161,14 @@ impl Router {
             client.stalled = false;
         }
         while let Some(parked) = self.remotes.get_mut(&key).and_then(|c| c.remote.parked.pop_front()) {
-            let Parked {
-                n,
-                dialect,
-                database,
-                stream,
-                epoch,
-                command,
-            } = &parked;
-            let of = (*dialect, *database);
-            if self.run_remote(cx, lists, key, *n, of, *stream, *epoch, command) == Ran::Stalled {
+            if self.run_remote(cx, lists, key, &parked) == Ran::Stalled {
                 stalled = true;
                 if let Some(client) = self.remotes.get_mut(&key) {
                     client.remote.parked.push_front(parked);
                 }
                 break;
             }
-            self.dispatcher.parked_bytes -= parked.command.len();
+            self.dispatcher.parked_bytes -= parked.bytes.len();
             has_run = true;
         }
         self.note_remote(cx, key, stalled, has_run);
@@ -204,15 +178,8 @@ impl Router {
 impl Dispatcher {
     /// Checks that the slots of a peer's command belong to the stream that the peer names. If not, one of the two nodes
     /// has an old slot map.
-    pub(crate) fn check_direction<O: Out>(
-        &mut self,
-        cx: &mut Context<'_, O>,
-        lists: &Lists,
-        client: &mut Client,
-        turn: &mut Turn<'_>,
-        place: Target,
-    ) -> Option<Ran> {
-        let (stream, epoch) = (client.remote.stream, client.remote.epoch);
+    pub(crate) fn check_direction<O: Out>(&mut self, call: &mut Call<'_, '_, O>, place: Target) -> Option<Ran> {
+        let (stream, epoch) = (call.client.remote.stream, call.client.remote.epoch);
         let now = match place {
             Target::One(now, _) | Target::Unserved(now) | Target::Slots(Some(now)) => Some(now),
             Target::Slots(None) => None,
@@ -221,18 +188,19 @@ impl Dispatcher {
         if now == Some(stream) {
             return None;
         }
-        let installed = lists.get(stream.list).map(|list| list.configuration.epoch);
-        let Caller::Remote(node, _) = client.caller else {
+        let installed = call.lists.get(stream.list).map(|list| list.configuration.epoch);
+        let Caller::Remote(node, _) = call.client.caller else {
             return None;
         };
         if installed.is_none_or(|installed| installed < epoch) {
-            cx.ask_configuration((node, client.remote.incarnation), stream, epoch, epoch);
+            call.cx
+                .ask_configuration((node, call.client.remote.incarnation), stream, epoch, epoch);
             return Some(Ran::Stalled);
         }
         if let Some(now) = now {
-            self.tell(cx, lists, client, now);
+            self.tell(call.cx, call.lists, call.client, now);
         }
-        Some(self.reply_refusal(cx, lists, client, turn, Refusal::NotOwner))
+        Some(self.reply_refusal(call, Refusal::NotOwner))
     }
 }
 
@@ -252,24 +220,17 @@ impl Dispatcher {
     /// Refuses a command of a peer that takes this node for the owner of a stream. If the peer's configuration is old,
     /// it gets the newer one, once for all commands of a pipeline: the coordinator may not reach it, and it would send
     /// the command to this node again and again.
-    pub(crate) fn refuse_stranger<O: Out>(
-        &mut self,
-        cx: &mut Context<'_, O>,
-        lists: &Lists,
-        client: &mut Client,
-        turn: &mut Turn<'_>,
-        stream: StreamId,
-    ) -> Ran {
-        let installed = lists.get(stream.list).map(|list| list.configuration.epoch);
-        if let Some(installed) = installed.filter(|installed| *installed > client.remote.epoch) {
-            let (now, resend) = (cx.mono(), cx.shared.parameters.resend);
+    pub(crate) fn refuse_stranger<O: Out>(&mut self, call: &mut Call<'_, '_, O>, stream: StreamId) -> Ran {
+        let installed = call.lists.get(stream.list).map(|list| list.configuration.epoch);
+        if let Some(installed) = installed.filter(|installed| *installed > call.client.remote.epoch) {
+            let (now, resend) = (call.cx.mono(), call.cx.shared.parameters.resend);
             let is_told = |(list, epoch, at)| (list, epoch) == (stream.list, installed) && now - at < resend;
-            if !client.remote.told.is_some_and(is_told) {
-                client.remote.told = Some((stream.list, installed, now));
-                self.tell(cx, lists, client, stream);
+            if !call.client.remote.told.is_some_and(is_told) {
+                call.client.remote.told = Some((stream.list, installed, now));
+                self.tell(call.cx, call.lists, call.client, stream);
             }
         }
-        self.reply_refusal(cx, lists, client, turn, Refusal::NotOwner)
+        self.reply_refusal(call, Refusal::NotOwner)
     }
 }
 

@@ -1,7 +1,8 @@
 //! When replies are released: in command order, each when its condition holds.
 
-use super::client::{Caller, Client, LongValue, Segment, Wait};
-use super::{Dispatcher, Turn};
+use super::Dispatcher;
+use super::call::Call;
+use super::client::{Caller, LongValue, Segment, Wait};
 use crate::dialect::{Dialect, Refusal};
 use crate::memcached::Shown;
 use crate::redis::refusals::{is_error, is_reply_too_large};
@@ -15,34 +16,22 @@ const ANSWER_MAX: Span = Span::from_secs(10);
 impl Dispatcher {
     /// Adds the segment of a command whose reply begins at `start`. It is released at once if it is the first and its
     /// condition holds.
-    pub(crate) fn push<O: Out>(
-        &mut self,
-        cx: &mut Context<'_, O>,
-        lists: &Lists,
-        client: &mut Client,
-        turn: &mut Turn<'_>,
-        start: usize,
-        wait: Wait,
-    ) {
-        self.push_segment(cx, lists, client, turn, start, wait, None);
+    pub(crate) fn push<O: Out>(&mut self, call: &mut Call<'_, '_, O>, start: usize, wait: Wait) {
+        self.push_segment(call, start, wait, None);
     }
 
     /// The same for a reply that may be one long value, of which nothing is in the buffer.
-    #[allow(clippy::too_many_arguments)] // One reply's whole surroundings.
     pub(crate) fn push_segment<O: Out>(
         &mut self,
-        cx: &mut Context<'_, O>,
-        lists: &Lists,
-        client: &mut Client,
-        turn: &mut Turn<'_>,
+        call: &mut Call<'_, '_, O>,
         start: usize,
         wait: Wait,
         long: Option<LongValue>,
     ) {
-        let n = client.take_command_n();
-        let length = turn.bytes.len() - start;
-        let first = client.segments.is_empty();
-        client.segments.push_back(Segment {
+        let n = call.client.take_command_n();
+        let length = call.turn.bytes.len() - start;
+        let first = call.client.segments.is_empty();
+        call.client.segments.push_back(Segment {
             n,
             length,
             wait,
@@ -50,21 +39,21 @@ impl Dispatcher {
             long,
             is_element: false,
             answered: None,
-            shown: client.dialog.shown,
+            shown: call.client.dialog.shown,
         });
         if first {
-            self.release_head(cx, lists, client, turn);
+            self.release_head(call);
         }
     }
 
     /// Releases segments from the front as far as they may be seen.
-    pub(crate) fn release_head<O: Out>(
-        &mut self,
-        cx: &mut Context<'_, O>,
-        lists: &Lists,
-        client: &mut Client,
-        turn: &mut Turn<'_>,
-    ) {
+    pub(crate) fn release_head<O: Out>(&mut self, call: &mut Call<'_, '_, O>) {
+        let Call {
+            cx,
+            lists,
+            client,
+            turn,
+        } = &mut *call;
         while let Some(head) = client.segments.front_mut() {
             let n = head.n;
             let mut length = head.length;
@@ -76,7 +65,7 @@ impl Dispatcher {
                     // The next step uses what this one has read although no reply leaves yet. So the deadline of its
                     // lease applies to this turn (P4.2).
                     turn.deadline = earliest(turn.deadline, progress.deadline);
-                    return self.run_steps(cx, lists, client, progress.steps);
+                    return self.run_steps(call, progress.steps);
                 }
                 if progress.reply.as_deref().is_some_and(is_reply_too_large)
                     && let Some(one_by_one) = gather.one_by_one(&mut self.part_args)

@@ -8,7 +8,7 @@ use super::{Dispatcher, Router, lists_tenure};
 use crate::dialect::Refusal;
 use paritas_base::configuration::{NodeState, Tenure};
 use paritas_base::{ConnId, Incarnation, NodeId, StreamId};
-use paritas_protocol::{Channel, Context, Lists, Out, Parameters};
+use paritas_protocol::{Channel, Context, Lists, Out, Parameters, PeerCommand};
 use paritas_wire::peer::Message;
 use paritas_wire::peer::dialect::STAGED;
 
@@ -198,12 +198,14 @@ impl Router {
                 let sent = if (owner.node, owner.incarnation) == (cx.shared.node, cx.shared.incarnation) {
                     self.dispatcher.loopback.push(Loopback::Forward {
                         conn,
-                        n,
-                        stream,
-                        epoch,
-                        dialect,
-                        database,
-                        command: command.clone(),
+                        command: PeerCommand {
+                            n,
+                            dialect,
+                            database,
+                            stream,
+                            epoch,
+                            bytes: command.clone().into(),
+                        },
                     });
                     true
                 } else if is_congested(cx, owner.node, command.len()) {
@@ -241,22 +243,12 @@ impl Router {
         for item in core::mem::take(&mut self.dispatcher.loopback) {
             let me = (cx.shared.node, cx.shared.incarnation);
             match item {
-                Loopback::Forward {
-                    conn,
-                    n,
-                    stream,
-                    epoch,
-                    dialect,
-                    database,
-                    command,
-                } => {
-                    self.on_forward(cx, lists, me, conn, n, (dialect, database), &command, stream, epoch);
+                Loopback::Forward { conn, command } => {
+                    self.on_forward(cx, lists, me, conn, command);
                     // Without another pass, the delta of this command would wait for the next event.
                     self.dispatcher.wake = true;
                 }
-                Loopback::LongReply { conn, n, long } => {
-                    self.on_long_reply(cx, lists, me, long.owner, conn, n, long.bytes);
-                }
+                Loopback::LongReply(reply) => self.on_long_reply(cx, lists, &reply),
                 Loopback::Reply {
                     conn,
                     n,

@@ -2,14 +2,15 @@
 //! source and goes to the owner of its keys. A script without keys begins here; if it asks for one, it runs again
 //! there.
 
+use super::call::Call;
 use super::client::Client;
 use super::transact::is_unserved;
-use super::{Dispatcher, Job, Ran, Turn};
+use super::{Dispatcher, Job, Ran};
 use crate::dialect::Refusal;
 use crate::redis::commands::key_count_error;
 use crate::redis::refusals::is_error;
-use crate::redis::scripts::{Call, answer_without_key, resolve, why_ended};
-use paritas_protocol::{Context, Lists, Out, Port};
+use crate::redis::scripts::{ScriptCall, answer_without_key, resolve, why_ended};
+use paritas_protocol::{Context, Out, Port};
 use paritas_script::{Ended, Host, Weight};
 use paritas_wire::command::{self, Command, CommandSpec, flag};
 use paritas_wire::resp::{ArgList, Args, Decoded, Limits, Proto, decode, encode, errors};
@@ -51,94 +52,88 @@ impl Dispatcher {
     /// Runs EVAL, FCALL and their kin.
     pub(crate) fn script<O: Out>(
         &mut self,
-        cx: &mut Context<'_, O>,
-        lists: &mut Lists,
-        client: &mut Client,
-        turn: &mut Turn<'_>,
+        call: &mut Call<'_, '_, O>,
         spec: &'static CommandSpec,
         args: ArgList<'_>,
     ) -> Ran {
-        if client.detours > 0 {
+        if call.client.detours > 0 {
             // Blocked by earlier commands: its own timeout does not run.
-            client.stalled_since = None;
+            call.client.stalled_since = None;
             return Ran::Stalled;
         }
-        let start = turn.bytes.len();
+        let start = call.turn.bytes.len();
         let called = match spec.id {
-            Command::Fcall | Command::FcallRo => match self.present_libraries(cx, lists, client, turn, spec) {
-                Ok(functions) => Self::function_call(&functions, spec, args, client.port),
+            Command::Fcall | Command::FcallRo => match self.present_libraries(call, spec) {
+                Ok(functions) => Self::function_call(&functions, spec, args, call.client.port),
                 Err(ran) => return ran,
             },
             _ => self.scripts.call(spec, args),
         };
         let ran = match called {
-            Ok(call) => self.run_call(cx, lists, client, turn, spec, &call),
-            Err(text) => self.reply_now(cx, lists, client, turn, |out| encode::error(out, &text)),
+            Ok(called) => self.run_call(call, spec, &called),
+            Err(text) => self.reply_now(call, |out| encode::error(out, &text)),
         };
         if ran != Ran::Stalled {
             self.counters
-                .count(spec.id, turn.bytes.get(start..).is_some_and(is_error));
+                .count(spec.id, call.turn.bytes.get(start..).is_some_and(is_error));
         }
         ran
     }
 
     fn run_call<O: Out>(
         &mut self,
-        cx: &mut Context<'_, O>,
-        lists: &mut Lists,
-        client: &mut Client,
-        turn: &mut Turn<'_>,
+        call: &mut Call<'_, '_, O>,
         spec: &'static CommandSpec,
-        call: &Call<'_>,
+        called: &ScriptCall<'_>,
     ) -> Ran {
         let mut asked = None;
-        if !call.has_keys() {
-            if !cx.shared.turn_budget.admits() {
+        if !called.has_keys() {
+            if !call.cx.shared.turn_budget.admits() {
                 return Ran::Stalled;
             }
             if !self.scripts.begin() {
-                cx.shared.turn_budget.yield_to_next();
+                call.cx.shared.turn_budget.yield_to_next();
                 return Ran::Stalled;
             }
             let mut reply = Vec::new();
-            asked = self.run_without_keys(cx, client, call, &mut reply);
+            asked = self.run_without_keys(call.cx, call.client, called, &mut reply);
             if asked.is_none() {
-                return self.reply_now(cx, lists, client, turn, |out| out.extend_from_slice(&reply));
+                return self.reply_now(call, |out| out.extend_from_slice(&reply));
             }
         }
-        let mut keys = call.keys().chain(asked.as_deref());
+        let mut keys = called.keys().chain(asked.as_deref());
         let key = keys.next().unwrap_or_default();
         let slot = command::slot(key);
         if keys.any(|key| command::slot(key) != slot) {
-            return self.reply_refusal(cx, lists, client, turn, Refusal::CrossSlot);
+            return self.reply_refusal(call, Refusal::CrossSlot);
         }
-        if client.port == Port::Cluster
-            && let Some(address) = self.address_elsewhere(cx, lists, slot)
+        if call.client.port == Port::Cluster
+            && let Some(address) = self.address_elsewhere(call.cx, call.lists, slot)
         {
-            let dialect = client.dialect;
-            return self.reply_now(cx, lists, client, turn, |out| dialect.redirect(out, slot, &address));
+            let dialect = call.client.dialect;
+            return self.reply_now(call, |out| dialect.redirect(out, slot, &address));
         }
-        if is_unserved(cx, lists, key) {
-            return self.stall(cx, lists, client, turn, spec);
+        if is_unserved(call.cx, call.lists, key) {
+            return self.stall(call, spec);
         }
         let mut bytes = self.spare.pop().unwrap_or_default();
-        call.append_command(asked.as_deref(), &mut bytes);
+        called.append_command(asked.as_deref(), &mut bytes);
         let mut part_args = core::mem::take(&mut self.part_args);
         let ran = match decode(&bytes, &Limits::DEFAULT, &mut part_args) {
             Ok(Decoded::Complete { .. }) => {
                 let job = Job {
-                    spec: call.spec(),
+                    spec: called.spec(),
                     args: part_args.list(&bytes),
-                    dialect: client.dialect,
-                    database: client.database,
+                    dialect: call.client.dialect,
+                    database: call.client.database,
                     hash: None,
-                    ticket: client.ticket(cx),
+                    ticket: call.client.ticket(call.cx),
                     is_staged: false,
                 };
-                let stream = cx.shared.slots.stream_of(slot);
-                let ran = self.run_on(cx, lists, client, turn, &job, &bytes, stream);
+                let stream = call.cx.shared.slots.stream_of(slot);
+                let ran = self.run_on(call, &job, &bytes, stream);
                 if ran != Ran::Stalled && job.spec.is(flag::WRITE) {
-                    client.last_write_n = job.ticket.n;
+                    call.client.last_write_n = job.ticket.n;
                 }
                 ran
             }
@@ -146,7 +141,7 @@ impl Dispatcher {
             _ => {
                 let bytes_max = Limits::DEFAULT.whole_bytes_max;
                 let refusal = Refusal::Write(paritas_protocol::WriteRefusal::CommandTooLarge { bytes_max });
-                self.reply_refusal(cx, lists, client, turn, refusal)
+                self.reply_refusal(call, refusal)
             }
         };
         self.part_args = part_args;
@@ -159,7 +154,7 @@ impl Dispatcher {
         &mut self,
         cx: &mut Context<'_, O>,
         client: &Client,
-        call: &Call<'_>,
+        called: &ScriptCall<'_>,
         reply: &mut Vec<u8>,
     ) -> Option<Vec<u8>> {
         let mut host = WithoutKeys {
@@ -172,7 +167,7 @@ impl Dispatcher {
             let given = (WORK_NS, cx.shared.prng.next_u64());
             let ran = self
                 .scripts
-                .run(&call.script(), client.dialect.proto(), given, &mut host, reply);
+                .run(&called.script(), client.dialect.proto(), given, &mut host, reply);
             cx.shared.turn_budget.spend(ran.work_ns);
             match ran.ended {
                 Some(Ended::Memory) if weight == Weight::Light => {}

@@ -2,10 +2,11 @@
 //! gone there, the command runs without it.
 
 use super::ahead::note_ahead;
+use super::call::Call;
 use super::client::{Caller, Client, Wait};
 use super::long::UNSENT_BYTES_SOFT_MAX;
 use super::stuck::{silent_since, wait_max};
-use super::{Dispatcher, Ran, Router, Turn, forward, lists_tenure};
+use super::{Dispatcher, Ran, Router, forward, lists_tenure};
 use crate::dialect::Refusal;
 use paritas_base::configuration::Tenure;
 use paritas_base::{ConnId, Epoch, NodeId, Span, StreamId, Time};
@@ -121,21 +122,19 @@ impl Dispatcher {
     /// A command comes whose next argument is too long to be held: `args` are those before it, in `head`.
     pub(crate) fn begin_staging<O: Out>(
         &mut self,
-        cx: &mut Context<'_, O>,
-        lists: &Lists,
-        client: &mut Client,
+        call: &mut Call<'_, '_, O>,
         args: ArgList<'_>,
         head: &[u8],
         value_bytes: usize,
     ) {
         let is_value = is_value(args);
         // What is kept for EXEC is kept whole.
-        let is_kept = client.is_in_transaction();
+        let is_kept = call.client.is_in_transaction();
         let bytes_max = match is_value && !is_kept {
             true => LARGE_VALUE_BYTES_MAX,
             false => Limits::DEFAULT.whole_bytes_max,
         };
-        client.break_transaction();
+        call.client.break_transaction();
         let key_bytes = args.arg(1).len();
         let refusal = if !is_value || is_kept || value_bytes > bytes_max {
             Some(WriteRefusal::ValueTooLong {
@@ -149,12 +148,12 @@ impl Dispatcher {
             })
         };
         let is_refused = refusal.is_some();
-        let stream = cx.shared.slots.stream_of(command::slot(args.arg(1)));
+        let stream = call.cx.shared.slots.stream_of(command::slot(args.arg(1)));
         // A client of the strict port is told where the owner is.
-        let is_elsewhere = client.port == Port::Cluster && lists.owner(stream).is_none();
-        let now = cx.mono();
+        let is_elsewhere = call.client.port == Port::Cluster && call.lists.owner(stream).is_none();
+        let now = call.cx.mono();
         let staging = Staging {
-            n: client.take_n(),
+            n: call.client.take_n(),
             head: head.to_vec(),
             key: if is_refused { Vec::new() } else { args.arg(1).to_vec() },
             stream,
@@ -173,23 +172,16 @@ impl Dispatcher {
             refused_by: None,
             measured: (0, now),
         };
-        client.staging = Some(Box::new(staging));
-        if let Caller::Local(conn) = client.caller {
+        call.client.staging = Some(Box::new(staging));
+        if let Caller::Local(conn) = call.client.caller {
             self.staging.push(conn);
         }
-        self.check_at = self.check_at.min(now + cx.shared.parameters.lease_renewal);
+        self.check_at = self.check_at.min(now + call.cx.shared.parameters.lease_renewal);
     }
 
     /// Takes input of a command with a long value. Returns how much of it, and what it waits for.
-    pub(crate) fn go_on_staging<O: Out>(
-        &mut self,
-        cx: &mut Context<'_, O>,
-        lists: &mut Lists,
-        client: &mut Client,
-        turn: &mut Turn<'_>,
-        input: &[u8],
-    ) -> (usize, Then) {
-        let Some(mut staging) = client.staging.take() else {
+    pub(crate) fn go_on_staging<O: Out>(&mut self, call: &mut Call<'_, '_, O>, input: &[u8]) -> (usize, Then) {
+        let Some(mut staging) = call.client.staging.take() else {
             return (0, Then::Done);
         };
         let mut used = 0;
@@ -204,24 +196,24 @@ impl Dispatcher {
             if rest.is_empty() || (!is_begun && rest.len() < left.min(FIRST_BYTES)) {
                 break Some(Then::Input);
             }
-            match self.send_on(cx, lists, client, &mut staging, rest) {
+            match self.send_on(call.cx, call.lists, call.client, &mut staging, rest) {
                 0 if staging.destination == Destination::Discard => {}
                 0 => break Some(Then::Stalled),
                 some => {
                     used += some;
                     staging.at += some as u64;
-                    staging.moved_at = cx.mono();
+                    staging.moved_at = call.cx.mono();
                 }
             }
         };
         let is_taken = staging.untaken.is_empty() || staging.destination == Destination::Discard;
-        client.staging = Some(staging);
+        call.client.staging = Some(staging);
         match then {
             Some(then) => (used, then),
             None if !is_taken => (used, Then::Stalled),
             None => {
                 let rest = input.get(used..).unwrap_or_default();
-                let (more, then) = self.run_staged(cx, lists, client, turn, rest);
+                let (more, then) = self.run_staged(call, rest);
                 (used + more, then)
             }
         }
@@ -352,15 +344,8 @@ impl Dispatcher {
     }
 
     /// The value has come: runs the command once its last arguments are here.
-    fn run_staged<O: Out>(
-        &mut self,
-        cx: &mut Context<'_, O>,
-        lists: &mut Lists,
-        client: &mut Client,
-        turn: &mut Turn<'_>,
-        input: &[u8],
-    ) -> (usize, Then) {
-        let Some(staging) = client.staging.as_ref() else {
+    fn run_staged<O: Out>(&mut self, call: &mut Call<'_, '_, O>, input: &[u8]) -> (usize, Then) {
+        let Some(staging) = call.client.staging.as_ref() else {
             return (0, Then::Done);
         };
         match input.get(..2) {
@@ -387,31 +372,31 @@ impl Dispatcher {
         let ran = match refusal {
             Some(refusal) => {
                 let is_full = refusal == Refusal::Write(WriteRefusal::NoMemory);
-                cx.shared.refused_writes += u64::from(is_full);
-                self.reply_refusal(cx, lists, client, turn, refusal)
+                call.cx.shared.refused_writes += u64::from(is_full);
+                self.reply_refusal(call, refusal)
             }
             None => {
-                let ahead = self.look_ahead(cx, lists, client.database, list, 0..whole);
-                self.run(cx, lists, client, turn, &ahead, list, command)
+                let ahead = self.look_ahead(call.cx, call.lists, call.client.database, list, 0..whole);
+                self.run(call, &ahead, list, command)
             }
         };
         let used = whole.saturating_sub(before_bytes) + 2;
         match ran {
             Ran::Stalled => return (0, Then::Stalled),
             Ran::Close => {
-                client.staging = None;
+                call.client.staging = None;
                 return (used, Then::Close);
             }
             Ran::Done | Ran::AboutClients => {}
         }
-        let Some(mut staging) = client.staging.take() else {
+        let Some(mut staging) = call.client.staging.take() else {
             return (used, Then::Done);
         };
-        let mut newest = client.segments.iter().rev();
+        let mut newest = call.client.segments.iter().rev();
         let is_sent = newest.any(|s| s.n == staging.n && matches!(s.wait, Wait::Forwarded(_)));
         if !is_sent {
             // It was answered here, perhaps without being run.
-            give_up(cx, lists, client, &mut staging);
+            give_up(call.cx, call.lists, call.client, &mut staging);
         }
         (used, Then::Done)
     }

@@ -3,10 +3,11 @@
 //! The timeout of all commands for such a stream starts at the same moment. So a connection waits once, whatever the
 //! number of its commands for the stream, and its commands for other streams wait no longer than that.
 
-use super::client::{Client, Wait};
+use super::call::Call;
+use super::client::Wait;
 use super::forward::owner_at;
 use super::replies::{Verdict, judge};
-use super::{Dispatcher, Ran, Turn};
+use super::{Dispatcher, Ran};
 use crate::dialect::Refusal;
 use paritas_base::configuration::{Configuration, Tenure};
 use paritas_base::{ConnId, Epoch, Map, NodeId, Position, Span, StreamId, Term, Time};
@@ -320,44 +321,32 @@ impl Dispatcher {
     }
 
     /// The command cannot start, because its stream does not serve. It is refused once the stream's timeout is over.
-    pub(crate) fn stall_on<O: Out>(
-        &mut self,
-        cx: &mut Context<'_, O>,
-        lists: &Lists,
-        client: &mut Client,
-        turn: &mut Turn<'_>,
-        spec: &CommandSpec,
-        stream: StreamId,
-    ) -> Ran {
-        let mut since = self.wait_for(cx, lists, stream, cx.mono());
-        if cx.rules().fault(Fault::CommandsWaitInTurn) {
-            since = *client.stalled_since.get_or_insert_with(|| cx.mono());
+    pub(crate) fn stall_on<O: Out>(&mut self, call: &mut Call<'_, '_, O>, spec: &CommandSpec, stream: StreamId) -> Ran {
+        let mut since = self.wait_for(call.cx, call.lists, stream, call.cx.mono());
+        if call.cx.rules().fault(Fault::CommandsWaitInTurn) {
+            since = *call.client.stalled_since.get_or_insert_with(|| call.cx.mono());
         }
-        let end = since + wait_max(cx);
-        if cx.mono() < end {
+        let end = since + wait_max(call.cx);
+        if call.cx.mono() < end {
             self.retry_at = self.retry_at.min(end);
             return Ran::Stalled;
         }
-        self.refuse(cx, lists, client, turn, spec)
+        self.refuse(call, spec)
     }
 
     /// The command waits for an absent chunk of a stream that serves here. It is refused if it still cannot start after
     /// two leases; at once, if another one was refused for this and the owner has made no progress since.
-    #[allow(clippy::too_many_arguments)] // One command's whole surroundings.
     pub(crate) fn stall_here<O: Out>(
         &mut self,
-        cx: &mut Context<'_, O>,
-        lists: &Lists,
-        client: &mut Client,
-        turn: &mut Turn<'_>,
+        call: &mut Call<'_, '_, O>,
         spec: &CommandSpec,
         stream: StreamId,
         term: Term,
     ) -> Ran {
         if self.stuck.blocked.get(&stream) == Some(&term) {
-            return self.refuse(cx, lists, client, turn, spec);
+            return self.refuse(call, spec);
         }
-        let ran = self.stall(cx, lists, client, turn, spec);
+        let ran = self.stall(call, spec);
         if ran != Ran::Stalled {
             self.stuck.blocked.insert(stream, term);
         }
@@ -365,21 +354,14 @@ impl Dispatcher {
     }
 
     /// Refuses a command that has changed nothing. It is not tried again.
-    pub(crate) fn refuse<O: Out>(
-        &mut self,
-        cx: &mut Context<'_, O>,
-        lists: &Lists,
-        client: &mut Client,
-        turn: &mut Turn<'_>,
-        spec: &CommandSpec,
-    ) -> Ran {
-        client.stalled_since = None;
+    pub(crate) fn refuse<O: Out>(&mut self, call: &mut Call<'_, '_, O>, spec: &CommandSpec) -> Ran {
+        call.client.stalled_since = None;
         let refusal = if spec.is(flag::WRITE) {
             Refusal::Unavailable
         } else {
             Refusal::Takeover
         };
-        self.reply_refusal(cx, lists, client, turn, refusal)
+        self.reply_refusal(call, refusal)
     }
 
     /// Forgets streams that serve here, and sends a PING to the owners of others: where commands are refused at once,

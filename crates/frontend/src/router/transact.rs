@@ -4,9 +4,10 @@
 //! command: all of them happen, or none. On the any-key port a transaction may have several slots. Each is a part of
 //! its own, or together with others of its stream if they are few. The replies are put in the order of the commands.
 
+use super::call::Call;
 use super::client::{Caller, Client, Wait};
 use super::gather::{Gather, How, splits};
-use super::{Dispatcher, Job, Ran, Turn, forward};
+use super::{Dispatcher, Job, Ran, forward};
 use crate::dialect::Refusal;
 use crate::redis::commands::key_count_error;
 use crate::redis::connection::{database_number, may_be_in_transaction};
@@ -113,25 +114,22 @@ fn is_light(spec: &CommandSpec, words: usize) -> bool {
 impl Dispatcher {
     /// Handles the commands of transactions, and keeps the commands of an open one. `None`: it is an ordinary command
     /// that may run.
-    #[allow(clippy::too_many_arguments)] // One command's whole surroundings.
     #[cold]
     pub(crate) fn transact<O: Out>(
         &mut self,
-        cx: &mut Context<'_, O>,
-        lists: &mut Lists,
-        client: &mut Client,
-        turn: &mut Turn<'_>,
+        call: &mut Call<'_, '_, O>,
         spec: &'static CommandSpec,
         args: ArgList<'_>,
     ) -> Option<Ran> {
-        if matches!(client.caller, Caller::Remote(..)) {
+        if matches!(call.client.caller, Caller::Remote(..)) {
             return None;
         }
         if spec.is(flag::INTERNAL) {
-            client.break_transaction();
-            return Some(self.reply_now(cx, lists, client, turn, |out| errors::unknown_command(out, args)));
+            call.client.break_transaction();
+            return Some(self.reply_now(call, |out| errors::unknown_command(out, args)));
         }
-        let is_open = client
+        let is_open = call
+            .client
             .transaction
             .as_ref()
             .is_some_and(|transaction| transaction.is_open());
@@ -142,59 +140,58 @@ impl Dispatcher {
             (Command::Watch, true) => errors::WATCH_INSIDE_MULTI,
             (Command::Multi, false) => {
                 let spare = core::mem::take(&mut self.spare_queue);
-                let database = client.database;
-                client.transaction.get_or_insert_default().begin(database, spare);
-                return Some(self.reply_now(cx, lists, client, turn, encode::ok));
+                let database = call.client.database;
+                call.client.transaction.get_or_insert_default().begin(database, spare);
+                return Some(self.reply_now(call, encode::ok));
             }
             // What an earlier WATCH has seen must be known first.
             (Command::Exec | Command::Discard | Command::Reset, _) | (Command::Unwatch, false)
-                if client.awaits_watch() =>
+                if call.client.awaits_watch() =>
             {
-                client.stalled_since = None;
+                call.client.stalled_since = None;
                 return Some(Ran::Stalled);
             }
-            (Command::Exec, true) => return Some(self.exec(cx, lists, client, turn, spec)),
+            (Command::Exec, true) => return Some(self.exec(call, spec)),
             (Command::Discard, true) => {
-                client.end_transaction();
-                return Some(self.reply_now(cx, lists, client, turn, encode::ok));
+                call.client.end_transaction();
+                return Some(self.reply_now(call, encode::ok));
             }
             (Command::Unwatch, false) => {
-                client.end_transaction();
-                return Some(self.reply_now(cx, lists, client, turn, encode::ok));
+                call.client.end_transaction();
+                return Some(self.reply_now(call, encode::ok));
             }
-            (Command::Watch, false) => return Some(self.watch(cx, lists, client, turn, args)),
+            (Command::Watch, false) => return Some(self.watch(call, args)),
             (Command::Reset, _) => {
-                client.end_transaction();
+                call.client.end_transaction();
                 return None;
             }
-            (_, false) if spec.is(flag::FUNCTION) => return Some(self.function(cx, lists, client, turn, spec, args)),
-            (_, false) if spec.is(flag::SCRIPT) => return Some(self.script(cx, lists, client, turn, spec, args)),
+            (_, false) if spec.is(flag::FUNCTION) => return Some(self.function(call, spec, args)),
+            (_, false) if spec.is(flag::SCRIPT) => return Some(self.script(call, spec, args)),
             (Command::Quit, _) | (_, false) => return None,
             (_, true) => {
-                let start = turn.bytes.len();
-                self.enqueue(cx, lists, client, spec, args, turn.bytes);
-                self.push(cx, lists, client, turn, start, Wait::Ready);
+                let start = call.turn.bytes.len();
+                self.enqueue(call, spec, args);
+                self.push(call, start, Wait::Ready);
                 return Some(Ran::Done);
             }
         };
-        Some(self.reply_now(cx, lists, client, turn, |out| encode::error(out, error)))
+        Some(self.reply_now(call, |out| encode::error(out, error)))
     }
 
     /// Keeps a command of an open transaction, or refuses it, and with it the transaction.
-    fn enqueue<O: Out>(
-        &mut self,
-        cx: &mut Context<'_, O>,
-        lists: &Lists,
-        client: &mut Client,
-        spec: &'static CommandSpec,
-        args: ArgList<'_>,
-        reply: &mut Vec<u8>,
-    ) {
+    fn enqueue<O: Out>(&mut self, call: &mut Call<'_, '_, O>, spec: &'static CommandSpec, args: ArgList<'_>) {
         // What a function call calls is known only when EXEC has come.
         let is_call = is_function_call(spec.id);
         if spec.is(flag::SCRIPT) && !is_call {
-            return self.enqueue_script(cx, lists, client, spec, args, reply);
+            return self.enqueue_script(call, spec, args);
         }
+        let Call {
+            cx,
+            lists,
+            client,
+            turn,
+        } = call;
+        let reply = &mut turn.bytes;
         let (port, start) = (client.port, reply.len());
         let Some(transaction) = &mut client.transaction else {
             return;
@@ -247,29 +244,21 @@ impl Dispatcher {
     }
 
     /// Keeps a script of an open transaction, as the command between nodes that it becomes.
-    fn enqueue_script<O: Out>(
-        &mut self,
-        cx: &mut Context<'_, O>,
-        lists: &Lists,
-        client: &mut Client,
-        spec: &'static CommandSpec,
-        args: ArgList<'_>,
-        reply: &mut Vec<u8>,
-    ) {
+    fn enqueue_script<O: Out>(&mut self, call: &mut Call<'_, '_, O>, spec: &'static CommandSpec, args: ArgList<'_>) {
         let error = match self.scripts.call(spec, args) {
-            Ok(call) if call.has_keys() => {
+            Ok(called) if called.has_keys() => {
                 let (mut bytes, mut args) = (Vec::new(), Args::new());
-                call.append_command(None, &mut bytes);
+                called.append_command(None, &mut bytes);
                 if let Ok(Decoded::Complete { .. }) = decode(&bytes, &Limits::DEFAULT, &mut args) {
-                    return self.enqueue(cx, lists, client, call.spec(), args.list(&bytes), reply);
+                    return self.enqueue(call, called.spec(), args.list(&bytes));
                 }
                 errors::TRANSACTION_TOO_LONG.to_owned()
             }
             Ok(_) => errors::SCRIPT_WITHOUT_KEYS.to_owned(),
             Err(text) => text,
         };
-        encode::error(reply, &error);
-        client.break_transaction();
+        encode::error(&mut call.turn.bytes, &error);
+        call.client.break_transaction();
     }
 
     /// The address of the owner of a slot, if another node owns it.
@@ -283,21 +272,14 @@ impl Dispatcher {
         Some(node.cluster_address.clone())
     }
 
-    fn watch<O: Out>(
-        &mut self,
-        cx: &mut Context<'_, O>,
-        lists: &mut Lists,
-        client: &mut Client,
-        turn: &mut Turn<'_>,
-        args: ArgList<'_>,
-    ) -> Ran {
-        if client.detours > 0 || client.awaits_watch() {
-            client.stalled_since = None;
+    fn watch<O: Out>(&mut self, call: &mut Call<'_, '_, O>, args: ArgList<'_>) -> Ran {
+        if call.client.detours > 0 || call.client.awaits_watch() {
+            call.client.stalled_since = None;
             return Ran::Stalled;
         }
         let slot = command::slot(args.arg(1));
-        let (port, database) = (client.port, client.database);
-        let transaction = client.transaction.get_or_insert_default();
+        let (port, database) = (call.client.port, call.client.database);
+        let transaction = call.client.transaction.get_or_insert_default();
         let mut refusal = Vec::new();
         let mut slots = args.iter().skip(1).map(command::slot).chain(transaction.watched_slot());
         if !transaction.may_watch(args.len() - 1) {
@@ -305,15 +287,15 @@ impl Dispatcher {
         } else if slots.any(|other| other != slot) {
             encode::error(&mut refusal, errors::TRANSACTION_CROSSSLOT);
         } else if port == Port::Cluster
-            && let Some(address) = self.address_elsewhere(cx, lists, slot)
+            && let Some(address) = self.address_elsewhere(call.cx, call.lists, slot)
         {
-            client.dialect.redirect(&mut refusal, slot, &address);
+            call.client.dialect.redirect(&mut refusal, slot, &address);
         }
         if !refusal.is_empty() {
             if transaction.is_empty() {
-                client.transaction = None;
+                call.client.transaction = None;
             }
-            return self.reply_now(cx, lists, client, turn, |out| out.extend_from_slice(&refusal));
+            return self.reply_now(call, |out| out.extend_from_slice(&refusal));
         }
         let mut keys: Vec<Vec<u8>> = Vec::new();
         for key in args.iter().skip(1) {
@@ -323,10 +305,10 @@ impl Dispatcher {
         }
         if keys.is_empty() {
             // They are watched since before, which is stricter.
-            return self.reply_now(cx, lists, client, turn, encode::ok);
+            return self.reply_now(call, encode::ok);
         }
-        if is_unserved(cx, lists, args.arg(1)) {
-            return self.stall(cx, lists, client, turn, Command::Watch.spec());
+        if is_unserved(call.cx, call.lists, args.arg(1)) {
+            return self.stall(call, Command::Watch.spec());
         }
         transaction.begin_watch(slot);
         let spec = Command::KeyVersions.spec();
@@ -335,59 +317,46 @@ impl Dispatcher {
             .chain(keys.iter().map(Vec::as_slice))
             .collect();
         parts::append_words(&mut bytes, words.into_iter());
-        let stream = cx.shared.slots.stream_of(slot);
-        self.gather(
-            cx,
-            lists,
-            client,
-            turn,
-            How::Versions(keys),
-            vec![(spec, stream, bytes)],
-        )
+        let stream = call.cx.shared.slots.stream_of(slot);
+        self.gather(call, How::Versions(keys), vec![(spec, stream, bytes)])
     }
 
-    fn exec<O: Out>(
-        &mut self,
-        cx: &mut Context<'_, O>,
-        lists: &mut Lists,
-        client: &mut Client,
-        turn: &mut Turn<'_>,
-        spec: &'static CommandSpec,
-    ) -> Ran {
-        let may_run = client
+    fn exec<O: Out>(&mut self, call: &mut Call<'_, '_, O>, spec: &'static CommandSpec) -> Ran {
+        let may_run = call
+            .client
             .transaction
             .as_ref()
             .is_some_and(|transaction| transaction.may_run());
         if !may_run {
-            client.end_transaction();
-            return self.reply_now(cx, lists, client, turn, |out| encode::error(out, errors::EXECABORT));
+            call.client.end_transaction();
+            return self.reply_now(call, |out| encode::error(out, errors::EXECABORT));
         }
-        if client.detours > 0 {
-            client.stalled_since = None;
+        if call.client.detours > 0 {
+            call.client.stalled_since = None;
             return Ran::Stalled;
         }
-        let calls = client.transaction.as_ref().is_some_and(|t| t.calls_functions());
-        if calls && let Err(ran) = self.resolve_calls(cx, lists, client, turn, spec) {
+        let calls = call.client.transaction.as_ref().is_some_and(|t| t.calls_functions());
+        if calls && let Err(ran) = self.resolve_calls(call, spec) {
             if ran != Ran::Stalled {
-                client.end_transaction();
+                call.client.end_transaction();
             }
             return ran;
         }
         // It is split and copied, and again when it stalls.
-        if !cx.shared.turn_budget.admits() {
+        if !call.cx.shared.turn_budget.admits() {
             return Ran::Stalled;
         }
-        let Some(mut transaction) = client.transaction.take() else {
+        let Some(mut transaction) = call.client.transaction.take() else {
             return Ran::Done;
         };
-        let ran = self.exec_taken(cx, lists, client, turn, spec, &transaction);
+        let ran = self.exec_taken(call, spec, &transaction);
         let (count, bytes) = transaction
             .queue()
             .map_or((0, 0), |queue| (queue.commands.len(), queue.bytes.len()));
         let steps = count as u64 * KEY_STEPS / 2 + bytes as u64 / 4;
-        cx.shared.turn_budget.spend(steps);
+        call.cx.shared.turn_budget.spend(steps);
         if ran == Ran::Stalled {
-            client.transaction = Some(transaction);
+            call.client.transaction = Some(transaction);
         } else if let Some(spare) = transaction.take_spare() {
             self.spare_queue = spare;
         }
@@ -395,24 +364,17 @@ impl Dispatcher {
     }
 
     /// Puts what they call in the place of the transaction's function calls. `Err`: EXEC stalls, or is refused.
-    fn resolve_calls<O: Out>(
-        &mut self,
-        cx: &mut Context<'_, O>,
-        lists: &mut Lists,
-        client: &mut Client,
-        turn: &mut Turn<'_>,
-        spec: &'static CommandSpec,
-    ) -> Result<(), Ran> {
-        let functions = self.present_libraries(cx, lists, client, turn, spec)?;
-        let (port, mut args) = (client.port, Args::new());
+    fn resolve_calls<O: Out>(&mut self, call: &mut Call<'_, '_, O>, spec: &'static CommandSpec) -> Result<(), Ran> {
+        let functions = self.present_libraries(call, spec)?;
+        let (port, mut args) = (call.client.port, Args::new());
         let resolve = |spec: &CommandSpec, bytes: &[u8], out: &mut Vec<u8>| {
             if decode(bytes, &Limits::DEFAULT, &mut args).is_err() {
                 return None;
             }
             match Self::function_call(&functions, spec, args.list(bytes), port) {
-                Ok(call) => {
-                    call.append_command(None, out);
-                    Some(call.spec())
+                Ok(called) => {
+                    called.append_command(None, out);
+                    Some(called.spec())
                 }
                 Err(text) => {
                     encode::error(out, &text);
@@ -420,10 +382,14 @@ impl Dispatcher {
                 }
             }
         };
-        let fits = client.transaction.as_mut().is_none_or(|t| t.resolve_calls(resolve));
+        let fits = call
+            .client
+            .transaction
+            .as_mut()
+            .is_none_or(|t| t.resolve_calls(resolve));
         match fits {
             true => Ok(()),
-            false => Err(self.reply_now(cx, lists, client, turn, |out| {
+            false => Err(self.reply_now(call, |out| {
                 encode::error(out, errors::TRANSACTION_TOO_LONG);
             })),
         }
@@ -431,43 +397,40 @@ impl Dispatcher {
 
     fn exec_taken<O: Out>(
         &mut self,
-        cx: &mut Context<'_, O>,
-        lists: &mut Lists,
-        client: &mut Client,
-        turn: &mut Turn<'_>,
+        call: &mut Call<'_, '_, O>,
         spec: &'static CommandSpec,
         transaction: &Transaction,
     ) -> Ran {
         let Some(queue) = transaction.queue() else {
             return Ran::Done;
         };
-        if let Some(part) = Part::whole(cx, transaction, queue) {
-            return self.exec_part(cx, lists, client, turn, spec, transaction, &part);
+        if let Some(part) = Part::whole(call.cx, transaction, queue) {
+            return self.exec_part(call, spec, transaction, &part);
         }
-        let split = Split::of(cx, client, transaction, queue);
+        let split = Split::of(call.cx, call.client, transaction, queue);
         let mut keys = split.parts.iter().flat_map(|part| &part.keys);
-        if keys.any(|key| is_unserved(cx, lists, key)) {
-            return self.stall(cx, lists, client, turn, spec);
+        if keys.any(|key| is_unserved(call.cx, call.lists, key)) {
+            return self.stall(call, spec);
         }
         if split.here_bytes > HERE_BYTES_MAX {
-            return self.reply_now(cx, lists, client, turn, |out| {
+            return self.reply_now(call, |out| {
                 encode::error(out, errors::TRANSACTION_REPLY_TOO_LONG);
             });
         }
         if split.parts.iter().any(|part| part.commands.len() > PART_BYTES_MAX) {
             let bytes_max = PART_BYTES_MAX;
             let refusal = Refusal::Write(WriteRefusal::CommandTooLarge { bytes_max });
-            return self.reply_refusal(cx, lists, client, turn, refusal);
+            return self.reply_refusal(call, refusal);
         }
-        if client.port == Port::Cluster
+        if call.client.port == Port::Cluster
             && let Some(key) = split.parts.first().and_then(|part| part.keys.first())
-            && let Some(address) = self.address_elsewhere(cx, lists, command::slot(key))
+            && let Some(address) = self.address_elsewhere(call.cx, call.lists, command::slot(key))
         {
-            let (dialect, slot) = (client.dialect, command::slot(key));
-            return self.reply_now(cx, lists, client, turn, |out| dialect.redirect(out, slot, &address));
+            let (dialect, slot) = (call.client.dialect, command::slot(key));
+            return self.reply_now(call, |out| dialect.redirect(out, slot, &address));
         }
         if queue.writes() {
-            client.last_write_n = client.next_n;
+            call.client.last_write_n = call.client.next_n;
         }
         let watched = transaction.watched_key().map(|_| transaction);
         let parts = split.parts.iter().enumerate();
@@ -481,37 +444,33 @@ impl Dispatcher {
             pieces: split.pieces,
             selects: queue.selects.then_some(queue.database),
         };
-        let ran = self.gather(cx, lists, client, turn, how, parts);
+        let ran = self.gather(call, how, parts);
         if queue.selects {
             // Which database the commands behind it mean is known with its reply.
-            client.await_newest();
+            call.client.await_newest();
         }
         ran
     }
 
     /// EXEC of a transaction of one slot.
-    #[allow(clippy::too_many_arguments)] // One command's whole surroundings.
     fn exec_part<O: Out>(
         &mut self,
-        cx: &mut Context<'_, O>,
-        lists: &mut Lists,
-        client: &mut Client,
-        turn: &mut Turn<'_>,
+        call: &mut Call<'_, '_, O>,
         spec: &'static CommandSpec,
         transaction: &Transaction,
         part: &Part<'_>,
     ) -> Ran {
         let key = part.keys.first().map_or(&[][..], |key| key);
-        if is_unserved(cx, lists, key) {
-            return self.stall(cx, lists, client, turn, spec);
+        if is_unserved(call.cx, call.lists, key) {
+            return self.stall(call, spec);
         }
         if part.commands.len() > PART_BYTES_MAX {
             let bytes_max = PART_BYTES_MAX;
             let refusal = Refusal::Write(WriteRefusal::CommandTooLarge { bytes_max });
-            return self.reply_refusal(cx, lists, client, turn, refusal);
+            return self.reply_refusal(call, refusal);
         }
         if part.writes {
-            client.last_write_n = client.next_n;
+            call.client.last_write_n = call.client.next_n;
         }
         let bytes = part.to_command(self.spare.pop().unwrap_or_default(), Some(transaction));
         let mut part_args = core::mem::take(&mut self.part_args);
@@ -520,13 +479,13 @@ impl Dispatcher {
         let job = Job {
             spec: part.spec(),
             args: part_args.list(&bytes),
-            dialect: client.dialect,
-            database: client.database,
+            dialect: call.client.dialect,
+            database: call.client.database,
             hash: None,
-            ticket: client.ticket(cx),
+            ticket: call.client.ticket(call.cx),
             is_staged: false,
         };
-        let ran = self.run_on(cx, lists, client, turn, &job, &bytes, part.stream);
+        let ran = self.run_on(call, &job, &bytes, part.stream);
         self.part_args = part_args;
         self.recycle(bytes);
         if ran != Ran::Stalled

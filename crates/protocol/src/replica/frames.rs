@@ -2,7 +2,7 @@
 
 use super::dispatch::{on_member, on_owner, tenure_of};
 use super::large::{on_fenced, on_stale, on_unfenced};
-use super::{FrontMessage, Notice, Replica};
+use super::{FrontMessage, LongReply, Notice, PeerCommand, Replica};
 use crate::context::Context;
 use crate::interface::{Channel, LinkId, Out, Proposal};
 use crate::lists::{List, Role};
@@ -10,6 +10,7 @@ use crate::rules::Fault;
 use crate::session::Greeting;
 use paritas_base::{Clock, Incarnation, NodeId};
 use paritas_wire::peer::{self, Header, Message, StageState};
+use std::borrow::Cow;
 
 impl Replica {
     pub(super) fn on_frame<'f>(
@@ -59,12 +60,14 @@ impl Replica {
             } => Some(FrontMessage::Command {
                 from: (node, incarnation),
                 conn,
-                n,
-                dialect,
-                database,
-                command,
-                stream: header.stream,
-                epoch: header.epoch,
+                command: PeerCommand {
+                    n,
+                    dialect,
+                    database,
+                    stream: header.stream,
+                    epoch: header.epoch,
+                    bytes: Cow::Borrowed(command),
+                },
             }),
             Message::Reply { conn, n, bytes } => Some(FrontMessage::Reply {
                 from: node,
@@ -79,13 +82,13 @@ impl Replica {
                 taken,
                 state,
             }),
-            Message::LongReply { conn, n, bytes } => Some(FrontMessage::LongReply {
+            Message::LongReply { conn, n, bytes } => Some(FrontMessage::LongReply(LongReply {
                 from: (node, incarnation),
                 owner: (header.stream, header.epoch),
                 conn,
                 n,
                 bytes,
-            }),
+            })),
             Message::ReplyBytes { conn, n, at, bytes } => Some(FrontMessage::ReplyBytes {
                 from: node,
                 conn,

@@ -7,9 +7,9 @@ use crate::dialect::{Dialect, Refusal};
 use crate::redis::commands::copy_options;
 use crate::redis::parts;
 use crate::redis::refusals::{is_error, is_uncertain};
-use crate::router::client::Client;
-use crate::router::{Dispatcher, Ran, Turn};
-use paritas_protocol::{Context, Lists, Out};
+use crate::router::call::Call;
+use crate::router::{Dispatcher, Ran};
+use paritas_protocol::Out;
 use paritas_wire::command::{self, Command, CommandSpec};
 use paritas_wire::resp::{ArgList, encode, errors};
 
@@ -63,27 +63,24 @@ impl Dispatcher {
     /// Begins the steps.
     pub(crate) fn rename<O: Out>(
         &mut self,
-        cx: &mut Context<'_, O>,
-        lists: &mut Lists,
-        client: &mut Client,
-        turn: &mut Turn<'_>,
+        call: &mut Call<'_, '_, O>,
         spec: &'static CommandSpec,
         args: ArgList<'_>,
     ) -> Ran {
-        if client.detours > 0 {
+        if call.client.detours > 0 {
             // Blocked by earlier commands: its own timeout does not run.
-            client.stalled_since = None;
+            call.client.stalled_since = None;
             return Ran::Stalled;
         }
         let (replaces, database) = match spec.id {
             Command::Copy => match copy_options(args) {
-                Ok((replaces, database)) => (replaces, database.unwrap_or(client.database)),
-                Err(error) => return self.reply_now(cx, lists, client, turn, |out| encode::error(out, error)),
+                Ok((replaces, database)) => (replaces, database.unwrap_or(call.client.database)),
+                Err(error) => return self.reply_now(call, |out| encode::error(out, error)),
             },
-            id => (id == Command::Rename, client.database),
+            id => (id == Command::Rename, call.client.database),
         };
         let rename = Rename {
-            from: (client.database, args.arg(1).to_vec()),
+            from: (call.client.database, args.arg(1).to_vec()),
             to: (database, args.arg(2).to_vec()),
             id: spec.id,
             replaces,
@@ -94,11 +91,11 @@ impl Dispatcher {
             reply: Vec::new(),
         };
         let first = rename.read();
-        let stream = cx.shared.slots.stream_of(first.slot);
+        let stream = call.cx.shared.slots.stream_of(first.slot);
         let how = How::Renamed(Box::new(rename));
-        let ran = self.gather(cx, lists, client, turn, how, vec![(first.spec, stream, first.command)]);
+        let ran = self.gather(call, how, vec![(first.spec, stream, first.command)]);
         // Its later steps would overtake the commands behind it.
-        client.await_newest();
+        call.client.await_newest();
         ran
     }
 }

@@ -5,10 +5,10 @@ use super::How;
 use crate::dialect::{Dialect, Refusal};
 use crate::redis::parts;
 use crate::redis::refusals::is_error;
-use crate::router::client::Client;
-use crate::router::{Dispatcher, Ran, Turn};
+use crate::router::call::Call;
+use crate::router::{Dispatcher, Ran};
 use paritas_base::StreamId;
-use paritas_protocol::{Context, Lists, Out};
+use paritas_protocol::{Context, Out};
 use paritas_wire::command::{Command, CommandSpec};
 
 /// A walk over all keys of its streams.
@@ -40,32 +40,27 @@ pub(crate) enum Find {
 }
 
 impl Dispatcher {
-    #[allow(clippy::too_many_arguments)] // One command's whole surroundings.
     /// Starts a walk at each of these streams.
-    #[allow(clippy::too_many_arguments)] // One command's whole surroundings.
     pub(crate) fn walk<O: Out>(
         &mut self,
-        cx: &mut Context<'_, O>,
-        lists: &mut Lists,
-        client: &mut Client,
-        turn: &mut Turn<'_>,
+        call: &mut Call<'_, '_, O>,
         find: Find,
         options: &[&[u8]],
         streams: Vec<StreamId>,
     ) -> Ran {
         // By this node's slot map, some slot has no owner. Its keys still exist somewhere, and would be missed (P10.8).
-        if !cx.rules().may_list_keys(cx.shared.slots.is_whole()) {
-            return self.stall(cx, lists, client, turn, find.spec());
+        if !call.cx.rules().may_list_keys(call.cx.shared.slots.is_whole()) {
+            return self.stall(call, find.spec());
         }
         let mut options: Vec<Vec<u8>> = options.iter().map(|word| word.to_vec()).collect();
-        let step_keys = cx.shared.parameters.walk_keys;
+        let step_keys = call.cx.shared.parameters.walk_keys;
         if find != Find::Deleted {
             options.extend([b"COUNT".to_vec(), step_keys.to_string().into_bytes()]);
         }
         let walk = Walk {
             find,
             options,
-            map: cx.shared.slots.version(),
+            map: call.cx.shared.slots.version(),
             found: Vec::new(),
             count: 0,
             streams,
@@ -76,10 +71,10 @@ impl Dispatcher {
             .iter()
             .map(|stream| (scan, *stream, walk.step(0)))
             .collect();
-        let ran = self.gather(cx, lists, client, turn, How::Walked(walk), steps);
+        let ran = self.gather(call, How::Walked(walk), steps);
         if find == Find::Deleted {
             // Its later steps would delete what commands behind it write.
-            client.await_newest();
+            call.client.await_newest();
         }
         ran
     }
