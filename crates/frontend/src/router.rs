@@ -519,9 +519,18 @@ impl Dispatcher {
             return Ran::Stalled;
         }
         call.client.about.last_command = spec.name;
+        let job = Job {
+            hash: match ahead.place {
+                // It may have been decoded before a SELECT ran.
+                Target::One(_, hash) => hash.filter(|hash| database_of(*hash) == call.client.database),
+                _ => None,
+            },
+            is_staged: call.client.is_staged(),
+            ..call.client.job(call.cx, spec, args, raw)
+        };
         if (call.client.transaction.is_some() || spec.flags & TRANSACTED != 0)
             && call.client.dialect != Dialect::Memcached
-            && let Some(ran) = self.transact(call, spec, args)
+            && let Some(ran) = self.transact(call, &job)
         {
             if ran != Ran::Stalled {
                 call.client.forget_functions();
@@ -533,23 +542,10 @@ impl Dispatcher {
         {
             return ran;
         }
-        let job = Job {
-            spec,
-            args,
-            dialect: call.client.dialect,
-            database: call.client.database,
-            hash: match ahead.place {
-                // It may have been decoded before a SELECT ran.
-                Target::One(_, hash) => hash.filter(|hash| database_of(*hash) == call.client.database),
-                _ => None,
-            },
-            ticket: call.client.ticket(call.cx),
-            is_staged: call.client.is_staged(),
-        };
         let ran = match ahead.place {
-            Target::Keyless => self.run_keyless(call, spec, args),
-            Target::One(stream, _) => self.run_on(call, &job, raw, stream),
-            Target::Slots(stream) => self.run_over_slots(call, spec, args, raw, stream),
+            Target::Keyless => self.run_keyless(call, &job),
+            Target::One(stream, _) => self.run_on(call, &job, stream),
+            Target::Slots(stream) => self.run_over_slots(call, &job, stream),
             Target::Unserved(_) => self.stall(call, spec),
         };
         if ran != Ran::Stalled && matches!(call.client.caller, Caller::Local(_)) {
@@ -563,16 +559,8 @@ impl Dispatcher {
     }
 
     /// Runs a command on the stream of its keys, here or at its owner.
-    pub(crate) fn run_on<O: Out>(
-        &mut self,
-        call: &mut Call<'_, '_, O>,
-        job: &Job<'_>,
-        raw: &[u8],
-        stream: StreamId,
-    ) -> Ran {
-        if call.client.detours > 0 {
-            // Blocked by earlier commands: its own timeout does not run.
-            call.client.stalled_since = None;
+    pub(crate) fn run_on<O: Out>(&mut self, call: &mut Call<'_, '_, O>, job: &Job<'_>, stream: StreamId) -> Ran {
+        if call.client.is_behind_detours() {
             return Ran::Stalled;
         }
         if let Caller::Remote(..) = call.client.caller {
@@ -591,7 +579,7 @@ impl Dispatcher {
             if let Caller::Remote(..) = call.client.caller {
                 return self.refuse_stranger(call, stream);
             }
-            return self.run_elsewhere(call, job.spec, job.args, raw, stream);
+            return self.run_elsewhere(call, job, stream);
         };
         if owner.phase() != Phase::Serve {
             return self.stall_on(call, job.spec, stream);

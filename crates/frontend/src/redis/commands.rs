@@ -84,6 +84,8 @@ impl From<paritas_protocol::Stop> for Stop {
 pub(crate) struct Job<'a> {
     pub(crate) spec: &'static CommandSpec,
     pub(crate) args: ArgList<'a>,
+    /// Its bytes, for another node. Empty if none but this one may run it.
+    pub(crate) raw: &'a [u8],
     pub(crate) dialect: Dialect,
     /// The client's.
     pub(crate) database: u8,

@@ -39,30 +39,16 @@ pub(crate) fn is_word(args: ArgList<'_>, at: usize, word: &str) -> bool {
 }
 
 impl Dispatcher {
-    pub(crate) fn run_keyless<O: Out>(
-        &mut self,
-        call: &mut Call<'_, '_, O>,
-        spec: &'static CommandSpec,
-        args: ArgList<'_>,
-    ) -> Ran {
+    pub(crate) fn run_keyless<O: Out>(&mut self, call: &mut Call<'_, '_, O>, job: &Job<'_>) -> Ran {
+        let Job { spec, args, .. } = *job;
         if runs_on_streams(spec.id) {
             if let Caller::Remote(..) = call.client.caller {
                 if let Some(ran) = self.check_all_keys(call, spec) {
                     return ran;
                 }
-                let (stream, dialect) = (call.client.remote.stream, call.client.dialect);
-                let job = Job {
-                    spec,
-                    args,
-                    dialect,
-                    database: call.client.database,
-                    hash: None,
-                    ticket: call.client.ticket(call.cx),
-                    is_staged: false,
-                };
-                return self.run_on(call, &job, &[], stream);
+                return self.run_on(call, job, call.client.remote.stream);
             }
-            return self.run_over_streams(call, spec, args);
+            return self.run_over_streams(call, job);
         }
         // Only these make long replies, or look at many clients or lists.
         let is_slow = !spec.is(flag::FAST);

@@ -8,13 +8,13 @@ use super::staging::Staging;
 use crate::dialect::Dialect;
 use crate::memcached::{Dialog, Shown};
 use crate::redis::clients::Replies;
-use crate::redis::commands::REPLY_BYTES_MAX;
+use crate::redis::commands::{Job, REPLY_BYTES_MAX};
 use crate::redis::transactions::Transaction;
 use paritas_base::configuration::Tenure;
 use paritas_base::{ConnId, Epoch, Incarnation, ListId, NodeId, Position, StreamId, Term, Time};
 use paritas_protocol::{Context, Ends, Out, PeerCommand, Port, ReplyBuf, TakenAgain, Ticket};
 use paritas_wire::command::{Command, CommandSpec, flag};
-use paritas_wire::resp::Args;
+use paritas_wire::resp::{ArgList, Args};
 use std::collections::VecDeque;
 
 /// Capacity, in segments, that an empty queue of a client keeps.
@@ -200,6 +200,34 @@ impl Client {
             conn,
             n: self.command_n(),
         }
+    }
+
+    /// A command that it has sent, to be run now.
+    pub(crate) fn job<'j, O: Out>(
+        &self,
+        cx: &Context<'_, O>,
+        spec: &'static CommandSpec,
+        args: ArgList<'j>,
+        raw: &'j [u8],
+    ) -> Job<'j> {
+        Job {
+            spec,
+            args,
+            raw,
+            dialect: self.dialect,
+            database: self.database,
+            hash: None,
+            ticket: self.ticket(cx),
+            is_staged: false,
+        }
+    }
+
+    /// Whether earlier commands keep its next one from starting. Then its own timeout does not run.
+    pub(crate) fn is_behind_detours(&mut self) -> bool {
+        if self.detours > 0 {
+            self.stalled_since = None;
+        }
+        self.detours > 0
     }
 
     /// The number of the command that runs now.

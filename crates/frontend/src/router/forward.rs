@@ -15,7 +15,7 @@ use super::stuck::{NO_CLIENT, is_lost};
 use super::{Dispatcher, Ran, Router, lists_tenure};
 use crate::dialect::{Dialect, Refusal};
 use crate::memcached::Shown;
-use crate::redis::commands::REPLY_BYTES_MAX;
+use crate::redis::commands::{Job, REPLY_BYTES_MAX};
 use crate::redis::parts::word_count;
 use crate::redis::refusals::{is_error, is_not_owner, is_reply_too_large, is_wrong_type};
 use paritas_base::configuration::Tenure;
@@ -23,7 +23,7 @@ use paritas_base::{ConnId, Epoch, Incarnation, ListId, NodeId, Position, Span, S
 use paritas_protocol::{Channel, Context, Fault, Lists, LongReply, Out, PeerCommand, Port, WriteRefusal};
 use paritas_wire::command::{self, Command, CommandSpec, flag};
 use paritas_wire::peer::{FRAME_BYTES_MAX, Message, dialect};
-use paritas_wire::resp::{self, ArgList, Args, Decoded, Limits};
+use paritas_wire::resp::{self, Args, Decoded, Limits};
 
 /// A command or reply from this node to itself: a stream may have moved here after its command was queued.
 #[derive(Debug)]
@@ -69,14 +69,8 @@ pub(crate) fn is_congested<O: Out>(cx: &mut Context<'_, O>, to: NodeId, bytes: u
 
 impl Dispatcher {
     /// Runs a command whose stream belongs to another node: forwards it, or redirects the client on the strict port.
-    pub(crate) fn run_elsewhere<O: Out>(
-        &mut self,
-        call: &mut Call<'_, '_, O>,
-        spec: &'static CommandSpec,
-        args: ArgList<'_>,
-        raw: &[u8],
-        stream: StreamId,
-    ) -> Ran {
+    pub(crate) fn run_elsewhere<O: Out>(&mut self, call: &mut Call<'_, '_, O>, job: &Job<'_>, stream: StreamId) -> Ran {
+        let Job { spec, args, .. } = *job;
         if call.client.port == Port::Cluster {
             let owner = lists_tenure(call.lists, stream);
             let me = (call.cx.shared.node, call.cx.shared.incarnation);
@@ -102,7 +96,7 @@ impl Dispatcher {
                 None => self.reply_refusal(call, Refusal::NoOwner),
             };
         }
-        if raw.len() + FRAME_REST_BYTES > FRAME_BYTES_MAX {
+        if job.raw.len() + FRAME_REST_BYTES > FRAME_BYTES_MAX {
             let bytes_max = FRAME_BYTES_MAX - FRAME_REST_BYTES;
             let refusal = Refusal::Write(WriteRefusal::CommandTooLarge { bytes_max });
             return self.reply_refusal(call, refusal);
@@ -120,7 +114,7 @@ impl Dispatcher {
         if self.is_refused(call.cx, call.lists, stream) {
             return self.stall_on(call, spec, stream);
         }
-        if is_congested(call.cx, owner.node, raw.len()) {
+        if is_congested(call.cx, owner.node, job.raw.len()) {
             self.retry_at = self.retry_at.min(call.cx.mono() + CONGESTED_RETRY);
             return Ran::Stalled;
         }
@@ -131,12 +125,12 @@ impl Dispatcher {
             stream,
             epoch,
             (n, call.client.database),
-            raw,
+            job.raw,
         ) {
             return self.stall_on(call, spec, stream);
         }
         let mut command = self.spare.pop().unwrap_or_default();
-        command.extend_from_slice(raw);
+        command.extend_from_slice(job.raw);
         let forwarded = Forwarded {
             n,
             stream,

@@ -10,6 +10,7 @@ use super::client::Client;
 use super::gather::How;
 use super::transact::is_unserved;
 use super::{Dispatcher, Ran};
+use crate::redis::commands::Job;
 use crate::redis::connection::{SLOW_BYTE_STEPS, is_word};
 use crate::redis::functions::{Change, LIBRARIES_BYTES_MAX, Libraries, Library, Policy, taken};
 use crate::redis::parts;
@@ -148,9 +149,7 @@ impl Dispatcher {
 
     /// Whether a client's command can be sent to the owner of the libraries now. `Err`: it stalls, or is refused.
     fn await_owner<O: Out>(&mut self, call: &mut Call<'_, '_, O>, spec: &CommandSpec) -> Result<(), Ran> {
-        if call.client.detours > 0 {
-            // Blocked by earlier commands: its own timeout does not run.
-            call.client.stalled_since = None;
+        if call.client.is_behind_detours() {
             return Err(Ran::Stalled);
         }
         match is_unserved(call.cx, call.lists, FUNCTIONS_KEY) {
@@ -185,30 +184,21 @@ impl Dispatcher {
     }
 
     /// Runs FUNCTION and its subcommands.
-    pub(crate) fn function<O: Out>(
-        &mut self,
-        call: &mut Call<'_, '_, O>,
-        spec: &'static CommandSpec,
-        args: ArgList<'_>,
-    ) -> Ran {
+    pub(crate) fn function<O: Out>(&mut self, call: &mut Call<'_, '_, O>, job: &Job<'_>) -> Ran {
         let start = call.turn.bytes.len();
-        let ran = match self.function_asked(call, spec, args) {
+        let ran = match self.function_asked(call, job) {
             Ok(ran) => ran,
             Err(error) => self.reply_now(call, |out| encode::error(out, &error)),
         };
         if ran != Ran::Stalled {
             self.counters
-                .count(spec.id, call.turn.bytes.get(start..).is_some_and(is_error));
+                .count(job.spec.id, call.turn.bytes.get(start..).is_some_and(is_error));
         }
         ran
     }
 
-    fn function_asked<O: Out>(
-        &mut self,
-        call: &mut Call<'_, '_, O>,
-        spec: &'static CommandSpec,
-        args: ArgList<'_>,
-    ) -> Result<Ran, String> {
+    fn function_asked<O: Out>(&mut self, call: &mut Call<'_, '_, O>, job: &Job<'_>) -> Result<Ran, String> {
+        let Job { spec, args, .. } = *job;
         // Before any library is loaded, which takes long.
         if spec.is(flag::WRITE)
             && let Err(ran) = self.await_owner(call, spec)
@@ -272,7 +262,7 @@ impl Dispatcher {
                 let change = Change::Put(policy, libraries);
                 return self.change_functions(call, &change, &reply);
             }
-            _ => return self.tell_functions(call, spec, args),
+            _ => return self.tell_functions(call, job),
         };
         self.change_functions(call, &change, encode::OK)
     }
@@ -363,12 +353,8 @@ impl Dispatcher {
     }
 
     /// Answers a command that only reads the libraries.
-    fn tell_functions<O: Out>(
-        &mut self,
-        call: &mut Call<'_, '_, O>,
-        spec: &'static CommandSpec,
-        args: ArgList<'_>,
-    ) -> Result<Ran, String> {
+    fn tell_functions<O: Out>(&mut self, call: &mut Call<'_, '_, O>, job: &Job<'_>) -> Result<Ran, String> {
+        let Job { spec, args, .. } = *job;
         let listing = match spec.id {
             Command::FunctionList => Some(Listing::of(args)?),
             _ => None,

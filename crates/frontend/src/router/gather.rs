@@ -208,46 +208,27 @@ impl Dispatcher {
     pub(crate) fn run_over_slots<O: Out>(
         &mut self,
         call: &mut Call<'_, '_, O>,
-        spec: &'static CommandSpec,
-        args: ArgList<'_>,
-        raw: &[u8],
+        job: &Job<'_>,
         stream: Option<StreamId>,
     ) -> Ran {
+        let Job { spec, args, .. } = *job;
         // A part of a transaction may have several slots of the stream; it comes from a peer only.
         let refused = (call.client.port == Port::Cluster || !may_split(spec, args)) && !spec.is(flag::INTERNAL);
         let local = matches!(call.client.caller, Caller::Local(_));
         if local && moves_key(spec.id) && call.client.port == Port::Any {
-            return self.rename(call, spec, args);
+            return self.rename(call, job);
         }
         match stream {
             // The command of a peer is a part already: it is never split again.
-            Some(stream) if !refused && (!local || all_fits(call.cx, spec, args)) => {
-                let job = Job {
-                    spec,
-                    args,
-                    dialect: call.client.dialect,
-                    database: call.client.database,
-                    hash: None,
-                    ticket: call.client.ticket(call.cx),
-                    is_staged: call.client.is_staged(),
-                };
-                self.run_on(call, &job, raw, stream)
-            }
-            _ if !refused && local => self.split(call, spec, args, raw),
+            Some(stream) if !refused && (!local || all_fits(call.cx, spec, args)) => self.run_on(call, job, stream),
+            _ if !refused && local => self.split(call, job),
             _ => self.reply_refusal(call, Refusal::CrossSlot),
         }
     }
 
-    fn split<O: Out>(
-        &mut self,
-        call: &mut Call<'_, '_, O>,
-        spec: &'static CommandSpec,
-        args: ArgList<'_>,
-        raw: &[u8],
-    ) -> Ran {
-        if call.client.detours > 0 {
-            // Blocked by earlier commands: its own timeout does not run.
-            call.client.stalled_since = None;
+    fn split<O: Out>(&mut self, call: &mut Call<'_, '_, O>, job: &Job<'_>) -> Ran {
+        let Job { spec, args, .. } = *job;
+        if call.client.is_behind_detours() {
             return Ran::Stalled;
         }
         let step = usize::from(spec.step.unsigned_abs()).max(1);
@@ -308,7 +289,7 @@ impl Dispatcher {
         let how = match spec.id {
             Command::Mget => {
                 let mut command = self.spare.pop().unwrap_or_default();
-                command.extend_from_slice(raw);
+                command.extend_from_slice(job.raw);
                 How::InOrder { part_of, command }
             }
             Command::Mset => How::AllOk,
@@ -320,15 +301,9 @@ impl Dispatcher {
     }
 
     /// Runs a command over all streams: those of the cluster, or only those of this node on the strict port.
-    pub(crate) fn run_over_streams<O: Out>(
-        &mut self,
-        call: &mut Call<'_, '_, O>,
-        spec: &'static CommandSpec,
-        args: ArgList<'_>,
-    ) -> Ran {
-        if call.client.detours > 0 {
-            // Blocked by earlier commands: its own timeout does not run.
-            call.client.stalled_since = None;
+    pub(crate) fn run_over_streams<O: Out>(&mut self, call: &mut Call<'_, '_, O>, job: &Job<'_>) -> Ran {
+        let Job { spec, args, .. } = *job;
+        if call.client.is_behind_detours() {
             return Ran::Stalled;
         }
         let hands_off = |lists: &Lists| lists.iter().flat_map(|list| list.owners()).any(|o| o.is_handing_off());
@@ -366,7 +341,7 @@ impl Dispatcher {
             Command::Randomkey => How::Any {
                 pick: call.cx.shared.prng.next_u64(),
             },
-            Command::Scan => return self.scan(call, spec, args, &all),
+            Command::Scan => return self.scan(call, job, &all),
             _ => {
                 let counts = spec.id == Command::ClusterCountkeysinslot;
                 let most = parse_integer(args.arg(3)).map(usize::try_from);
@@ -402,13 +377,8 @@ impl Dispatcher {
     }
 
     /// One step of SCAN, on the stream that the cursor names.
-    fn scan<O: Out>(
-        &mut self,
-        call: &mut Call<'_, '_, O>,
-        spec: &'static CommandSpec,
-        args: ArgList<'_>,
-        all: &[(usize, StreamId)],
-    ) -> Ran {
+    fn scan<O: Out>(&mut self, call: &mut Call<'_, '_, O>, job: &Job<'_>, all: &[(usize, StreamId)]) -> Ran {
+        let Job { spec, args, .. } = *job;
         let cursor = str::from_utf8(args.arg(1))
             .ok()
             .and_then(|text| text.parse::<u64>().ok());
@@ -506,14 +476,10 @@ impl Dispatcher {
             && !(commands::is_transaction(spec.id) && spec.is(flag::WRITE) && command.len() > small_max(call.cx))
         {
             self.stuck.serves(stream);
+            let args = self.part_args.list(&command);
             let job = Job {
-                spec,
-                args: self.part_args.list(&command),
-                dialect: call.client.dialect,
                 database,
-                hash: None,
-                ticket: call.client.ticket(call.cx),
-                is_staged: false,
+                ..call.client.job(call.cx, spec, args, &command)
             };
             let executed = commands::execute(call.cx, configuration, owner, &job, &mut self.scripts, &mut reply);
             if let Executed::Replied(effect) = executed {

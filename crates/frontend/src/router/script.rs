@@ -13,7 +13,7 @@ use crate::redis::scripts::{ScriptCall, answer_without_key, resolve, why_ended};
 use paritas_protocol::{Context, Out, Port};
 use paritas_script::{Ended, Host, Weight};
 use paritas_wire::command::{self, Command, CommandSpec, flag};
-use paritas_wire::resp::{ArgList, Args, Decoded, Limits, Proto, decode, encode, errors};
+use paritas_wire::resp::{Args, Decoded, Limits, Proto, decode, encode, errors};
 
 /// Work of a script without keys, in nanoseconds as it is counted.
 const WORK_NS: u64 = 20_000_000;
@@ -50,15 +50,9 @@ impl Host for WithoutKeys {
 
 impl Dispatcher {
     /// Runs EVAL, FCALL and their kin.
-    pub(crate) fn script<O: Out>(
-        &mut self,
-        call: &mut Call<'_, '_, O>,
-        spec: &'static CommandSpec,
-        args: ArgList<'_>,
-    ) -> Ran {
-        if call.client.detours > 0 {
-            // Blocked by earlier commands: its own timeout does not run.
-            call.client.stalled_since = None;
+    pub(crate) fn script<O: Out>(&mut self, call: &mut Call<'_, '_, O>, job: &Job<'_>) -> Ran {
+        let Job { spec, args, .. } = *job;
+        if call.client.is_behind_detours() {
             return Ran::Stalled;
         }
         let start = call.turn.bytes.len();
@@ -121,17 +115,10 @@ impl Dispatcher {
         let mut part_args = core::mem::take(&mut self.part_args);
         let ran = match decode(&bytes, &Limits::DEFAULT, &mut part_args) {
             Ok(Decoded::Complete { .. }) => {
-                let job = Job {
-                    spec: called.spec(),
-                    args: part_args.list(&bytes),
-                    dialect: call.client.dialect,
-                    database: call.client.database,
-                    hash: None,
-                    ticket: call.client.ticket(call.cx),
-                    is_staged: false,
-                };
+                let args = part_args.list(&bytes);
+                let job = call.client.job(call.cx, called.spec(), args, &bytes);
                 let stream = call.cx.shared.slots.stream_of(slot);
-                let ran = self.run_on(call, &job, &bytes, stream);
+                let ran = self.run_on(call, &job, stream);
                 if ran != Ran::Stalled && job.spec.is(flag::WRITE) {
                     call.client.last_write_n = job.ticket.n;
                 }

@@ -115,12 +115,8 @@ impl Dispatcher {
     /// Handles the commands of transactions, and keeps the commands of an open one. `None`: it is an ordinary command
     /// that may run.
     #[cold]
-    pub(crate) fn transact<O: Out>(
-        &mut self,
-        call: &mut Call<'_, '_, O>,
-        spec: &'static CommandSpec,
-        args: ArgList<'_>,
-    ) -> Option<Ran> {
+    pub(crate) fn transact<O: Out>(&mut self, call: &mut Call<'_, '_, O>, job: &Job<'_>) -> Option<Ran> {
+        let Job { spec, args, .. } = *job;
         if matches!(call.client.caller, Caller::Remote(..)) {
             return None;
         }
@@ -165,8 +161,8 @@ impl Dispatcher {
                 call.client.end_transaction();
                 return None;
             }
-            (_, false) if spec.is(flag::FUNCTION) => return Some(self.function(call, spec, args)),
-            (_, false) if spec.is(flag::SCRIPT) => return Some(self.script(call, spec, args)),
+            (_, false) if spec.is(flag::FUNCTION) => return Some(self.function(call, job)),
+            (_, false) if spec.is(flag::SCRIPT) => return Some(self.script(call, job)),
             (Command::Quit, _) | (_, false) => return None,
             (_, true) => {
                 let start = call.turn.bytes.len();
@@ -273,7 +269,7 @@ impl Dispatcher {
     }
 
     fn watch<O: Out>(&mut self, call: &mut Call<'_, '_, O>, args: ArgList<'_>) -> Ran {
-        if call.client.detours > 0 || call.client.awaits_watch() {
+        if call.client.is_behind_detours() || call.client.awaits_watch() {
             call.client.stalled_since = None;
             return Ran::Stalled;
         }
@@ -331,8 +327,7 @@ impl Dispatcher {
             call.client.end_transaction();
             return self.reply_now(call, |out| encode::error(out, errors::EXECABORT));
         }
-        if call.client.detours > 0 {
-            call.client.stalled_since = None;
+        if call.client.is_behind_detours() {
             return Ran::Stalled;
         }
         let calls = call.client.transaction.as_ref().is_some_and(|t| t.calls_functions());
@@ -476,16 +471,9 @@ impl Dispatcher {
         let mut part_args = core::mem::take(&mut self.part_args);
         let decoded = decode(&bytes, &Limits::DEFAULT, &mut part_args);
         debug_assert!(matches!(decoded, Ok(Decoded::Complete { .. })));
-        let job = Job {
-            spec: part.spec(),
-            args: part_args.list(&bytes),
-            dialect: call.client.dialect,
-            database: call.client.database,
-            hash: None,
-            ticket: call.client.ticket(call.cx),
-            is_staged: false,
-        };
-        let ran = self.run_on(call, &job, &bytes, part.stream);
+        let args = part_args.list(&bytes);
+        let job = call.client.job(call.cx, part.spec(), args, &bytes);
+        let ran = self.run_on(call, &job, part.stream);
         self.part_args = part_args;
         self.recycle(bytes);
         if ran != Ran::Stalled

@@ -7,11 +7,11 @@
 //! The first answers OK if the libraries are those of this version, else an array of their version and all of them. The
 //! second changes them, on a draft as a script does, and then answers `reply`.
 
+use super::transaction::OnDraft;
 use super::{Job, Operation, Stop};
 use crate::dialect::Refusal;
 use crate::redis::functions::{Change, Libraries, version_of};
-use paritas_base::configuration::Configuration;
-use paritas_protocol::{Access, Context, Draft, Out, StreamOwner, body_bytes};
+use paritas_protocol::{Access, Out, body_bytes};
 use paritas_store::Value;
 use paritas_wire::resp::{encode, errors};
 
@@ -63,26 +63,21 @@ impl<O: Out> Operation<'_, '_, O> {
     }
 }
 
-/// Changes the libraries on the draft, and appends the reply.
-pub(super) fn change<O: Out>(
-    cx: &mut Context<'_, O>,
-    configuration: &Configuration,
-    owner: &mut StreamOwner,
-    job: &Job<'_>,
-    draft: &mut Draft,
-    reply: &mut Vec<u8>,
-) -> Result<(), Stop> {
-    let (key, how, what) = (job.args.arg(1), job.args.arg(2), job.args.arg(3));
-    let Some(change) = Change::of_words(how, what) else {
-        return Err(Stop::Refused(Refusal::Malformed));
-    };
-    if !draft.begin_command(job.args.len()) {
-        return Err(Stop::Error(errors::TRANSACTION_TOO_SLOW));
+impl<O: Out> OnDraft<'_, '_, O> {
+    /// Changes the libraries on the draft, and appends the reply.
+    pub(super) fn change_functions(&mut self, job: &Job<'_>, reply: &mut Vec<u8>) -> Result<(), Stop> {
+        let (key, how, what) = (job.args.arg(1), job.args.arg(2), job.args.arg(3));
+        let Some(change) = Change::of_words(how, what) else {
+            return Err(Stop::Refused(Refusal::Malformed));
+        };
+        if !self.draft.begin_command(job.args.len()) {
+            return Err(Stop::Error(errors::TRANSACTION_TOO_SLOW));
+        }
+        let mut access = self.access(job.database);
+        let result = change_with(&mut access, key, change, job, reply);
+        access.end_in_draft();
+        result
     }
-    let mut access = Access::in_draft(cx, configuration, owner, job.database, draft);
-    let result = change_with(&mut access, key, change, job, reply);
-    access.end_in_draft();
-    result
 }
 
 fn change_with<O: Out>(

@@ -1,24 +1,19 @@
 //! A script at the owner of its keys. It is a transaction: its commands run on the draft.
 
-use super::transaction::{Reads, run_command};
+use super::transaction::OnDraft;
 use super::{Job, Stop};
 use crate::dialect::{Dialect, Refusal};
 use crate::redis::connection::database_number;
 use crate::redis::scripts::{Script, Scripts, answer_without_key, resolve, why_ended};
-use paritas_base::configuration::Configuration;
-use paritas_protocol::{Context, Draft, Out, StreamOwner};
+use paritas_protocol::Out;
 use paritas_script::{Ended, Host, Weight};
 use paritas_wire::command::{self, Command, flag};
 use paritas_wire::resp::{Args, Decoded, Limits, Proto, decode, encode, errors};
 
 /// What runs the commands of a script on a draft.
-struct OnDraft<'h, 'c, O: Out> {
-    cx: &'h mut Context<'c, O>,
-    configuration: &'h Configuration,
-    owner: &'h mut StreamOwner,
+struct DraftHost<'h, 'a, 'c, O: Out> {
+    on_draft: &'h mut OnDraft<'a, 'c, O>,
     job: &'h Job<'h>,
-    draft: &'h mut Draft,
-    reads: &'h mut Reads,
     /// The hash slot of its keys.
     slot: u16,
     /// The database of its next command.
@@ -28,7 +23,7 @@ struct OnDraft<'h, 'c, O: Out> {
     stop: Option<Stop>,
 }
 
-impl<O: Out> Host for OnDraft<'_, '_, O> {
+impl<O: Out> Host for DraftHost<'_, '_, '_, O> {
     fn call(&mut self, bytes: &[u8], proto: Proto, reply: &mut Vec<u8>) -> Result<(), Ended> {
         let mut args = core::mem::take(&mut self.args);
         let result = self.run(bytes, &mut args, proto, reply);
@@ -40,13 +35,13 @@ impl<O: Out> Host for OnDraft<'_, '_, O> {
     }
 }
 
-impl<O: Out> OnDraft<'_, '_, O> {
+impl<O: Out> DraftHost<'_, '_, '_, O> {
     fn run(&mut self, bytes: &[u8], args: &mut Args, proto: Proto, reply: &mut Vec<u8>) -> Result<(), Stop> {
         let Ok(Decoded::Complete { .. }) = decode(bytes, &Limits::DEFAULT, args) else {
             return Err(Stop::Refused(Refusal::Malformed));
         };
         let args = args.list(bytes);
-        if !self.draft.begin_command(args.len()) {
+        if !self.on_draft.draft.begin_command(args.len()) {
             return Err(Stop::Error(errors::SCRIPT_TOO_SLOW));
         }
         let spec = match resolve(args) {
@@ -57,7 +52,7 @@ impl<O: Out> OnDraft<'_, '_, O> {
             }
         };
         if !spec.has_keys() || spec.is(flag::NOSCRIPT) || spec.id == Command::ParitasRedundancy {
-            if !answer_without_key(spec, args, self.cx.now.wall_ms, reply) {
+            if !answer_without_key(spec, args, self.on_draft.cx.now.wall_ms, reply) {
                 encode::error(reply, errors::NOT_IN_SCRIPT);
             }
             if spec.id == Command::Select {
@@ -82,65 +77,49 @@ impl<O: Out> OnDraft<'_, '_, O> {
                 Proto::Resp3 => Dialect::Resp3,
             },
             database: self.database,
+            raw: &[],
             hash: None,
             is_staged: false,
             ..*self.job
         };
-        run_command(
-            self.cx,
-            self.configuration,
-            self.owner,
-            &one,
-            self.draft,
-            self.reads,
-            reply,
-        )
+        self.on_draft.run_command(&one, reply)
     }
 }
 
-/// Runs a script on the draft, and appends its reply.
-#[allow(clippy::too_many_arguments)] // One script's whole surroundings.
-pub(super) fn run<O: Out>(
-    cx: &mut Context<'_, O>,
-    configuration: &Configuration,
-    owner: &mut StreamOwner,
-    job: &Job<'_>,
-    draft: &mut Draft,
-    reads: &mut Reads,
-    scripts: &mut Scripts,
-    reply: &mut Vec<u8>,
-) -> Result<(), Stop> {
-    let mut args = Args::new();
-    let Ok(Decoded::Complete { .. }) = decode(job.args.arg(4), &Limits::DEFAULT, &mut args) else {
-        return Err(Stop::Refused(Refusal::Malformed));
-    };
-    let Some(script) = Script::of_command(job.args, args.list(job.args.arg(4))) else {
-        return Err(Stop::Refused(Refusal::Malformed));
-    };
-    let start = reply.len();
-    let bytes_max = cx.shared.parameters.mget_bytes_max;
-    let mut host = OnDraft {
-        cx,
-        configuration,
-        owner,
-        job,
-        draft,
-        reads,
-        slot: command::slot(job.args.arg(5)),
-        database: job.database,
-        args: Args::new(),
-        stop: None,
-    };
-    let given = (host.draft.steps_left(), host.cx.shared.prng.next_u64());
-    let ran = scripts.run(&script, job.dialect.proto(), given, &mut host, reply);
-    let stop = host.stop;
-    draft.spend(ran.work_ns);
-    match ran.ended {
-        None if reply.len() - start > bytes_max => Err(Stop::Refused(Refusal::ReplyTooLarge { bytes_max })),
-        None => Ok(()),
-        Some(Ended::Memory) if scripts.weight == Weight::Light => Err(Stop::Heavier),
-        Some(ended) => {
-            Err(why_ended(ended).map_or_else(|| stop.unwrap_or(Stop::Refused(Refusal::Malformed)), Stop::Error))
+impl<O: Out> OnDraft<'_, '_, O> {
+    /// Runs a script on the draft, and appends its reply.
+    pub(super) fn run_script(&mut self, job: &Job<'_>, scripts: &mut Scripts, reply: &mut Vec<u8>) -> Result<(), Stop> {
+        let mut args = Args::new();
+        let Ok(Decoded::Complete { .. }) = decode(job.args.arg(4), &Limits::DEFAULT, &mut args) else {
+            return Err(Stop::Refused(Refusal::Malformed));
+        };
+        let Some(script) = Script::of_command(job.args, args.list(job.args.arg(4))) else {
+            return Err(Stop::Refused(Refusal::Malformed));
+        };
+        let start = reply.len();
+        let bytes_max = self.cx.shared.parameters.mget_bytes_max;
+        let mut host = DraftHost {
+            on_draft: &mut *self,
+            job,
+            slot: command::slot(job.args.arg(5)),
+            database: job.database,
+            args: Args::new(),
+            stop: None,
+        };
+        let given = (
+            host.on_draft.draft.steps_left(),
+            host.on_draft.cx.shared.prng.next_u64(),
+        );
+        let ran = scripts.run(&script, job.dialect.proto(), given, &mut host, reply);
+        let stop = host.stop;
+        self.draft.spend(ran.work_ns);
+        match ran.ended {
+            None if reply.len() - start > bytes_max => Err(Stop::Refused(Refusal::ReplyTooLarge { bytes_max })),
+            None => Ok(()),
+            Some(Ended::Memory) if scripts.weight == Weight::Light => Err(Stop::Heavier),
+            Some(ended) => {
+                Err(why_ended(ended).map_or_else(|| stop.unwrap_or(Stop::Refused(Refusal::Malformed)), Stop::Error))
+            }
         }
     }
 }

@@ -9,7 +9,7 @@
 //! not count: the commands behind it are about that database. `versions` and each command are arrays of strings, as a
 //! client sends them. `key` is one of the keys of each slot. The reply is the array of the commands' replies.
 
-use super::{Executed, Job, Lookups, Operation, ReadLarge, Stop, admit_many, end_of, functions, script};
+use super::{Executed, Job, Lookups, Operation, ReadLarge, Stop, admit_many, end_of};
 use crate::dialect::Refusal;
 use crate::redis::connection::database_number;
 use crate::redis::scripts::Scripts;
@@ -28,11 +28,20 @@ enum Ran {
 
 /// What its commands have read, for the counts of reads.
 #[derive(Default)]
-pub(super) struct Reads {
+struct Reads {
     hits: u32,
     misses: u32,
     /// Keys of large values, each with its hash.
     large: Vec<(u64, Vec<u8>, ReadLarge)>,
+}
+
+/// A transaction, or a script or a change of the libraries of functions, while it runs on a draft.
+pub(super) struct OnDraft<'a, 'c, O: Out> {
+    pub(super) cx: &'a mut Context<'c, O>,
+    configuration: &'a Configuration,
+    owner: &'a mut StreamOwner,
+    pub(super) draft: Draft,
+    reads: Reads,
 }
 
 /// Runs a transaction, or a script or a change of the libraries of functions, which are transactions. The owner must be
@@ -56,8 +65,15 @@ pub(super) fn execute<O: Out>(
     let start = reply.len();
     scripts.weight = Weight::Light;
     let (draft, reads, ran) = loop {
-        let (mut draft, mut reads) = (Draft::default(), Reads::default());
-        let ran = run_all(cx, configuration, owner, job, &mut draft, &mut reads, scripts, reply);
+        let mut on_draft = OnDraft {
+            cx: &mut *cx,
+            configuration,
+            owner: &mut *owner,
+            draft: Draft::default(),
+            reads: Reads::default(),
+        };
+        let ran = on_draft.run_all(job, scripts, reply);
+        let OnDraft { draft, reads, .. } = on_draft;
         cx.shared.turn_budget.spend(draft.steps());
         if !matches!(ran, Err(Stop::Heavier)) {
             break (draft, reads, ran);
@@ -97,105 +113,190 @@ pub(super) fn execute<O: Out>(
     end_of(access, job.dialect, result, start, reply, waits_since)
 }
 
-/// Runs the commands on a draft, and appends the array of their replies.
-#[allow(clippy::too_many_arguments)] // One transaction's whole surroundings.
-fn run_all<O: Out>(
-    cx: &mut Context<'_, O>,
-    configuration: &Configuration,
-    owner: &mut StreamOwner,
-    job: &Job<'_>,
-    draft: &mut Draft,
-    reads: &mut Reads,
-    scripts: &mut Scripts,
-    reply: &mut Vec<u8>,
-) -> Result<Ran, Stop> {
-    if matches!(job.spec.id, Command::RunScript | Command::ReadScript) {
-        if owner.store().chunks().absent_count() > 0 {
-            ask_for_keys(cx, configuration, owner, job.database, job.spec, job.args)?;
+impl<'c, O: Out> OnDraft<'_, 'c, O> {
+    /// What reads and writes through the draft. To be ended with `end_in_draft`.
+    pub(super) fn access(&mut self, database: u8) -> Access<'_, 'c, O> {
+        Access::in_draft(self.cx, self.configuration, self.owner, database, &mut self.draft)
+    }
+
+    /// Runs the commands on a draft, and appends the array of their replies.
+    fn run_all(&mut self, job: &Job<'_>, scripts: &mut Scripts, reply: &mut Vec<u8>) -> Result<Ran, Stop> {
+        if matches!(job.spec.id, Command::RunScript | Command::ReadScript) {
+            if self.owner.store().chunks().absent_count() > 0 {
+                self.ask_for_keys(job.database, job.spec, job.args)?;
+            }
+            self.run_script(job, scripts, reply)?;
+            return Ok(Ran::All);
         }
-        script::run(cx, configuration, owner, job, draft, reads, scripts, reply)?;
-        return Ok(Ran::All);
+        if job.spec.id == Command::ChangeFunctions {
+            self.change_functions(job, reply)?;
+            return Ok(Ran::All);
+        }
+        let mut args = Args::new();
+        if self.is_changed(job.args.arg(1), &mut args)? {
+            return Ok(Ran::Aborted);
+        }
+        let start = reply.len();
+        let count = parse_integer(job.args.arg(2)).and_then(|count| usize::try_from(count).ok());
+        let (mut left, mut rest) = (count.unwrap_or_default(), job.args.arg(3));
+        if self.owner.store().chunks().absent_count() > 0 {
+            self.ask_for_all(job.database, rest, &mut args)?;
+        }
+        let mut database = job.database;
+        encode::array_header(reply, left);
+        while left > 0 {
+            let bytes = rest;
+            let Ok(Decoded::Complete { consumed }) = decode(bytes, &Limits::DEFAULT, &mut args) else {
+                return Err(Stop::Refused(Refusal::Malformed));
+            };
+            rest = bytes.get(consumed..).unwrap_or_default();
+            let args = args.list(bytes);
+            if let Some(chosen) = chosen_database(args) {
+                database = chosen;
+                continue;
+            }
+            left -= 1;
+            let spec = command::resolve(args).ok().filter(|spec| spec.has_keys());
+            let is_script = |spec: &CommandSpec| matches!(spec.id, Command::RunScript | Command::ReadScript);
+            let Some(spec) = spec.filter(|spec| !spec.is(flag::INTERNAL) || is_script(spec)) else {
+                return Err(Stop::Refused(Refusal::Malformed));
+            };
+            if !self.draft.begin_command(args.len()) {
+                return Err(Stop::Error(errors::TRANSACTION_TOO_SLOW));
+            }
+            let one = Job {
+                spec,
+                args,
+                database,
+                raw: &[],
+                hash: None,
+                is_staged: false,
+                ..*job
+            };
+            match is_script(spec) {
+                true => self.run_script(&one, scripts, reply)?,
+                false => self.run_command(&one, reply)?,
+            }
+            let bytes_max = self.cx.shared.parameters.mget_bytes_max;
+            if reply.len() - start > bytes_max {
+                return Err(Stop::Refused(Refusal::ReplyTooLarge { bytes_max }));
+            }
+        }
+        Ok(Ran::All)
     }
-    if job.spec.id == Command::ChangeFunctions {
-        functions::change(cx, configuration, owner, job, draft, reply)?;
-        return Ok(Ran::All);
+
+    /// Asks for the chunks of all keys that are absent after a takeover. Else the transaction would run anew for each
+    /// of them.
+    fn ask_for_all(&mut self, mut database: u8, commands: &[u8], args: &mut Args) -> Result<(), Stop> {
+        let (mut rest, mut result) = (commands, Ok(()));
+        while let Ok(Decoded::Complete { consumed }) = decode(rest, &Limits::DEFAULT, args) {
+            let list = args.list(rest);
+            if let Some(chosen) = chosen_database(list) {
+                database = chosen;
+            } else if let Ok(spec) = command::resolve(list) {
+                result = self.ask_for_keys(database, spec, list).and(result);
+            }
+            rest = rest.get(consumed..).unwrap_or_default();
+            if rest.is_empty() {
+                break;
+            }
+        }
+        result
     }
-    let mut args = Args::new();
-    if is_changed(cx, configuration, owner, draft, job.args.arg(1), &mut args)? {
-        return Ok(Ran::Aborted);
+
+    /// Asks for the chunks of a command's keys.
+    fn ask_for_keys(&mut self, database: u8, spec: &CommandSpec, args: ArgList<'_>) -> Result<(), Stop> {
+        let mut access = Access::new(self.cx, self.configuration, self.owner, database);
+        let mut result = Ok(());
+        for at in command::keys(spec, args) {
+            let hash = access.hash(args.arg(at));
+            if let Err(stop) = access.look(hash, args.arg(at), false, |_| ()) {
+                result = Err(stop.into());
+            }
+        }
+        result
     }
-    let start = reply.len();
-    let count = parse_integer(job.args.arg(2)).and_then(|count| usize::try_from(count).ok());
-    let (mut left, mut rest) = (count.unwrap_or_default(), job.args.arg(3));
-    if owner.store().chunks().absent_count() > 0 {
-        ask_for_all(cx, configuration, owner, job.database, rest, &mut args)?;
+
+    /// Runs one command on the draft, and appends its reply. An error of the command alone is its reply.
+    pub(super) fn run_command(&mut self, job: &Job<'_>, reply: &mut Vec<u8>) -> Result<(), Stop> {
+        let start = reply.len();
+        let mut operation = Operation {
+            access: self.access(job.database),
+            job,
+            reply,
+            start,
+            long: None,
+            reads: Vec::new(),
+            lookups: Lookups {
+                count: job.spec.is(flag::READONLY),
+                ..Lookups::default()
+            },
+        };
+        let result = operation.run();
+        let Operation {
+            access,
+            reads: large,
+            lookups,
+            ..
+        } = operation;
+        access.end_in_draft();
+        if lookups.count {
+            self.reads.hits += lookups.hits;
+            self.reads.misses += lookups.misses;
+        }
+        let database = job.database;
+        let keyed = large.into_iter().map(|read| {
+            let key = job.args.arg(read.at);
+            (self.owner.store().hash(database, key), key.to_vec(), read)
+        });
+        self.reads.large.extend(keyed);
+        match result {
+            Ok(()) | Err(Stop::Written) => Ok(()),
+            Err(Stop::Error(text)) => {
+                reply.truncate(start);
+                encode::error(reply, text);
+                Ok(())
+            }
+            Err(Stop::Refused(refusal)) if is_of_command(refusal) => {
+                reply.truncate(start);
+                job.dialect.refuse(reply, refusal);
+                Ok(())
+            }
+            Err(stop) => Err(stop),
+        }
     }
-    let mut database = job.database;
-    encode::array_header(reply, left);
-    while left > 0 {
-        let bytes = rest;
-        let Ok(Decoded::Complete { consumed }) = decode(bytes, &Limits::DEFAULT, &mut args) else {
+
+    /// Whether a watched key has changed. `versions`: an array of databases, keys and the versions that WATCH saw.
+    fn is_changed(&mut self, versions: &[u8], args: &mut Args) -> Result<bool, Stop> {
+        let Ok(Decoded::Complete { .. }) = decode(versions, &Limits::DEFAULT, args) else {
             return Err(Stop::Refused(Refusal::Malformed));
         };
-        rest = bytes.get(consumed..).unwrap_or_default();
-        let args = args.list(bytes);
-        if let Some(chosen) = chosen_database(args) {
-            database = chosen;
-            continue;
-        }
-        left -= 1;
-        let spec = command::resolve(args).ok().filter(|spec| spec.has_keys());
-        let is_script = |spec: &CommandSpec| matches!(spec.id, Command::RunScript | Command::ReadScript);
-        let Some(spec) = spec.filter(|spec| !spec.is(flag::INTERNAL) || is_script(spec)) else {
-            return Err(Stop::Refused(Refusal::Malformed));
-        };
-        if !draft.begin_command(args.len()) {
+        let versions = args.list(versions);
+        if !self.draft.begin_command(versions.len()) {
             return Err(Stop::Error(errors::TRANSACTION_TOO_SLOW));
         }
-        let one = Job {
-            spec,
-            args,
-            database,
-            hash: None,
-            is_staged: false,
-            ..*job
-        };
-        match is_script(spec) {
-            true => script::run(cx, configuration, owner, &one, draft, reads, scripts, reply)?,
-            false => run_command(cx, configuration, owner, &one, draft, reads, reply)?,
+        let mut access = self.access(0);
+        let mut is_changed = false;
+        let mut at = 0;
+        while at + 2 < versions.len() && !access.rules().fault(Fault::WatchForgotten) {
+            let (key, seen) = (versions.arg(at + 1), versions.arg(at + 2));
+            let Ok(database) = database_number(versions.arg(at)) else {
+                access.end_in_draft();
+                return Err(Stop::Refused(Refusal::Malformed));
+            };
+            let hash = access.hash_in(database, key);
+            match access.version(hash, key) {
+                Ok(now) => is_changed |= now != seen,
+                Err(stop) => {
+                    access.end_in_draft();
+                    return Err(stop.into());
+                }
+            }
+            at += 3;
         }
-        let bytes_max = cx.shared.parameters.mget_bytes_max;
-        if reply.len() - start > bytes_max {
-            return Err(Stop::Refused(Refusal::ReplyTooLarge { bytes_max }));
-        }
+        access.end_in_draft();
+        Ok(is_changed)
     }
-    Ok(Ran::All)
-}
-
-/// Asks for the chunks of all keys that are absent after a takeover. Else the transaction would run anew for each of
-/// them.
-fn ask_for_all<O: Out>(
-    cx: &mut Context<'_, O>,
-    configuration: &Configuration,
-    owner: &mut StreamOwner,
-    mut database: u8,
-    commands: &[u8],
-    args: &mut Args,
-) -> Result<(), Stop> {
-    let (mut rest, mut result) = (commands, Ok(()));
-    while let Ok(Decoded::Complete { consumed }) = decode(rest, &Limits::DEFAULT, args) {
-        let list = args.list(rest);
-        if let Some(chosen) = chosen_database(list) {
-            database = chosen;
-        } else if let Ok(spec) = command::resolve(list) {
-            result = ask_for_keys(cx, configuration, owner, database, spec, list).and(result);
-        }
-        rest = rest.get(consumed..).unwrap_or_default();
-        if rest.is_empty() {
-            break;
-        }
-    }
-    result
 }
 
 /// The database that a SELECT chooses.
@@ -204,128 +305,12 @@ fn chosen_database(args: ArgList<'_>) -> Option<u8> {
     spec.and_then(|_| database_number(args.arg(1)).ok())
 }
 
-/// Asks for the chunks of a command's keys.
-fn ask_for_keys<O: Out>(
-    cx: &mut Context<'_, O>,
-    configuration: &Configuration,
-    owner: &mut StreamOwner,
-    database: u8,
-    spec: &CommandSpec,
-    args: ArgList<'_>,
-) -> Result<(), Stop> {
-    let mut access = Access::new(cx, configuration, owner, database);
-    let mut result = Ok(());
-    for at in command::keys(spec, args) {
-        let hash = access.hash(args.arg(at));
-        if let Err(stop) = access.look(hash, args.arg(at), false, |_| ()) {
-            result = Err(stop.into());
-        }
-    }
-    result
-}
-
-/// Runs one command on the draft, and appends its reply. An error of the command alone is its reply.
-pub(super) fn run_command<O: Out>(
-    cx: &mut Context<'_, O>,
-    configuration: &Configuration,
-    owner: &mut StreamOwner,
-    job: &Job<'_>,
-    draft: &mut Draft,
-    reads: &mut Reads,
-    reply: &mut Vec<u8>,
-) -> Result<(), Stop> {
-    let start = reply.len();
-    let mut operation = Operation {
-        access: Access::in_draft(cx, configuration, owner, job.database, draft),
-        job,
-        reply,
-        start,
-        long: None,
-        reads: Vec::new(),
-        lookups: Lookups {
-            count: job.spec.is(flag::READONLY),
-            ..Lookups::default()
-        },
-    };
-    let result = operation.run();
-    let Operation {
-        access,
-        reads: large,
-        lookups,
-        ..
-    } = operation;
-    access.end_in_draft();
-    if lookups.count {
-        reads.hits += lookups.hits;
-        reads.misses += lookups.misses;
-    }
-    let database = job.database;
-    let keyed = large.into_iter().map(|read| {
-        let key = job.args.arg(read.at);
-        (owner.store().hash(database, key), key.to_vec(), read)
-    });
-    reads.large.extend(keyed);
-    match result {
-        Ok(()) | Err(Stop::Written) => Ok(()),
-        Err(Stop::Error(text)) => {
-            reply.truncate(start);
-            encode::error(reply, text);
-            Ok(())
-        }
-        Err(Stop::Refused(refusal)) if is_of_command(refusal) => {
-            reply.truncate(start);
-            job.dialect.refuse(reply, refusal);
-            Ok(())
-        }
-        Err(stop) => Err(stop),
-    }
-}
-
 /// Whether a refusal is about the command's own words. Others are about the whole transaction.
 fn is_of_command(refusal: Refusal) -> bool {
     matches!(
         refusal,
         Refusal::Write(WriteRefusal::KeyTooLong { .. } | WriteRefusal::ValueTooLong { .. })
     )
-}
-
-/// Whether a watched key has changed. `versions`: an array of databases, keys and the versions that WATCH saw.
-fn is_changed<O: Out>(
-    cx: &mut Context<'_, O>,
-    configuration: &Configuration,
-    owner: &mut StreamOwner,
-    draft: &mut Draft,
-    versions: &[u8],
-    args: &mut Args,
-) -> Result<bool, Stop> {
-    let Ok(Decoded::Complete { .. }) = decode(versions, &Limits::DEFAULT, args) else {
-        return Err(Stop::Refused(Refusal::Malformed));
-    };
-    let versions = args.list(versions);
-    if !draft.begin_command(versions.len()) {
-        return Err(Stop::Error(errors::TRANSACTION_TOO_SLOW));
-    }
-    let mut access = Access::in_draft(cx, configuration, owner, 0, draft);
-    let mut is_changed = false;
-    let mut at = 0;
-    while at + 2 < versions.len() && !access.rules().fault(Fault::WatchForgotten) {
-        let (key, seen) = (versions.arg(at + 1), versions.arg(at + 2));
-        let Ok(database) = database_number(versions.arg(at)) else {
-            access.end_in_draft();
-            return Err(Stop::Refused(Refusal::Malformed));
-        };
-        let hash = access.hash_in(database, key);
-        match access.version(hash, key) {
-            Ok(now) => is_changed |= now != seen,
-            Err(stop) => {
-                access.end_in_draft();
-                return Err(stop.into());
-            }
-        }
-        at += 3;
-    }
-    access.end_in_draft();
-    Ok(is_changed)
 }
 
 impl<O: Out> Operation<'_, '_, O> {

@@ -4,14 +4,14 @@
 
 use super::How;
 use crate::dialect::{Dialect, Refusal};
-use crate::redis::commands::copy_options;
+use crate::redis::commands::{Job, copy_options};
 use crate::redis::parts;
 use crate::redis::refusals::{is_error, is_uncertain};
 use crate::router::call::Call;
 use crate::router::{Dispatcher, Ran};
 use paritas_protocol::Out;
 use paritas_wire::command::{self, Command, CommandSpec};
-use paritas_wire::resp::{ArgList, encode, errors};
+use paritas_wire::resp::{encode, errors};
 
 /// How often the key is copied, if other commands change it meanwhile.
 const COPIES_MAX: u32 = 4;
@@ -61,15 +61,9 @@ pub(crate) fn moves_key(id: Command) -> bool {
 
 impl Dispatcher {
     /// Begins the steps.
-    pub(crate) fn rename<O: Out>(
-        &mut self,
-        call: &mut Call<'_, '_, O>,
-        spec: &'static CommandSpec,
-        args: ArgList<'_>,
-    ) -> Ran {
-        if call.client.detours > 0 {
-            // Blocked by earlier commands: its own timeout does not run.
-            call.client.stalled_since = None;
+    pub(crate) fn rename<O: Out>(&mut self, call: &mut Call<'_, '_, O>, job: &Job<'_>) -> Ran {
+        let Job { spec, args, .. } = *job;
+        if call.client.is_behind_detours() {
             return Ran::Stalled;
         }
         let (replaces, database) = match spec.id {
