@@ -12,7 +12,7 @@ use paritas_base::configuration::Tenure;
 use paritas_base::{ConnId, Epoch, NodeId, Span, StreamId, Time};
 use paritas_protocol::{Channel, Context, LARGE_VALUE_BYTES_MAX, Lists, Out, Phase, Port, Ticket, WriteRefusal};
 use paritas_store::KEY_BYTES_MAX;
-use paritas_wire::command::{self, Command};
+use paritas_wire::command;
 use paritas_wire::peer::{Message, StageState};
 use paritas_wire::resp::{ArgList, Args, Decoded, Limits, ProtocolError, decode};
 
@@ -24,18 +24,9 @@ const FIRST_BYTES: usize = 32 << 10;
 const SLOW_SPAN: Span = Span::from_secs(10);
 const SLOW_BYTES: u64 = 640 << 10;
 
-/// The argument that may be that long.
-fn value_at(id: Command) -> Option<usize> {
-    match id {
-        Command::Set | Command::Setnx | Command::Getset | Command::Append => Some(2),
-        Command::Setex | Command::Psetex | Command::Setrange | Command::StoreItem => Some(3),
-        _ => None,
-    }
-}
-
 /// Whether the argument behind these may be a long value, which is sent ahead of its command.
 pub(crate) fn is_value(args: ArgList<'_>) -> bool {
-    command::lookup(args.arg(0)).is_some_and(|spec| value_at(spec.id) == Some(args.len()))
+    command::lookup(args.arg(0)).is_some_and(|spec| usize::from(spec.value_at) == args.len())
 }
 
 /// Where the bytes of the value go.

@@ -38,6 +38,9 @@ pub struct CommandSpec {
     pub last_key: i8,
     /// Distance from one key to the next.
     pub step: i8,
+    /// Index of the argument that may be a long value, which goes to its owner before the command runs; 0 if there is
+    /// none.
+    pub value_at: u8,
     /// What the command does with each key, one list of words for each key specification: `RW access update`.
     pub access: &'static [&'static str],
     /// Categories that do not follow from the flags: `keyspace`, `dangerous`.

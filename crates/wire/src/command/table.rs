@@ -14,6 +14,7 @@ const fn row(name: &'static str, arity: i16, flags: u32, group: &'static str, si
         first_key: 0,
         last_key: 0,
         step: 0,
+        value_at: 0,
         access: &[],
         categories: "",
         tips: "",
@@ -33,6 +34,10 @@ impl CommandSpec {
             access,
             ..self
         }
+    }
+
+    const fn value(self, value_at: u8) -> Self {
+        Self { value_at, ..self }
     }
 
     const fn categories(self, categories: &'static str) -> Self {
@@ -68,6 +73,16 @@ macro_rules! commands {
         )*
     };
 }
+
+// A long value goes to the owner of the only key, which comes before it.
+const _: () = {
+    let mut rows = COMMANDS;
+    while let [row, rest @ ..] = rows {
+        let is_behind_key = row.first_key == 1 && row.last_key == 1 && row.value_at > 1;
+        assert!(row.value_at == 0 || is_behind_key && (row.value_at as u16) < row.arity.unsigned_abs());
+        rows = rest;
+    }
+};
 
 commands! {
   pub const COMMANDS {
@@ -138,16 +153,16 @@ commands! {
     Get = row("get", 2, READONLY | FAST, "string", "1.0.0")
         .keys(1, 1, 1, &["RO access"]).categories("string"), "Reads the value of a key";
     Set = row("set", -3, WRITE | DENYOOM, "string", "1.0.0")
-        .keys(1, 1, 1, &["RW access update variable_flags"]).categories("string"),
+        .keys(1, 1, 1, &["RW access update variable_flags"]).value(2).categories("string"),
         "Sets the value of a key, with an expiry or a condition";
     Setnx = row("setnx", 3, WRITE | DENYOOM | FAST, "string", "1.0.0")
-        .keys(1, 1, 1, &["OW insert"]).categories("string"), "Sets the value of a key that does not exist";
+        .keys(1, 1, 1, &["OW insert"]).value(2).categories("string"), "Sets the value of a key that does not exist";
     Setex = row("setex", 4, WRITE | DENYOOM, "string", "2.0.0")
-        .keys(1, 1, 1, &["OW update"]).categories("string"), "Sets value and expiry in seconds";
+        .keys(1, 1, 1, &["OW update"]).value(3).categories("string"), "Sets value and expiry in seconds";
     Psetex = row("psetex", 4, WRITE | DENYOOM, "string", "2.6.0")
-        .keys(1, 1, 1, &["OW update"]).categories("string"), "Sets value and expiry in milliseconds";
+        .keys(1, 1, 1, &["OW update"]).value(3).categories("string"), "Sets value and expiry in milliseconds";
     Getset = row("getset", 3, WRITE | DENYOOM | FAST, "string", "1.0.0")
-        .keys(1, 1, 1, &["RW access update"]).categories("string"),
+        .keys(1, 1, 1, &["RW access update"]).value(2).categories("string"),
         "Sets the value of a key and answers the old one";
     Getdel = row("getdel", 2, WRITE | FAST, "string", "6.2.0")
         .keys(1, 1, 1, &["RW access delete"]).categories("string"), "Reads the value of a key and deletes it";
@@ -191,13 +206,13 @@ commands! {
     Incrbyfloat = row("incrbyfloat", 3, WRITE | DENYOOM | FAST, "string", "2.6.0")
         .keys(1, 1, 1, &["RW access update"]).categories("string"), "Adds to a floating-point number";
     Append = row("append", 3, WRITE | DENYOOM | FAST, "string", "2.0.0")
-        .keys(1, 1, 1, &["RW insert"]).categories("string"), "Appends to the value of a key";
+        .keys(1, 1, 1, &["RW insert"]).value(2).categories("string"), "Appends to the value of a key";
     Strlen = row("strlen", 2, READONLY | FAST, "string", "2.2.0")
         .keys(1, 1, 1, &["RO"]).categories("string"), "Tells the length of a value";
     Getrange = row("getrange", 4, READONLY, "string", "2.4.0")
         .keys(1, 1, 1, &["RO access"]).categories("string"), "Reads a part of a value";
     Setrange = row("setrange", 4, WRITE | DENYOOM, "string", "2.2.0")
-        .keys(1, 1, 1, &["RW update"]).categories("string"), "Overwrites a part of a value";
+        .keys(1, 1, 1, &["RW update"]).value(3).categories("string"), "Overwrites a part of a value";
     Delifeq = row("delifeq", 3, WRITE | FAST, "string", "9.0.0")
         .keys(1, 1, 1, &["RM delete"]).categories("string"), "Deletes a key if it has this value";
     Substr = row("substr", 4, READONLY, "string", "1.0.0")
@@ -292,8 +307,8 @@ commands! {
         "A line of memcached that reads an item";
     ChangeItem = row("paritas.change", 3, WRITE | FAST | INTERNAL, "memcached", "0.1.0").keys(1, 1, 1, &["RW"]),
         "A line of memcached that changes an item";
-    StoreItem = row("paritas.store", 4, WRITE | DENYOOM | INTERNAL, "memcached", "0.1.0").keys(1, 1, 1, &["RW"]),
-        "A line of memcached that brings data, and the data";
+    StoreItem = row("paritas.store", 4, WRITE | DENYOOM | INTERNAL, "memcached", "0.1.0")
+        .keys(1, 1, 1, &["RW"]).value(3), "A line of memcached that brings data, and the data";
     RunTransaction = row("paritas.exec", -5, WRITE | INTERNAL, "transactions", "0.1.0").keys(4, -1, 1, &["RW"]),
         "Between nodes: the commands of a transaction on hash slots of one stream";
     ReadTransaction = row("paritas.execro", -5, READONLY | INTERNAL, "transactions", "0.1.0").keys(4, -1, 1, &["RO"]),
