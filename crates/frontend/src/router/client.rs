@@ -203,6 +203,7 @@ impl Client {
     }
 
     /// A command that it has sent, to be run now.
+    #[inline]
     pub(crate) fn job<'j, O: Out>(
         &self,
         cx: &Context<'_, O>,
