@@ -193,6 +193,22 @@ def test_an_mget_longer_than_one_reply_is_read_value_by_value(start_cluster, rng
         assert resident_mib(pid) < sum_mib // 4 + OVER_PARTS_MIB + 32, f"node {node}"
 
 
+def test_a_value_that_is_read_comes_whole_though_its_owner_and_another_node_die(start_cluster, rng):
+    """The node of the client reads it from its parts. A client that has taken a part of it gets the rest."""
+    cluster = start_cluster(memory="256mb")
+    value = rng.randbytes(64 * MIB + 5)
+    owner = owner_of(cluster, "{of}:key")
+    assert bytes_of(cluster, owner).set("{of}:key", value)
+    with socket.create_connection(("127.0.0.1", cluster.port + (owner + 1) % cluster.nodes), timeout=TIMEOUT_S) as reader:
+        reader.sendall(b"GET {of}:key\r\n")
+        head = b"$%d\r\n" % len(value)
+        begun = received(reader, len(head) + MIB)
+        dead = cluster.kill(owner, (owner + 3) % cluster.nodes)
+        rest = received(reader, len(value) - MIB + 2)
+        assert begun + rest == head + value + b"\r\n"
+    cluster.until_replaced(dead, timeout_s=60)
+
+
 def test_nodes_die_while_long_values_are_written_and_read(start_cluster, rng):
     """A SET whose client's node lives ends with OK, or with an error that says what happened."""
     cluster = start_cluster(memory="256mb")

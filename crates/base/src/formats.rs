@@ -3,9 +3,9 @@
 //! they could (`docs/formats/sections.md`).
 
 /// The lowest version that this build speaks.
-pub const LOWEST: u16 = 8;
+pub const LOWEST: u16 = 9;
 /// The highest version that this build speaks.
-pub const HIGHEST: u16 = 8;
+pub const HIGHEST: u16 = 9;
 
 /// Whether this build speaks the version.
 pub fn is_known(version: u16) -> bool {

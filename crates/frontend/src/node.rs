@@ -101,14 +101,7 @@ impl Node {
                 taken,
                 state,
             } => router.on_staged(&mut cx, from, conn, n, taken, state),
-            FrontMessage::LongReply(reply) => router.on_long_reply(&mut cx, lists, &reply),
-            FrontMessage::ReplyBytes {
-                from,
-                conn,
-                n,
-                at,
-                bytes,
-            } => router.on_reply_bytes(from, conn, n, at, bytes),
+            FrontMessage::ReplyBody(reply) => router.on_reply_body(&mut cx, lists, reply),
         }
     }
 

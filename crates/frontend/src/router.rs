@@ -92,7 +92,7 @@ pub(crate) struct Dispatcher {
     stuck: Stuck,
     /// Clients whose next command has a value that is too long to be held.
     staging: Vec<ConnId>,
-    /// Clients with replies that are one long value.
+    /// Clients with replies that this node reads.
     long: Vec<ConnId>,
     /// Clients that have used up their share of this turn.
     pub(crate) throttled: Vec<ConnId>,
@@ -607,18 +607,19 @@ impl Dispatcher {
                 let term = owner.tenure().term();
                 self.stall_here(call, job.spec, stream, term)
             }
-            Executed::Long(effect, bytes) => {
+            Executed::Long(effect, value) => {
                 let (tenure, n) = (owner.tenure(), job.ticket.n);
                 let first = Wait::of(effect, stream, tenure.term(), call.cx.mono());
                 match call.client.caller {
                     Caller::Local(_) => {
-                        let long = Long::local(call.cx, n, stream, tenure, first, bytes);
+                        let long = Long::local(call.cx, n, stream, tenure, first, *value);
+                        let bytes = long.bytes();
                         self.push(call, start, Wait::Long(long));
-                        self.note_long(call.client);
+                        self.note_long(call.client, bytes);
                     }
                     Caller::Remote(..) => {
                         let owner = (stream, tenure.since);
-                        let long = Some(LongValue { bytes, owner });
+                        let long = Some(Box::new(LongValue { value: *value, owner }));
                         self.push_segment(call, start, first, long);
                     }
                 }

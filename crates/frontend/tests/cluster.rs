@@ -16,6 +16,7 @@ mod long_mget;
 mod long_values;
 mod memcached;
 mod msetex;
+mod read_elsewhere;
 mod rename_slots;
 mod scripts;
 mod stuck;

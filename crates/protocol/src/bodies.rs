@@ -1,12 +1,14 @@
-//! Bodies of large values on their way to readers (P14.7), whole or in ranges. A body never changes, so all readers of
-//! a range share it. They know neither keys nor objects: a record says where the parts of a body are.
+//! Bodies of large values of one stream on their way to readers (P14.7), whole or in ranges. A body never changes, so
+//! all readers of a range share it. They know neither keys nor objects: a record says where the parts of a body are.
+//! An owner reads some for its commands, and each node reads those of replies to its clients ([`crate::Readers`]).
 
 use crate::context::Context;
 use crate::interface::Out;
 use crate::parts::{Answered, PositionParts, positions_in_memory};
-use crate::stream_owner::{Installed, Stop};
+use crate::stream_owner::Stop;
 use crate::unit_requests::UnitRequests;
 use core::ops::Range;
+use paritas_base::configuration::Configuration;
 use paritas_base::{Position, Span, StreamId, Time};
 use paritas_large::{GroupId, Ledger, Part, Reader, Record, Request};
 use std::collections::{BTreeMap, VecDeque};
@@ -20,10 +22,12 @@ const HELD_BYTES_MIN: u64 = 32 << 20;
 /// Bytes of units of this node that are read at the end of one turn.
 const OWN_BYTES_MAX: u64 = 1 << 20;
 
-/// The group of a body's data, and a range of the body in bytes.
+/// The groups of a body, and a range of it in bytes. A body that has got another class may have its data group in
+/// common with the one before.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct Name {
     group: GroupId,
+    other_group: Option<GroupId>,
     from: u64,
     to: u64,
 }
@@ -36,16 +40,38 @@ struct Body {
     bytes: Vec<u8>,
     /// A command has read it.
     is_taken: bool,
+    /// That command waits for another body now, and will read this one again.
+    is_kept: bool,
     /// Too few holders have answered: all are asked again later.
     is_stuck: bool,
+    /// That was so since bytes came last.
+    was_stuck: bool,
     /// When a command asked for it last, and when bytes came last.
     wanted_at: Time,
     moved_at: Time,
 }
 
+/// Keeps the groups of a body alive while it is read.
+pub(crate) trait Pins {
+    /// False if a group is dead.
+    fn pin(&mut self, record: &Arc<Record>) -> bool;
+    fn unpin(&mut self, record: &Record);
+}
+
+impl Pins for Ledger {
+    fn pin(&mut self, record: &Arc<Record>) -> bool {
+        Self::pin(self, record)
+    }
+
+    fn unpin(&mut self, record: &Record) {
+        Self::unpin(self, record);
+    }
+}
+
 /// All ranges that are read or held.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Bodies {
+    stream: StreamId,
     all: BTreeMap<Name, Body>,
     requests: UnitRequests<(Name, Request)>,
     /// Units that this node keeps itself, to be read at the end of the turn.
@@ -59,15 +85,15 @@ pub(crate) enum OnUnit {
     NotAsked,
     /// More is to come.
     Moved,
-    /// A range of the body with this data group is whole.
-    Whole(GroupId),
+    /// A range is whole.
+    Whole,
 }
 
 /// What [`Bodies::tend`] has found.
 #[derive(Debug, Default)]
 pub(crate) struct Tended {
-    /// Data groups of which a range is whole.
-    pub(crate) whole: Vec<GroupId>,
+    /// A range is whole.
+    pub(crate) is_whole: bool,
     /// Values of which too few parts were answered.
     pub(crate) stuck: Vec<Arc<Record>>,
 }
@@ -76,6 +102,16 @@ impl Name {
     fn range_bytes(&self) -> u64 {
         self.to - self.from
     }
+}
+
+/// Bytes of bodies that the node may hold for readers.
+fn held_max<O: Out>(cx: &Context<'_, O>) -> u64 {
+    HELD_BYTES_MIN.max(cx.shared.maxmemory_bytes / HELD_PART)
+}
+
+/// Whether bytes that are not needed now may be read: what is needed now has at least the other half.
+pub(crate) fn has_room_ahead<O: Out>(cx: &Context<'_, O>, bytes: u64) -> bool {
+    cx.shared.bodies_bytes + bytes <= held_max(cx) / 2
 }
 
 /// The window of a body that has the byte `at`: whole rows, about [`Parameters::piece_bytes`].
@@ -90,6 +126,15 @@ pub(crate) fn window_of<O: Out>(cx: &Context<'_, O>, record: &Record, at: u64) -
 }
 
 impl Bodies {
+    pub(crate) fn new(stream: StreamId) -> Self {
+        Self {
+            stream,
+            all: BTreeMap::new(),
+            requests: UnitRequests::default(),
+            own: VecDeque::new(),
+        }
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
@@ -98,18 +143,73 @@ impl Bodies {
         self.all.values().map(|body| body.bytes.capacity()).sum()
     }
 
-    /// Whether a range is read, or here.
-    pub(crate) fn has(&self, record: &Record, range: &Range<u64>) -> bool {
-        self.all.contains_key(&name_of(record, range))
-    }
-
-    /// The bytes of a range that is read.
+    /// The bytes of a range, once they are here.
     ///
     /// # Errors
-    /// [`Stop::Wait`] until all of them are here.
-    pub(crate) fn get(&mut self, now: Time, record: &Record, range: &Range<u64>) -> Result<&[u8], Stop> {
-        let body = self.all.get_mut(&name_of(record, range)).ok_or(Stop::Wait)?;
-        body.wanted_at = now;
+    /// [`Stop::Wait`] until all of them are.
+    pub(crate) fn read<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        configuration: &Configuration,
+        pins: &mut impl Pins,
+        record: &Arc<Record>,
+        range: Range<u64>,
+    ) -> Result<&[u8], Stop> {
+        let range = range.start..range.end.min(record.body_bytes);
+        if range.is_empty() {
+            return Ok(&[]);
+        }
+        let name = name_of(record, &range);
+        if !self.all.contains_key(&name) {
+            self.begin(cx, configuration, pins, record, &name)?;
+            self.ask_units(cx, configuration, &name);
+        }
+        self.get(cx.mono(), &name)
+    }
+
+    /// A command that has read this range waits for another one: it will read all of them again. If each were dropped
+    /// while it waits for the next, a command of several values would never end.
+    pub(crate) fn keep(&mut self, record: &Record, range: &Range<u64>) {
+        let range = range.start..range.end.min(record.body_bytes);
+        if let Some(body) = self.all.get_mut(&name_of(record, &range)) {
+            body.is_kept = true;
+        }
+    }
+
+    /// The rest of the window that has the byte `at`, once it is here. The window behind it is asked for, if it
+    /// begins before `until`.
+    ///
+    /// # Errors
+    /// [`Stop::Wait`] until all bytes of the window are here.
+    pub(crate) fn read_window<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        configuration: &Configuration,
+        pins: &mut impl Pins,
+        record: &Arc<Record>,
+        at: u64,
+        until: u64,
+    ) -> Result<&[u8], Stop> {
+        if at >= record.body_bytes {
+            return Ok(&[]);
+        }
+        let window = window_of(cx, record, at);
+        let _ = self.read(cx, configuration, pins, record, window.clone());
+        if window.end < until.min(record.body_bytes) {
+            let next = window_of(cx, record, window.end);
+            // It only comes sooner: it is asked for again when it is needed.
+            if has_room_ahead(cx, next.end - next.start) {
+                let _ = self.read(cx, configuration, pins, record, next);
+            }
+        }
+        let skipped = at.saturating_sub(window.start) as usize;
+        let bytes = self.read(cx, configuration, pins, record, window)?;
+        Ok(bytes.get(skipped..).unwrap_or_default())
+    }
+
+    fn get(&mut self, now: Time, name: &Name) -> Result<&[u8], Stop> {
+        let body = self.all.get_mut(name).ok_or(Stop::Wait)?;
+        (body.wanted_at, body.is_kept) = (now, false);
         body.is_taken |= body.reader.is_done();
         match body.is_taken {
             true => Ok(&body.bytes),
@@ -134,14 +234,20 @@ impl Bodies {
     pub(crate) fn end<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,
-        ledger: &mut Ledger,
+        pins: &mut impl Pins,
         record: &Record,
         range: &Range<u64>,
     ) {
         let name = name_of(record, range);
         if self.all.get(&name).is_some_and(|body| body.is_taken) {
-            self.drop(cx, ledger, &name);
+            self.drop(cx, pins, &name);
         }
+    }
+
+    /// Whether too few parts of a range have answered since bytes of it came last, and when they did.
+    pub(crate) fn progress(&self, record: &Record, range: &Range<u64>) -> Option<(bool, Time)> {
+        let body = self.all.get(&name_of(record, range))?;
+        Some((body.was_stuck, body.moved_at))
     }
 
     /// When bytes of the body with this data group came last.
@@ -152,33 +258,33 @@ impl Bodies {
             .max()
     }
 
-    /// Begins to read a range, whose groups are pinned until it is dropped. [`Self::ask`] must follow.
+    /// Begins to read a range, whose groups are pinned until it is dropped.
     ///
     /// # Errors
     /// [`Stop::Wait`] if too many bytes are held, or the value cannot be read now.
-    pub(crate) fn begin<O: Out>(
+    fn begin<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,
-        here: &Installed<'_>,
-        ledger: &mut Ledger,
+        configuration: &Configuration,
+        pins: &mut impl Pins,
         record: &Arc<Record>,
-        range: &Range<u64>,
+        name: &Name,
     ) -> Result<(), Stop> {
-        let (now, name) = (cx.mono(), name_of(record, range));
-        let held_max = HELD_BYTES_MIN.max(cx.shared.maxmemory_bytes / HELD_PART);
+        let now = cx.mono();
+        let held_max = held_max(cx);
         let bytes = name.range_bytes();
         while cx.shared.bodies_bytes > 0 && cx.shared.bodies_bytes + bytes > held_max {
             let all = self.all.iter();
             let done = all.filter(|(_, body)| body.is_taken && body.wanted_at < now);
             let oldest = done.min_by_key(|(_, body)| body.wanted_at);
             let oldest = oldest.map(|(name, _)| name.clone()).ok_or(Stop::Wait)?;
-            self.drop(cx, ledger, &oldest);
+            self.drop(cx, pins, &oldest);
         }
-        let positions = positions_in_memory(cx, here.configuration);
+        let positions = positions_in_memory(cx, configuration);
         let layout = record.layout(cx.shared.arena.chunk_bytes() as u32).ok_or(Stop::Wait)?;
         let placement = record.placement(positions).map_err(|_| Stop::Wait)?;
-        let (list, x) = (here.stream.list, here.stream.x);
-        let pinned = ledger.pin(record);
+        let (list, x) = (self.stream.list, self.stream.x);
+        let pinned = pins.pin(record);
         let group = record.data_group;
         cx.ensure(list, x, pinned, || {
             format!(
@@ -189,25 +295,32 @@ impl Bodies {
         if !pinned {
             return Err(Stop::Wait);
         }
-        let rank = |part: &Part| Some(u32::from(part.position != x.0));
+        let me = (cx.shared.node, cx.shared.incarnation);
+        let is_own = |part: &Part| {
+            let holder = configuration.tenure(Position(part.position));
+            holder.is_some_and(|holder| (holder.node, holder.incarnation) == me)
+        };
+        let rank = |part: &Part| Some(u32::from(!is_own(part)));
         let body = Body {
             reader: Reader::new(layout, placement, name.from..name.to, rank),
             bytes: Vec::with_capacity(bytes as usize),
             record: record.clone(),
             is_taken: false,
+            is_kept: false,
             is_stuck: false,
+            was_stuck: false,
             wanted_at: now,
             moved_at: now,
         };
         cx.shared.bodies_bytes += bytes;
-        self.all.insert(name, body);
+        self.all.insert(name.clone(), body);
         Ok(())
     }
 
-    fn drop<O: Out>(&mut self, cx: &mut Context<'_, O>, ledger: &mut Ledger, name: &Name) {
+    fn drop<O: Out>(&mut self, cx: &mut Context<'_, O>, pins: &mut impl Pins, name: &Name) {
         if let Some(body) = self.all.remove(name) {
             cx.shared.bodies_bytes = cx.shared.bodies_bytes.saturating_sub(name.range_bytes());
-            ledger.unpin(&body.record);
+            pins.unpin(&body.record);
             self.forget_requests(name);
         }
     }
@@ -222,16 +335,16 @@ impl Bodies {
         !self.own.is_empty()
     }
 
-    /// Reads units that this node keeps, among its `parts` of the list, by a call and not by frames. Returns the data
-    /// groups of which a range is whole.
+    /// Reads units that this node keeps, among its `parts` of the list, by a call and not by frames. True if a range
+    /// is whole.
     pub(crate) fn read_own<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,
-        here: &Installed<'_>,
+        configuration: &Configuration,
         parts: &mut [PositionParts],
-    ) -> Vec<GroupId> {
-        let (mut whole, mut left) = (Vec::new(), OWN_BYTES_MAX);
-        let StreamId { x, .. } = here.stream;
+    ) -> bool {
+        let (mut is_whole, mut left) = (false, OWN_BYTES_MAX);
+        let StreamId { x, .. } = self.stream;
         while left > 0
             && let Some((name, request)) = self.own.pop_front()
         {
@@ -245,46 +358,39 @@ impl Bodies {
                 Some(Answered::Now(_, bytes)) => Some(bytes),
                 _ => None,
             };
-            if let OnUnit::Whole(group) = self.take_unit(cx, here, &(name, request), bytes) {
-                whole.push(group);
-            }
+            is_whole |= self.take_unit(cx, configuration, &(name, request), bytes) == OnUnit::Whole;
         }
-        whole
+        is_whole
     }
 
     /// The role ends.
-    pub(crate) fn drop_all<O: Out>(&mut self, cx: &mut Context<'_, O>, ledger: &mut Ledger) {
+    pub(crate) fn drop_all<O: Out>(&mut self, cx: &mut Context<'_, O>, pins: &mut impl Pins) {
         let all: Vec<Name> = self.all.keys().cloned().collect();
         for name in all {
-            self.drop(cx, ledger, &name);
+            self.drop(cx, pins, &name);
         }
     }
 
     /// Asks holders for what is wanted next of a range that has begun.
-    pub(crate) fn ask<O: Out>(
-        &mut self,
-        cx: &mut Context<'_, O>,
-        here: &Installed<'_>,
-        record: &Record,
-        range: &Range<u64>,
-    ) {
-        self.ask_units(cx, here, &name_of(record, range));
-    }
-
-    fn ask_units<O: Out>(&mut self, cx: &mut Context<'_, O>, here: &Installed<'_>, name: &Name) {
-        let Self { all, requests, own } = self;
+    fn ask_units<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration, name: &Name) {
+        let Self {
+            stream,
+            all,
+            requests,
+            own,
+        } = self;
         let Some(body) = all.get_mut(name) else { return };
         loop {
             let request = match body.reader.next_request() {
                 Ok(Some(request)) => request,
                 Ok(None) => return,
                 Err(_) => {
-                    body.is_stuck = true;
+                    (body.is_stuck, body.was_stuck) = (true, true);
                     return;
                 }
             };
             let unit = (body.record.name_of(&request.part), request.unit);
-            let holder = here.configuration.tenure(Position(request.part.position));
+            let holder = configuration.tenure(Position(request.part.position));
             let of = (name.clone(), request);
             // The disk of a log node answers later.
             let me = (cx.shared.node, cx.shared.incarnation);
@@ -292,7 +398,7 @@ impl Bodies {
                 own.push_back(of);
                 continue;
             }
-            if let Err((_, request)) = requests.ask(cx, here.configuration, here.stream, holder, unit, of) {
+            if let Err((_, request)) = requests.ask(cx, configuration, *stream, holder, unit, of) {
                 body.reader.on_unit(&request, None);
             }
         }
@@ -302,12 +408,12 @@ impl Bodies {
     pub(crate) fn on_unit<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,
-        here: &Installed<'_>,
+        configuration: &Configuration,
         id: u64,
         unit: Option<(u32, &[u8])>,
     ) -> OnUnit {
         match self.requests.on_unit(cx, id, unit) {
-            Some((of, bytes)) => self.take_unit(cx, here, &of, bytes),
+            Some((of, bytes)) => self.take_unit(cx, configuration, &of, bytes),
             None => OnUnit::NotAsked,
         }
     }
@@ -315,7 +421,7 @@ impl Bodies {
     fn take_unit<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,
-        here: &Installed<'_>,
+        configuration: &Configuration,
         (name, request): &(Name, Request),
         bytes: Option<Vec<u8>>,
     ) -> OnUnit {
@@ -323,15 +429,15 @@ impl Bodies {
             return OnUnit::Moved;
         };
         if bytes.is_some() {
-            body.moved_at = cx.now.mono;
+            (body.moved_at, body.was_stuck) = (cx.now.mono, false);
         }
         body.reader.on_unit(request, bytes);
         let Body { reader, bytes, .. } = body;
         while reader.take(|some| bytes.extend_from_slice(some)) {}
         if reader.is_done() {
-            return OnUnit::Whole(name.group);
+            return OnUnit::Whole;
         }
-        self.ask_units(cx, here, name);
+        self.ask_units(cx, configuration, name);
         OnUnit::Moved
     }
 
@@ -339,28 +445,27 @@ impl Bodies {
     pub(crate) fn tend<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,
-        here: &Installed<'_>,
-        ledger: &mut Ledger,
+        configuration: &Configuration,
+        pins: &mut impl Pins,
         forgotten: Span,
     ) -> Tended {
         let (now, mut tended) = (cx.mono(), Tended::default());
         let all = self.all.iter();
         // Commands are run again as soon as their bodies are here.
         let taken = cx.shared.parameters.resend;
-        let kept = |body: &Body| if body.is_taken { taken } else { forgotten };
+        let is_over = |body: &Body| body.is_taken && !body.is_kept;
+        let kept = |body: &Body| if is_over(body) { taken } else { forgotten };
         let over = all.filter(|(_, body)| now > body.wanted_at + kept(body));
         let over: Vec<Name> = over.map(|(name, _)| name.clone()).collect();
         for name in over {
-            self.drop(cx, ledger, &name);
+            self.drop(cx, pins, &name);
         }
         let late = self.requests.take_late(|request| {
             let (node, incarnation) = request.from;
-            request.until <= now || here.configuration.held_by(node, incarnation).next().is_none()
+            request.until <= now || configuration.held_by(node, incarnation).next().is_none()
         });
         for of in late {
-            if let OnUnit::Whole(group) = self.take_unit(cx, here, &of, None) {
-                tended.whole.push(group);
-            }
+            tended.is_whole |= self.take_unit(cx, configuration, &of, None) == OnUnit::Whole;
         }
         let mut again = Vec::new();
         for (name, body) in self.all.iter_mut().filter(|(_, body)| body.is_stuck) {
@@ -371,7 +476,7 @@ impl Bodies {
         }
         for name in again {
             self.forget_requests(&name);
-            self.ask_units(cx, here, &name);
+            self.ask_units(cx, configuration, &name);
         }
         tended
     }
@@ -380,6 +485,7 @@ impl Bodies {
 fn name_of(record: &Record, range: &Range<u64>) -> Name {
     Name {
         group: record.data_group,
+        other_group: record.other_group,
         from: range.start,
         to: range.end,
     }

@@ -6,6 +6,7 @@ use crate::interface::{Channel, HaltReason, Out, ProcessFigures, Proposal};
 use crate::log_assist::Suppliers;
 use crate::pace::Pace;
 use crate::parameters::Parameters;
+use crate::readers::Readers;
 use crate::rules::Rules;
 use crate::scrub::{Scrub, ScrubCounts};
 use crate::session::Sessions;
@@ -91,7 +92,9 @@ pub struct Shared {
     pub(crate) request_id: u64,
     /// A position that is not whole needs more chunks in memory for commands or peers that wait.
     pub(crate) space_wanted: Option<SpaceWanted>,
-    /// Bytes of bodies of large values that owners here hold for readers, or will.
+    /// Large values that clients of this node read.
+    pub readers: Readers,
+    /// Bytes of bodies of large values that are held here for owners and readers, or will be.
     pub(crate) bodies_bytes: u64,
     /// Chunks whose sum did not match when they were read or decoded.
     pub(crate) bad_sums: u64,

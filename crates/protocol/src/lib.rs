@@ -16,6 +16,7 @@ mod pace;
 mod parameters;
 mod parity_member;
 mod parts;
+mod readers;
 mod replica;
 mod ring;
 mod rules;
@@ -39,8 +40,9 @@ pub use paritas_large::{Class, ClassRules, Hotness, HotnessSetting, PartId};
 pub use paritas_store::Policy;
 pub use parity_member::{Log, ParityMember};
 pub use parts::{PositionParts, UnitRef};
+pub use readers::{Readers, ValueRange};
 pub use replica::{
-    Figures, Fill, FrontMessage, LongReply, Notice, Opinions, PeerCommand, Replica, flip_bit, flip_bit_of_unit,
+    Figures, Fill, FrontMessage, Notice, Opinions, PeerCommand, Replica, ReplyBody, flip_bit, flip_bit_of_unit,
 };
 pub use ring::{Record, Ring};
 pub use rules::{Fault, Rules, TakenAgain};
@@ -49,7 +51,7 @@ pub use session::PROTOCOL_VERSION;
 pub use slot_map::{SlotMap, SlotOwner};
 pub use stream_owner::{
     Access, Draft, Effect, FUNCTIONS_KEY, KEY_STEPS, LARGE_VALUE_BYTES_MAX, Member, Phase, Piece, RandomKey, ReadLease,
-    STILL_WANTED, StagedSoFar, Stop, StreamOwner, Ticket, Uploaded, WriteRefusal, body_bytes, class_of, fits_one_delta,
+    StagedSoFar, Stop, StreamOwner, Ticket, Uploaded, WriteRefusal, body_bytes, class_of, fits_one_delta,
 };
 
 pub use takeovers::Takeovers;

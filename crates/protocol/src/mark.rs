@@ -57,8 +57,12 @@ pub enum Mark {
     BecameCold,
     /// Another write came before a value had its other class.
     ChangeOvertaken,
-    /// A long value was read to its end in pieces, here or at another node.
+    /// A reply that is a large value was read to its end by the node of the client.
     LongReplyRead,
+    /// Bytes of it were read when another owner had come.
+    ReadUnderAnotherOwner,
+    /// Its value could not be read, and the command was sent again.
+    ReadBegunAgain,
     /// A long reply could not be completed.
     LongReplyCut,
     /// All values of an MGET were read one by one.
@@ -80,7 +84,7 @@ pub enum Mark {
 
 impl Mark {
     /// All marks, in the order of the enumeration, each with its description.
-    pub const ALL: [(Self, &'static str); 62] = [
+    pub const ALL: [(Self, &'static str); 64] = [
         (Self::MembersDiffer, "5.3 cut where the members' logs differ"),
         (Self::OneSurvivor, "5.3 cut from the only member left"),
         (Self::FillingMemberNewest, "5.3 cut from a Filling member's log"),
@@ -157,8 +161,10 @@ impl Mark {
             Self::ChangeOvertaken,
             "14.15 a write overtakes the change to another class",
         ),
-        (Self::LongReplyRead, "14.7 a long value read in pieces"),
-        (Self::LongReplyCut, "14.7 a long reply that could not be completed"),
+        (Self::LongReplyRead, "14.21 a reply read by the node of the client"),
+        (Self::ReadUnderAnotherOwner, "14.21 a reply read under another owner"),
+        (Self::ReadBegunAgain, "14.21 a command whose value is gone sent again"),
+        (Self::LongReplyCut, "14.21 a long reply that could not be completed"),
         (Self::ReadOneByOne, "14.16 an MGET whose values are read one by one"),
         (
             Self::BodiesChanged,

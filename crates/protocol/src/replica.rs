@@ -23,6 +23,7 @@ use crate::lists::{Halted, List, Lists, Role};
 use crate::log_assist::Suppliers;
 use crate::pace::Pace;
 use crate::parameters::Parameters;
+use crate::readers::{Readers, ValueRange};
 use crate::rules::Fault;
 use crate::scrub::Scrub;
 use crate::session::Sessions;
@@ -97,21 +98,8 @@ pub enum FrontMessage<'a> {
         /// Whether more are wanted.
         state: StageState,
     },
-    /// The answer to a forwarded command is one long value, which this node reads in pieces.
-    LongReply(LongReply),
-    /// Bytes of such a value.
-    ReplyBytes {
-        /// The peer.
-        from: NodeId,
-        /// The client of this node.
-        conn: ConnId,
-        /// The command's number.
-        n: u64,
-        /// Where they begin.
-        at: u64,
-        /// `None`: the value can't be read any more.
-        bytes: Option<&'a [u8]>,
-    },
+    /// The answer to a forwarded command is a range of a large value, which this node reads.
+    ReplyBody(ReplyBody),
 }
 
 /// A command that a peer forwards for a client.
@@ -131,9 +119,9 @@ pub struct PeerCommand<'a> {
     pub bytes: Cow<'a, [u8]>,
 }
 
-/// The answer to a forwarded command: its reply is one long value.
-#[derive(Clone, Copy, Debug)]
-pub struct LongReply {
+/// The answer to a forwarded command: its reply is a range of a large value.
+#[derive(Clone, Debug)]
+pub struct ReplyBody {
     /// The peer.
     pub from: (NodeId, Incarnation),
     /// The stream, and the first epoch of the owner's tenure.
@@ -142,8 +130,8 @@ pub struct LongReply {
     pub conn: ConnId,
     /// The command's number.
     pub n: u64,
-    /// The value's length in bytes.
-    pub bytes: u64,
+    /// The value, and the range.
+    pub value: ValueRange,
 }
 
 /// The roles of one node, and what they share.
@@ -213,6 +201,7 @@ impl Replica {
             suppliers: Suppliers::default(),
             request_id: 0,
             space_wanted: None,
+            readers: Readers::default(),
             bodies_bytes: 0,
             bad_sums: 0,
             scrub: Scrub::default(),
@@ -442,6 +431,7 @@ impl Replica {
         roles
             .chain(parts)
             .chain(self.lists.first_rests_until())
+            .chain(self.shared.readers.next_at())
             .chain(self.shared.sessions.next_deadline())
             .chain(self.shared.stashes.next_deadline().map(|at| at.max(self.account_at)))
             .chain(renew)

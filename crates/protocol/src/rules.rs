@@ -88,6 +88,11 @@ pub enum Fault {
     PutBeforeKept,
     /// P14.13: the groups of a long reply are pinned until it is read. They are not.
     LongReplyUnpinned,
+    /// P14.21: the command of a reply whose value cannot be read is sent again only if it has changed nothing. A write
+    /// is sent again too.
+    WriteBegunAgain,
+    /// P14.21: and only if nothing of its reply was sent. It is sent again in the middle of the reply.
+    BegunAgainInReply,
     /// P14.6: a holder asks for inventories from time to time.
     InventoryAskedOnce,
     /// P14.6: an inventory names staged groups too. It does not.
@@ -201,7 +206,7 @@ impl Rules {
 }
 
 #[cfg(feature = "mutants")]
-const NAMES: [(&str, Mutant); 75] = [
+const NAMES: [(&str, Mutant); 77] = [
     ("owner-judges-who-is-alive", Mutant::OwnerJudgesWhoIsAlive),
     ("no-epoch-fence", Mutant::NoEpochFence),
     ("serve-before-push", Mutant::Does(Fault::ServeBeforePush)),
@@ -283,6 +288,8 @@ const NAMES: [(&str, Mutant); 75] = [
     ("epoch-for-id", Mutant::EpochForId),
     ("put-before-kept", Mutant::Does(Fault::PutBeforeKept)),
     ("long-reply-unpinned", Mutant::Does(Fault::LongReplyUnpinned)),
+    ("write-begun-again", Mutant::Does(Fault::WriteBegunAgain)),
+    ("begun-again-in-reply", Mutant::Does(Fault::BegunAgainInReply)),
     ("inventory-asked-once", Mutant::Does(Fault::InventoryAskedOnce)),
     ("staged-unlisted", Mutant::Does(Fault::StagedUnlisted)),
     ("copy-not-counted", Mutant::Does(Fault::CopyNotCounted)),

@@ -44,7 +44,7 @@ use paritas_store::{Arena, Delta, ObjectStore, Policy, Stash};
 use rebuild::Rebuild;
 use reconstructor::Reconstructor;
 pub(crate) use reconstructor::SpaceWanted;
-pub use records::{LARGE_VALUE_BYTES_MAX, Piece, STILL_WANTED, StagedSoFar, Ticket, body_bytes, class_of};
+pub use records::{LARGE_VALUE_BYTES_MAX, Piece, StagedSoFar, Ticket, body_bytes, class_of};
 use records::{Made, Records};
 pub use space::fits_one_delta;
 pub(crate) use space::housekeep;
@@ -151,7 +151,7 @@ impl StreamOwner {
             rebuild: Rebuild::new(born),
             hold: Hold::default(),
             hand_offs: hand_off::HandOffs::default(),
-            records: Records::new(tenure.term(), born),
+            records: Records::new(stream, tenure.term(), born),
             wake: Wake {
                 progress: true,
                 releasable: true,

@@ -454,7 +454,7 @@ fn lane(what: &SimEvent) -> Option<(usize, Option<LinkId>)> {
 /// Whether the event is a frame that may be lost or duplicated. Handshakes and commands are not, because TCP protects
 /// them.
 fn may_fail(what: &SimEvent) -> bool {
-    let once = [Kind::Hello, Kind::Forward, Kind::Reply, Kind::LongReply];
+    let once = [Kind::Hello, Kind::Forward, Kind::Reply, Kind::ReplyBody];
     matches!(what, SimEvent::Frame { bytes, .. } if peer::kind_of(bytes).is_some_and(|k| !once.contains(&k)))
 }
 

@@ -178,7 +178,7 @@ impl Network {
             // A handshake is lost only with its link, and a command is never duplicated, because TCP ensures this.
             let kind = peer::kind_of(frame);
             let hello = kind == Some(Kind::Hello);
-            let once = matches!(kind, Some(Kind::Hello | Kind::Forward | Kind::Reply | Kind::LongReply));
+            let once = matches!(kind, Some(Kind::Hello | Kind::Forward | Kind::Reply | Kind::ReplyBody));
             let blocked = self.is_blocked(schedule.now, from, to);
             if blocked && hello {
                 self.break_link(schedule, swarm, fleet, link);

@@ -26,7 +26,9 @@ use crate::dialect::{Dialect, Refusal};
 use crate::redis::scripts::Scripts;
 use paritas_base::Time;
 use paritas_base::configuration::Configuration;
-use paritas_protocol::{Access, Context, Effect, KEY_STEPS, Out, StreamOwner, Ticket, WriteRefusal, body_bytes};
+use paritas_protocol::{
+    Access, Context, Effect, KEY_STEPS, Out, StreamOwner, Ticket, ValueRange, WriteRefusal, body_bytes,
+};
 use paritas_store::{Object, Value};
 use paritas_wire::command::{Command, CommandSpec, flag};
 use paritas_wire::peer::FRAME_BYTES_MAX;
@@ -43,13 +45,12 @@ const FEW_ARGS: usize = 64;
 const ARGS_MAX: usize = 1 << 16;
 
 /// The result of running a command.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(PartialEq, Eq, Debug)]
 pub(crate) enum Executed {
     /// It has run, and its reply is appended.
     Replied(Effect),
-    /// It has run, and its reply is one long value of this number of bytes, which is read in pieces. Nothing is
-    /// appended.
-    Long(Effect, u64),
+    /// It has run, and the node of its client reads the reply. Nothing is appended.
+    Long(Effect, Box<ValueRange>),
     /// It cannot run yet. It has changed nothing and appended nothing. If it waits for a large value: when something of
     /// that was sent or received last.
     Stalled(Option<Time>),
@@ -104,8 +105,8 @@ struct Operation<'a, 'c, O: Out> {
     reply: &'a mut Vec<u8>,
     /// Offset in `reply` at which the reply of this command begins.
     start: usize,
-    /// The reply is one long value of this length in bytes.
-    long: Option<u64>,
+    /// The node of the client reads the reply.
+    long: Option<Box<ValueRange>>,
     /// Large values that it has read, if reads are counted.
     reads: Vec<ReadLarge>,
     lookups: Lookups,
@@ -229,12 +230,13 @@ fn end<O: Out>(mut operation: Operation<'_, '_, O>, result: Result<(), Stop>) ->
     if sets_pairs(job.spec.id) && result != Err(Stop::Wait) {
         access.end_arguments(job.ticket);
     }
-    if long.is_some() && result.is_err() {
-        access.end_long_reply(job.ticket);
-    }
-    if let (Ok(()), Some(bytes)) = (result, long) {
-        reply.truncate(start);
-        return Executed::Long(access.finish(), bytes);
+    match long {
+        Some(long) if result.is_ok() => {
+            reply.truncate(start);
+            return Executed::Long(access.finish(), long);
+        }
+        Some(_) => access.unpin(job.ticket),
+        None => {}
     }
     let moved_at = access.moved_at();
     end_of(access, job.dialect, result, start, reply, moved_at)
@@ -578,13 +580,12 @@ impl<O: Out> Operation<'_, '_, O> {
         }
     }
 
-    /// Appends a large value to the reply, once its body is here. A long one becomes the whole reply, and is read in
-    /// pieces.
+    /// Appends a large value to the reply, once its body is here, or leaves it to the node of the client to read it.
     fn append_large(&mut self, at: usize, large: &LargeValue) -> Result<(), Stop> {
         let value_bytes = large.seen.bytes as u64;
         self.note_read(at, large, value_bytes);
         // MGET has weighed its values before.
-        if self.job.spec.id != Command::Mget && self.is_streamed(value_bytes)? {
+        if self.job.spec.id != Command::Mget && self.is_read_by_client(value_bytes)? {
             return self.reply_long(large, 0..value_bytes);
         }
         let Self { access, reply, .. } = self;
@@ -608,11 +609,12 @@ impl<O: Out> Operation<'_, '_, O> {
         }
     }
 
-    /// Whether a reply of this number of bytes of a large value is read in pieces. In a transaction none is, so it must
-    /// not be too long.
-    fn is_streamed(&mut self, bytes: u64) -> Result<bool, Stop> {
+    /// Whether the node of the client reads a reply of this number of bytes, of which some are in the body of a large
+    /// value. It does if it is another node, or the reply is long. In a transaction it never does, so that the reply
+    /// must not be too long.
+    fn is_read_by_client(&mut self, bytes: u64) -> Result<bool, Stop> {
         if !self.access.is_in_draft() {
-            return Ok(bytes >= self.access.streamed_bytes_min());
+            return Ok(bytes >= self.access.streamed_bytes_min() || !self.access.is_own(self.job.ticket));
         }
         let bytes_max = self.access.mget_bytes_max();
         match bytes > bytes_max as u64 {
@@ -621,13 +623,11 @@ impl<O: Out> Operation<'_, '_, O> {
         }
     }
 
-    /// Makes these bytes of a large value the reply, which is read in pieces.
+    /// Makes these bytes of a large value the reply, which the node of the client reads.
     fn reply_long(&mut self, large: &LargeValue, range: core::ops::Range<u64>) -> Result<(), Stop> {
-        let ticket = self.job.ticket;
-        self.long = Some(range.end - range.start);
-        Ok(self
-            .access
-            .begin_long_reply(ticket, &large.record, &large.tail, range)?)
+        let pinned = self.access.pin(self.job.ticket, &large.record, &large.tail, range)?;
+        self.long = Some(Box::new(pinned));
+        Ok(())
     }
 
     // --- changing ------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ use crate::redis::commands::{Job, REPLY_BYTES_MAX};
 use crate::redis::transactions::Transaction;
 use paritas_base::configuration::Tenure;
 use paritas_base::{ConnId, Epoch, Incarnation, ListId, NodeId, Position, StreamId, Term, Time};
-use paritas_protocol::{Context, Ends, Out, PeerCommand, Port, ReplyBuf, TakenAgain, Ticket};
+use paritas_protocol::{Context, Ends, Out, PeerCommand, Port, ReplyBuf, TakenAgain, Ticket, ValueRange};
 use paritas_wire::command::{Command, CommandSpec, flag};
 use paritas_wire::resp::{ArgList, Args};
 use std::collections::VecDeque;
@@ -87,8 +87,10 @@ pub(crate) struct Client {
     pub(crate) transaction: Option<Box<Transaction>>,
     /// A command whose value is too long to be held.
     pub(crate) staging: Option<Box<Staging>>,
-    /// Its replies that are one long value, or are read value by value, and are not sent whole.
+    /// Its replies that this node reads from parts or value by value, and that are not sent whole.
     pub(crate) long_replies: usize,
+    /// What they count together ([`Client::has_many_long_replies`]).
+    pub(crate) long_bytes: u64,
     /// The number of its latest write that has begun.
     pub(crate) last_write_n: u64,
     /// Its replies that are read value by value. Until they have ended, no command of this client starts.
@@ -168,6 +170,7 @@ impl Client {
             transaction: None,
             staging: None,
             long_replies: 0,
+            long_bytes: 0,
             last_write_n: 0,
             one_by_ones: 0,
             element_bytes: 0,
@@ -284,6 +287,7 @@ impl Client {
     pub(crate) fn drop_replies(&mut self) {
         self.segments.clear();
         (self.detours, self.long_replies, self.one_by_ones) = (0, 0, 0);
+        self.long_bytes = 0;
         self.awaited = None;
         (self.forwarded_bytes, self.expected_bytes) = (0, 0);
         self.closing = true;
@@ -315,7 +319,11 @@ impl Client {
     pub(crate) fn held_bytes(&self) -> usize {
         let about = &self.about;
         let names = about.name.capacity() + about.library.capacity() + about.library_version.capacity();
-        let waits = self.segments.iter().map(|segment| segment.wait.held_bytes());
+        let waits = self.segments.iter().map(|segment| {
+            let long = segment.long.as_ref();
+            let long = long.map_or(0, |long| size_of::<LongValue>() + long.value.tail.capacity());
+            segment.wait.held_bytes() + long
+        });
         let parked = self.remote.parked.iter().map(|parked| parked.bytes.len());
         size_of::<About>()
             + names
@@ -365,11 +373,10 @@ impl Client {
     }
 }
 
-/// A reply that is one long value.
-#[derive(Clone, Copy, Debug)]
+/// A reply that the node of the client reads.
+#[derive(Debug)]
 pub(crate) struct LongValue {
-    /// Its length in bytes.
-    pub(crate) bytes: u64,
+    pub(crate) value: ValueRange,
     /// The stream, and the first epoch of the tenure of the owner that has run the command.
     pub(crate) owner: (StreamId, Epoch),
 }
@@ -382,8 +389,8 @@ pub(crate) struct Segment {
     pub(crate) length: usize,
     pub(crate) wait: Wait,
     pub(crate) taken_again: TakenAgain,
-    /// Of a client of a peer: the reply is one long value, which the peer reads in pieces.
-    pub(crate) long: Option<LongValue>,
+    /// Of a client of a peer: the peer reads the reply.
+    pub(crate) long: Option<Box<LongValue>>,
     /// It is an element of the array that has begun. An error can't take its place.
     pub(crate) is_element: bool,
     /// The stream of another node that has answered it.
@@ -461,7 +468,7 @@ pub(crate) enum Wait {
     Gathered(Box<Gather>),
     /// An answer of the coordinator or the process.
     Answer { since: Time },
-    /// The pieces of a long value.
+    /// The bytes of a large value, which this node reads.
     Long(Box<Long>),
     /// The values of an MGET, which are read one by one.
     OneByOne(Box<OneByOne>),

@@ -20,7 +20,7 @@ use crate::redis::parts::word_count;
 use crate::redis::refusals::{is_error, is_not_owner, is_reply_too_large, is_wrong_type};
 use paritas_base::configuration::Tenure;
 use paritas_base::{ConnId, Epoch, Incarnation, ListId, NodeId, Position, Span, StreamId, Time};
-use paritas_protocol::{Channel, Context, Fault, Lists, LongReply, Out, PeerCommand, Port, WriteRefusal};
+use paritas_protocol::{Channel, Context, Fault, Lists, Out, PeerCommand, Port, ReplyBody, WriteRefusal};
 use paritas_wire::command::{self, Command, CommandSpec, flag};
 use paritas_wire::peer::{FRAME_BYTES_MAX, Message, dialect};
 use paritas_wire::resp::{self, Args, Decoded, Limits};
@@ -38,7 +38,7 @@ pub(crate) enum Loopback {
         bytes: Vec<u8>,
         deadline: Option<Time>,
     },
-    LongReply(LongReply),
+    ReplyBody(Box<ReplyBody>),
 }
 
 impl Loopback {
@@ -46,7 +46,7 @@ impl Loopback {
         match self {
             Self::Forward { command, .. } => command.bytes.len(),
             Self::Reply { bytes, .. } => bytes.capacity(),
-            Self::LongReply(_) => 0,
+            Self::ReplyBody(reply) => size_of::<ReplyBody>() + reply.value.tail.capacity(),
         }
     }
 }
@@ -209,14 +209,19 @@ impl Dispatcher {
     }
 
     /// Releases the charge and the buffer of a forwarded command that is answered.
-    pub(crate) fn forget(&mut self, client: &mut Client, forwarded: Forwarded) {
-        client.discharge(&forwarded);
-        if forwarded.detour {
+    pub(crate) fn forget(&mut self, client: &mut Client, mut forwarded: Forwarded) {
+        self.end_forwarded(client, &mut forwarded);
+        self.recycle(forwarded.command);
+    }
+
+    /// Releases the charge of a forwarded command that is answered.
+    pub(crate) fn end_forwarded(&mut self, client: &mut Client, forwarded: &mut Forwarded) {
+        client.discharge(forwarded);
+        if core::mem::take(&mut forwarded.detour) {
             client.detours -= 1;
             self.resend_due |= client.detours > 0;
             self.wake = true;
         }
-        self.recycle(forwarded.command);
     }
 
     pub(crate) fn recycle(&mut self, mut buffer: Vec<u8>) {
@@ -266,28 +271,38 @@ impl Dispatcher {
 }
 
 impl Dispatcher {
-    /// Tells a peer that the reply of its client is one long value, which that peer reads in pieces.
+    /// Tells a peer where it reads the reply of its client.
     pub(crate) fn answer_long<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,
         to: (NodeId, Incarnation),
         conn: ConnId,
         n: u64,
-        long: LongValue,
+        long: Box<LongValue>,
         deadline: Option<Time>,
     ) {
-        let LongValue { bytes, owner } = long;
+        let LongValue { value, owner } = *long;
         if to == (cx.shared.node, cx.shared.incarnation) {
-            self.loopback.push(Loopback::LongReply(LongReply {
+            let reply = ReplyBody {
                 from: to,
                 owner,
                 conn,
                 n,
-                bytes,
-            }));
+                value,
+            };
+            self.loopback.push(Loopback::ReplyBody(Box::new(reply)));
             return;
         }
-        let message = Message::LongReply { conn, n, bytes };
+        let mut record = Vec::new();
+        value.record.encode(&mut record);
+        let message = Message::ReplyBody {
+            conn,
+            n,
+            from: value.range.start,
+            to: value.range.end,
+            record: &record,
+            tail: &value.tail,
+        };
         if cx.send_to(to.0, to.1, Channel::Main, owner.0, owner.1, &message)
             && let Some(buffer) = cx.out.peer(to.0, Channel::Main)
         {

@@ -1,38 +1,41 @@
-//! Replies that are one long value: they go to the client piece by piece, as fast as it reads them (P14.7).
+//! Replies that are a range of a large value. This node reads the value from its parts, and gives it to the client as
+//! fast as the client reads it (P14.7, P14.21). The owner has pinned the parts.
 
-use super::client::{Caller, Client, Segment, Wait};
+use super::client::{Caller, Client, Forwarded, Segment, Wait};
 use super::replies::{Verdict, earliest};
 use super::stuck::{Stuck, wait_max};
 use super::{Dispatcher, Router, lists_tenure};
 use crate::dialect::Refusal;
 use crate::memcached::Shown;
 use paritas_base::configuration::Tenure;
-use paritas_base::{ConnId, Epoch, NodeId, Span, StreamId, Time};
-use paritas_protocol::{Channel, Context, Lists, LongReply, Mark, Out, ReplyBuf, STILL_WANTED, Ticket};
+use paritas_base::{ConnId, Epoch, Span, StreamId, Time};
+use paritas_protocol::{Channel, Context, Fault, Lists, Mark, Out, Readers, ReplyBody, ReplyBuf, Ticket, ValueRange};
 use paritas_wire::peer::Message;
 use paritas_wire::resp::encode;
 
-/// While more than this number of bytes waits to be sent to a client, no further piece is read for it.
+/// While more than this number of bytes waits to be sent to a client, no further bytes are read for it.
 pub(crate) const UNSENT_BYTES_SOFT_MAX: usize = 1 << 20;
 /// The most long replies of a client that are not sent. Each is pinned at its owner.
 pub(crate) const LONG_REPLIES_MAX: usize = 4;
+/// Bytes that such a reply counts at least and at most. There may be more short ones than long ones.
+const REPLY_BYTES_COUNTED: (u64, u64) = (64 << 10, 1 << 20);
 /// The waits before a client that did not read is looked at again.
 pub(crate) const LOOK_MIN: Span = Span::from_ms(1);
 pub(crate) const LOOK_MAX: Span = Span::from_ms(64);
 
-/// Where the value is read.
+fn counted(bytes: u64) -> u64 {
+    bytes.clamp(REPLY_BYTES_COUNTED.0, REPLY_BYTES_COUNTED.1)
+}
+
+/// The owner that has pinned the value.
 #[derive(Debug)]
-enum Source {
-    /// The owner at this node. The client may see the reply when what it waits for has come.
-    Local(Tenure, Box<Wait>),
-    /// The owner at another node.
-    Remote {
-        target: Tenure,
-        epoch: Epoch,
-        /// When it was asked for the bytes at [`Long::at`].
-        asked_at: Option<Time>,
-        /// The bytes that it has sent and the client's buffer does not have.
-        piece: Vec<u8>,
+enum Owner {
+    /// This node. The client may see the reply when what it waits for has come.
+    Here(Tenure, Box<Wait>),
+    /// Another node. If the value cannot be read, a command that reads may be sent again.
+    Elsewhere {
+        tenure: Tenure,
+        command: Option<Box<Forwarded>>,
     },
 }
 
@@ -42,8 +45,8 @@ pub(crate) struct Long {
     /// The number of the command at the owner.
     n: u64,
     stream: StreamId,
-    source: Source,
-    bytes: u64,
+    owner: Owner,
+    value: ValueRange,
     /// Bytes that are in the client's buffer, or sent.
     at: u64,
     /// The head of the reply is in the client's buffer, or sent.
@@ -53,9 +56,11 @@ pub(crate) struct Long {
     is_gone: bool,
     /// The command may have changed something.
     is_write: bool,
-    /// Since when the owner owes the next bytes.
+    /// Too few parts answer.
+    is_stuck: bool,
+    /// Since when the next bytes are missing.
     waits_since: Option<Time>,
-    /// When the owner was last told that the reply is still wanted.
+    /// When the owner was last told that the value is still wanted.
     wanted_at: Time,
     /// The wait before the next look at a client that does not read, and the time of that look.
     look: Span,
@@ -67,20 +72,21 @@ impl Long {
         cx: &Context<'_, O>,
         n: u64,
         stream: StreamId,
-        source: Source,
-        bytes: u64,
+        owner: Owner,
+        value: ValueRange,
         is_write: bool,
     ) -> Box<Self> {
         Box::new(Self {
             n,
             stream,
-            source,
-            bytes,
+            owner,
+            value,
             at: 0,
             has_head: false,
             is_done: false,
             is_gone: false,
             is_write,
+            is_stuck: false,
             waits_since: None,
             wanted_at: cx.mono(),
             look: LOOK_MIN,
@@ -88,33 +94,43 @@ impl Long {
         })
     }
 
-    /// A reply that is read at the owner at this node.
+    /// A reply whose owner is at this node.
     pub(crate) fn local<O: Out>(
         cx: &Context<'_, O>,
         n: u64,
         stream: StreamId,
         tenure: Tenure,
         first: Wait,
-        bytes: u64,
+        value: ValueRange,
     ) -> Box<Self> {
         let is_write = matches!(first, Wait::Write { .. });
-        Self::new(cx, n, stream, Source::Local(tenure, Box::new(first)), bytes, is_write)
+        Self::new(cx, n, stream, Owner::Here(tenure, Box::new(first)), value, is_write)
     }
 
     pub(crate) fn is_done(&self) -> bool {
         self.is_done
     }
 
-    pub(crate) fn held_bytes(&self) -> usize {
-        let piece = match &self.source {
-            Source::Remote { piece, .. } => piece.capacity(),
-            Source::Local(..) => 0,
-        };
-        size_of::<Self>() + piece
+    /// Its length in bytes.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.value.bytes()
     }
 
-    fn is_from(&self, node: NodeId) -> bool {
-        matches!(&self.source, Source::Remote { target, .. } if target.node == node)
+    pub(crate) fn held_bytes(&self) -> usize {
+        let command = match &self.owner {
+            Owner::Elsewhere {
+                command: Some(command), ..
+            } => size_of::<Forwarded>() + command.command.capacity(),
+            Owner::Elsewhere { command: None, .. } => 0,
+            Owner::Here(..) => size_of::<Wait>(),
+        };
+        size_of::<Self>() + self.value.tail.capacity() + command
+    }
+
+    fn tenure(&self) -> Tenure {
+        match &self.owner {
+            Owner::Here(tenure, _) | Owner::Elsewhere { tenure, .. } => *tenure,
+        }
     }
 }
 
@@ -136,14 +152,27 @@ enum Step {
 impl Client {
     /// Whether it has as many long replies as it may have.
     pub(crate) fn has_many_long_replies(&self) -> bool {
-        self.long_replies >= LONG_REPLIES_MAX
+        self.long_bytes >= LONG_REPLIES_MAX as u64 * REPLY_BYTES_COUNTED.1
+    }
+
+    /// A long reply of this number of bytes has ended.
+    pub(crate) fn end_long(&mut self, bytes: u64) {
+        self.long_replies -= 1;
+        self.long_bytes -= counted(bytes);
+    }
+
+    /// Whether no command behind its first reply was sent to an owner, or has run.
+    fn has_run_nothing_behind_first(&self) -> bool {
+        let mut behind = self.segments.iter().skip(1);
+        behind.all(|segment| matches!(&segment.wait, Wait::Forwarded(forwarded) if forwarded.target.is_none()))
     }
 }
 
 impl Dispatcher {
     /// A client has a long reply from now on.
-    pub(crate) fn note_long(&mut self, client: &mut Client) {
+    pub(crate) fn note_long(&mut self, client: &mut Client, bytes: u64) {
         client.long_replies += 1;
+        client.long_bytes += counted(bytes);
         if let Caller::Local(conn) = client.caller {
             self.long.push(conn);
         }
@@ -151,15 +180,15 @@ impl Dispatcher {
 }
 
 impl Router {
-    /// The answer to a forwarded command is one long value.
-    pub(crate) fn on_long_reply<O: Out>(&mut self, cx: &mut Context<'_, O>, lists: &Lists, reply: &LongReply) {
-        let LongReply {
+    /// The answer to a forwarded command is a range of a large value.
+    pub(crate) fn on_reply_body<O: Out>(&mut self, cx: &mut Context<'_, O>, lists: &Lists, reply: ReplyBody) {
+        let ReplyBody {
             from,
             owner: (stream, since),
             conn,
             n,
-            bytes,
-        } = *reply;
+            value,
+        } = reply;
         let give_up = |cx: &mut Context<'_, O>| {
             let message = Message::GiveUp { conn, n };
             cx.send_to(from.0, from.1, Channel::Main, stream, since, &message);
@@ -167,84 +196,43 @@ impl Router {
         let Some(client) = self.clients.get_mut(&conn) else {
             return give_up(cx);
         };
-        let mut segments = client.segments.iter_mut();
+        let mut segments = client.segments.iter_mut().enumerate();
         let is_owner = |target: Tenure| (target.node, target.incarnation) == from && target.since == since;
-        let is_it = |segment: &&mut Segment| match &segment.wait {
+        let is_it = |(_, segment): &(usize, &mut Segment)| match &segment.wait {
             Wait::Forwarded(f) => f.n == n && f.stream == stream && f.target.is_some_and(is_owner),
             _ => false,
         };
-        let Some(segment) = segments.find(is_it) else {
+        let Some((place, segment)) = segments.find(is_it) else {
             return give_up(cx);
         };
         segment.answered = Some(stream);
-        let wait = &mut segment.wait;
-        let Wait::Forwarded(forwarded) = core::mem::replace(wait, Wait::Ready) else {
+        let Wait::Forwarded(mut forwarded) = core::mem::replace(&mut segment.wait, Wait::Ready) else {
             return;
         };
-        if let Some(target) = forwarded.target {
-            let epoch = lists
-                .get(forwarded.stream.list)
-                .map_or(target.since, |list| list.configuration.epoch);
-            let is_self = (target.node, target.incarnation) == (cx.shared.node, cx.shared.incarnation);
-            let source = match is_self {
-                true => Source::Local(target, Box::new(Wait::Ready)),
-                false => Source::Remote {
-                    target,
-                    epoch,
-                    asked_at: None,
-                    piece: Vec::new(),
-                },
-            };
-            *wait = Wait::Long(Long::new(cx, n, forwarded.stream, source, bytes, forwarded.write));
+        let Some(tenure) = forwarded.target else { return };
+        let bytes = value.bytes();
+        client.element_bytes = client.element_bytes.max(bytes as usize);
+        self.dispatcher.stuck.serves(stream);
+        self.dispatcher.end_forwarded(client, &mut forwarded);
+        if place > 0 {
+            let mut readers = core::mem::take(&mut cx.shared.readers);
+            readers.begin(cx, lists, stream, &value);
+            cx.shared.readers = readers;
         }
-        self.dispatcher.stuck.serves(forwarded.stream);
-        self.dispatcher.forget(client, forwarded);
-        client.element_bytes = usize::MAX;
-        self.dispatcher.note_long(client);
-        self.dispatcher.releasable = true;
-    }
-
-    /// Bytes of a long reply from its owner; `None`: it can't be read any more.
-    pub(crate) fn on_reply_bytes(&mut self, from: NodeId, conn: ConnId, n: u64, at: u64, bytes: Option<&[u8]>) {
-        let Some(client) = self.clients.get_mut(&conn) else {
-            return;
-        };
-        let mut long = client
-            .segments
-            .iter_mut()
-            .filter_map(|segment| match &mut segment.wait {
-                Wait::Long(long) => Some(long),
-                _ => None,
-            });
-        let Some(long) = long.find(|long| long.n == n && long.is_from(from)) else {
-            return;
-        };
-        let Some(bytes) = bytes else {
-            long.is_gone = true;
-            return;
-        };
-        if let Source::Remote { asked_at, piece, .. } = &mut long.source
-            && at == long.at
-            && piece.is_empty()
-            && asked_at.is_some()
-        {
-            piece.extend_from_slice(bytes);
-            *asked_at = None;
-        }
-    }
-
-    /// The node or the link to it is gone: replies that are read there end.
-    pub(crate) fn lose_long_replies(&mut self, node: NodeId) {
-        for conn in &self.dispatcher.long {
-            let Some(client) = self.clients.get_mut(conn) else {
-                continue;
-            };
-            for segment in &mut client.segments {
-                if let Wait::Long(long) = &mut segment.wait {
-                    long.is_gone |= long.is_from(node);
-                }
+        let is_write = forwarded.write;
+        let command = match is_write && !cx.rules().fault(Fault::WriteBegunAgain) {
+            true => {
+                self.dispatcher.recycle(forwarded.command);
+                None
             }
+            false => Some(Box::new(forwarded)),
+        };
+        let owner = Owner::Elsewhere { tenure, command };
+        if let Some(segment) = client.segments.get_mut(place) {
+            segment.wait = Wait::Long(Long::new(cx, n, stream, owner, value, is_write));
         }
+        self.dispatcher.note_long(client, bytes);
+        self.dispatcher.releasable = true;
     }
 
     /// Goes on with all long replies.
@@ -278,22 +266,8 @@ impl Router {
             if now < long.wanted_at + cx.shared.parameters.lease {
                 continue;
             }
-            long.wanted_at = now;
-            match &long.source {
-                Source::Local(tenure, _) => {
-                    if let Some((configuration, owner)) = lists.owner_mut(long.stream)
-                        && owner.tenure() == *tenure
-                    {
-                        let ticket = Ticket { n: long.n, ..local };
-                        let _ = owner.read_long_reply(cx, configuration, ticket, STILL_WANTED);
-                    }
-                }
-                Source::Remote { target, epoch, .. } => {
-                    let (n, at) = (long.n, STILL_WANTED);
-                    let message = Message::ReadReply { conn, n, at };
-                    cx.send(target, Channel::Main, long.stream, *epoch, &message);
-                }
-            }
+            let is_stuck = long.is_stuck;
+            tell_wanted(cx, lists, local, long, is_stuck);
         }
         self.dispatcher.check_at = self.dispatcher.check_at.min(now + cx.shared.parameters.lease);
     }
@@ -307,10 +281,13 @@ impl Router {
                 return false;
             };
             let ticket = client.ticket(cx);
+            let has_run_nothing_more = client.has_run_nothing_behind_first();
             let Some(head) = client.segments.front_mut() else {
                 return false;
             };
             let is_element = head.is_element;
+            // The elements of one array need not be of one moment (P14.16).
+            let is_first = is_element || has_run_nothing_more;
             let is_hidden = head.shown == Shown::Nothing;
             let Wait::Long(long) = &mut head.wait else {
                 return false;
@@ -321,12 +298,24 @@ impl Router {
             let ticket = Ticket { n: long.n, ..ticket };
             if is_hidden {
                 // Nobody reads it.
+                let bytes = long.bytes();
                 end(cx, lists, conn, ticket, long);
                 head.wait = Wait::Ready;
-                client.long_replies -= 1;
+                client.end_long(bytes);
                 return true;
             }
-            match step(cx, lists, &mut self.dispatcher.stuck, conn, ticket, long) {
+            let mut readers = core::mem::take(&mut cx.shared.readers);
+            let done = step(cx, lists, &mut self.dispatcher.stuck, &mut readers, conn, long);
+            let (is_stuck, moved_at) = match done {
+                Step::Waits => readers.progress(cx, long.stream, &long.value, long.at),
+                _ => (false, None),
+            };
+            cx.shared.readers = readers;
+            let was_stuck = core::mem::replace(&mut long.is_stuck, is_stuck);
+            if is_stuck && !was_stuck {
+                tell_wanted(cx, lists, ticket, long, true);
+            }
+            match done {
                 Step::Moved => {
                     long.look = LOOK_MIN;
                     long.waits_since = None;
@@ -334,8 +323,15 @@ impl Router {
                 waits @ (Step::Waits | Step::Full) => {
                     match waits {
                         Step::Full => long.waits_since = None,
-                        _ if now > *long.waits_since.get_or_insert(now) + wait_max(cx) => long.is_gone = true,
-                        _ => {}
+                        _ => {
+                            let since = long.waits_since.get_or_insert(now);
+                            *since = moved_at.map_or(*since, |at| at.max(*since));
+                            long.is_gone |= now > *since + wait_max(cx);
+                            if is_stuck && may_begin_again(cx, lists, long, is_first) {
+                                self.begin_again(cx, conn);
+                                return false;
+                            }
+                        }
                     }
                     if long.look_at <= now {
                         long.look_at = now + long.look;
@@ -346,20 +342,24 @@ impl Router {
                 }
                 Step::Done => {
                     long.is_done = true;
-                    client.long_replies -= 1;
                     cx.out.mark(Mark::LongReplyRead);
                     end(cx, lists, conn, ticket, long);
+                    let bytes = long.bytes();
+                    client.end_long(bytes);
                     return true;
                 }
                 Step::Refused(refusal) if !is_element => {
                     end(cx, lists, conn, ticket, long);
-                    client.long_replies -= 1;
+                    let bytes = long.bytes();
+                    client.end_long(bytes);
                     let mut reply = Vec::new();
                     client.dialect.refuse(&mut reply, refusal);
+                    if let Some(segment) = client.segments.front_mut() {
+                        (segment.wait, segment.length) = (Wait::Ready, 0);
+                    }
                     let buffer = cx.out.client(conn);
                     if let (Some(buffer), Some(segment)) = (buffer, client.segments.front_mut()) {
                         segment.length = reply.len();
-                        segment.wait = Wait::Ready;
                         buffer.bytes.splice(buffer.released..buffer.released, reply);
                     }
                     return true;
@@ -370,6 +370,40 @@ impl Router {
                 }
             }
         }
+    }
+
+    /// Sends the command of a client's first reply again: its value cannot be read, and the owner that has pinned it is
+    /// gone.
+    fn begin_again<O: Out>(&mut self, cx: &mut Context<'_, O>, conn: ConnId) {
+        let Some(client) = self.clients.get_mut(&conn) else {
+            return;
+        };
+        let Some(head) = client.segments.front_mut() else {
+            return;
+        };
+        let bytes = match &mut head.wait {
+            Wait::Long(long) => long.bytes(),
+            _ => return,
+        };
+        let Wait::Long(long) = core::mem::replace(&mut head.wait, Wait::Ready) else {
+            return;
+        };
+        let Owner::Elsewhere {
+            command: Some(command), ..
+        } = long.owner
+        else {
+            return;
+        };
+        let mut forwarded = *command;
+        forwarded.since = cx.mono();
+        Dispatcher::detour(&mut client.detours, &mut forwarded);
+        client.charge(&forwarded);
+        client.end_long(bytes);
+        if let Some(head) = client.segments.front_mut() {
+            (head.wait, head.answered) = (Wait::Forwarded(forwarded), None);
+        }
+        self.dispatcher.resend_due = true;
+        cx.out.mark(Mark::ReadBegunAgain);
     }
 
     /// Ends the connection of a client: nothing may follow half of a reply.
@@ -406,10 +440,10 @@ pub(crate) fn unsent_bytes(buffer: &ReplyBuf) -> usize {
 /// Adds the next bytes of a reply to the buffer of its client.
 fn step<O: Out>(
     cx: &mut Context<'_, O>,
-    lists: &mut Lists,
+    lists: &Lists,
     stuck: &mut Stuck,
+    readers: &mut Readers,
     conn: ConnId,
-    ticket: Ticket,
     long: &mut Long,
 ) -> Step {
     // A write was done, or may have been.
@@ -427,61 +461,37 @@ fn step<O: Out>(
     if unsent_bytes(buffer) > UNSENT_BYTES_SOFT_MAX {
         return Step::Full;
     }
-    let now = cx.mono();
     let mut deadline = None;
-    let fresh = match &mut long.source {
-        Source::Local(tenure, first) => {
-            if lists_tenure(lists, long.stream) != Some(*tenure) {
-                return gone;
-            }
-            // The head may leave only when the reply may be seen; what follows never changes.
-            if !long.has_head {
-                match stuck.judge(cx, lists, first) {
-                    Verdict::Hold => return Step::Waits,
-                    Verdict::Instead(refusal) => return Step::Refused(refusal),
-                    Verdict::Ready(until) => deadline = until,
-                }
-            }
-            let Some((configuration, owner)) = lists.owner_mut(long.stream) else {
-                return gone;
-            };
-            match owner.read_long_reply(cx, configuration, ticket, long.at) {
-                None => return gone,
-                Some(Err(_)) => return Step::Waits,
-                Some(Ok(bytes)) => bytes,
-            }
+    // The head may leave only when the reply may be seen; what follows never changes.
+    if let Owner::Here(tenure, first) = &long.owner
+        && !long.has_head
+    {
+        if lists_tenure(lists, long.stream) != Some(*tenure) {
+            return gone;
         }
-        Source::Remote {
-            target,
-            epoch,
-            asked_at,
-            piece,
-        } => {
-            if piece.is_empty() {
-                let is_due = asked_at.is_none_or(|at| now > at + cx.shared.parameters.resend);
-                if is_due {
-                    let (n, at) = (long.n, long.at);
-                    let message = Message::ReadReply { conn, n, at };
-                    cx.send(target, Channel::Main, long.stream, *epoch, &message);
-                    (*asked_at, long.wanted_at) = (Some(now), now);
-                }
-                return Step::Waits;
-            }
-            piece.as_slice()
+        match stuck.judge(cx, lists, first) {
+            Verdict::Hold => return Step::Waits,
+            Verdict::Instead(refusal) => return Step::Refused(refusal),
+            Verdict::Ready(until) => deadline = until,
         }
+    }
+    let Ok(fresh) = readers.next(cx, lists, long.stream, &long.value, long.at) else {
+        return Step::Waits;
     };
+    if lists_tenure(lists, long.stream) != Some(long.tenure()) {
+        cx.out.mark(Mark::ReadUnderAnotherOwner);
+    }
     let Some(buffer) = cx.out.client(conn) else {
         return Step::Waits;
     };
-    let rest = long.bytes - long.at;
-    let fresh = fresh.get(..rest as usize).unwrap_or(fresh);
+    let rest = long.bytes() - long.at;
     if fresh.is_empty() && rest > 0 {
         return gone;
     }
     let is_end = fresh.len() as u64 == rest;
     let mut around = (Vec::new(), Vec::new());
     if !long.has_head {
-        encode::bulk_header(&mut around.0, long.bytes as usize);
+        encode::bulk_header(&mut around.0, long.bytes() as usize);
     }
     if is_end {
         encode::bulk_end(&mut around.1);
@@ -498,24 +508,58 @@ fn step<O: Out>(
     buffer.deadline = earliest(buffer.deadline, deadline);
     long.at += fresh.len() as u64;
     long.has_head = true;
-    if let Source::Remote { piece, .. } = &mut long.source {
-        piece.clear();
-    }
     if is_end { Step::Done } else { Step::Moved }
 }
 
-/// Tells the owner that a reply is not read any more.
-fn end<O: Out>(cx: &mut Context<'_, O>, lists: &mut Lists, conn: ConnId, ticket: Ticket, long: &Long) {
-    match &long.source {
-        Source::Local(tenure, _) => {
+/// Whether a command whose value cannot be read may be sent again. It may if it has changed nothing, nothing of its
+/// reply was sent, and the pin has gone with the owner: an owner that has it would answer the same again. `is_first`:
+/// no later command of the client may have run. Sent again, this one would run behind it.
+fn may_begin_again<O: Out>(cx: &Context<'_, O>, lists: &Lists, long: &Long, is_first: bool) -> bool {
+    let is_pinned = lists_tenure(lists, long.stream) == Some(long.tenure());
+    let is_write = long.is_write && !cx.rules().fault(Fault::WriteBegunAgain);
+    let has_head = long.has_head && !cx.rules().fault(Fault::BegunAgainInReply);
+    let is_kept = matches!(long.owner, Owner::Elsewhere { command: Some(_), .. });
+    is_kept && is_first && !is_pinned && !is_write && !has_head
+}
+
+/// Tells the owner that the value is still wanted.
+fn tell_wanted<O: Out>(cx: &mut Context<'_, O>, lists: &mut Lists, client: Ticket, long: &mut Long, is_stuck: bool) {
+    let now = cx.mono();
+    long.wanted_at = now;
+    let ticket = Ticket { n: long.n, ..client };
+    match &long.owner {
+        Owner::Here(tenure, _) => {
             let owner = lists.owner_mut(long.stream);
-            if let Some((_, owner)) = owner.filter(|(_, owner)| owner.tenure() == *tenure) {
-                owner.end_long_reply(ticket);
+            if let Some((configuration, owner)) = owner.filter(|(_, owner)| owner.tenure() == *tenure) {
+                owner.keep_pinned(now, configuration, ticket, is_stuck);
             }
         }
-        Source::Remote { target, epoch, .. } => {
-            let message = Message::GiveUp { conn, n: long.n };
-            cx.send(target, Channel::Main, long.stream, *epoch, &message);
+        Owner::Elsewhere { tenure, .. } => {
+            let Ticket { conn, n, .. } = ticket;
+            let message = Message::Wanted { conn, n, is_stuck };
+            let epoch = installed_epoch(lists, long.stream, tenure);
+            cx.send(tenure, Channel::Main, long.stream, epoch, &message);
         }
     }
+}
+
+/// Tells the owner that the value is not read any more.
+fn end<O: Out>(cx: &mut Context<'_, O>, lists: &mut Lists, conn: ConnId, ticket: Ticket, long: &Long) {
+    match &long.owner {
+        Owner::Here(tenure, _) => {
+            let owner = lists.owner_mut(long.stream);
+            if let Some((_, owner)) = owner.filter(|(_, owner)| owner.tenure() == *tenure) {
+                owner.end_pin(ticket);
+            }
+        }
+        Owner::Elsewhere { tenure, .. } => {
+            let message = Message::GiveUp { conn, n: long.n };
+            cx.send(tenure, Channel::Main, long.stream, tenure.since, &message);
+        }
+    }
+}
+
+fn installed_epoch(lists: &Lists, stream: StreamId, tenure: &Tenure) -> Epoch {
+    let list = lists.get(stream.list);
+    list.map_or(tenure.since, |list| list.configuration.epoch)
 }

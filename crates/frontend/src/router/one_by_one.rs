@@ -163,7 +163,7 @@ impl Router {
         }
         let held_bytes = one_by_one.held_bytes();
         client.segments.pop_front();
-        client.long_replies -= 1;
+        client.end_long(0);
         client.one_by_ones -= 1;
         client.forwarded_bytes = client.forwarded_bytes.saturating_sub(held_bytes);
         client.show(buffer);
@@ -178,7 +178,7 @@ impl Dispatcher {
     pub(crate) fn note_one_by_one(&mut self, client: &mut Client, held_bytes: usize) {
         client.forwarded_bytes += held_bytes;
         client.one_by_ones += 1;
-        self.note_long(client);
+        self.note_long(client, 0);
         self.releasable = true;
     }
 

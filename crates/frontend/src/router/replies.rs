@@ -20,13 +20,13 @@ impl Dispatcher {
         self.push_segment(call, start, wait, None);
     }
 
-    /// The same for a reply that may be one long value, of which nothing is in the buffer.
+    /// The same for a reply that the node of the client may read. Then nothing of it is in the buffer.
     pub(crate) fn push_segment<O: Out>(
         &mut self,
         call: &mut Call<'_, '_, O>,
         start: usize,
         wait: Wait,
-        long: Option<LongValue>,
+        long: Option<Box<LongValue>>,
     ) {
         let n = call.client.take_command_n();
         let length = call.turn.bytes.len() - start;
@@ -121,7 +121,7 @@ impl Dispatcher {
                 length = reply.len();
                 turn.bytes.splice(place, reply);
             }
-            let long = head.long.filter(|_| length == 0);
+            let long = head.long.take().filter(|_| length == 0);
             if let Some(Wait::Gathered(gather)) = client.segments.pop_front().map(|head| head.wait) {
                 let freed_bytes = gather.reply_bytes + gather.command_bytes();
                 client.forwarded_bytes -= freed_bytes.min(client.forwarded_bytes);

@@ -34,7 +34,6 @@ impl Router {
     pub(crate) fn on_session_down<O: Out>(&mut self, cx: &mut Context<'_, O>, node: NodeId, incarnation: Incarnation) {
         let theirs = |target: Tenure| target.node == node && target.incarnation == incarnation;
         self.settle_forwarded(cx, |_, target| if theirs(target) { Fate::Lost } else { Fate::Kept });
-        self.lose_long_replies(node);
         let gone: Vec<(NodeId, ConnId)> = self.remotes.keys().filter(|(from, _)| *from == node).copied().collect();
         for key in gone {
             self.forget_remote(key);
@@ -248,7 +247,7 @@ impl Router {
                     // Without another pass, the delta of this command would wait for the next event.
                     self.dispatcher.wake = true;
                 }
-                Loopback::LongReply(reply) => self.on_long_reply(cx, lists, &reply),
+                Loopback::ReplyBody(reply) => self.on_reply_body(cx, lists, *reply),
                 Loopback::Reply {
                     conn,
                     n,

@@ -2,12 +2,14 @@
 
 use super::dispatch::{on_member, on_owner, tenure_of};
 use super::large::{on_fenced, on_stale, on_unfenced};
-use super::{FrontMessage, LongReply, Notice, PeerCommand, Replica};
+use super::{FrontMessage, Notice, PeerCommand, Replica, ReplyBody};
 use crate::context::Context;
 use crate::interface::{Channel, LinkId, Out, Proposal};
 use crate::lists::{List, Role};
+use crate::readers::ValueRange;
 use crate::rules::Fault;
 use crate::session::Greeting;
+use crate::stream_owner::Ticket;
 use paritas_base::{Clock, Incarnation, NodeId};
 use paritas_wire::peer::{self, Header, Message, StageState};
 use std::borrow::Cow;
@@ -82,20 +84,21 @@ impl Replica {
                 taken,
                 state,
             }),
-            Message::LongReply { conn, n, bytes } => Some(FrontMessage::LongReply(LongReply {
+            Message::ReplyBody {
+                conn,
+                n,
+                from,
+                to,
+                record,
+                tail,
+            } => Some(FrontMessage::ReplyBody(ReplyBody {
                 from: (node, incarnation),
                 owner: (header.stream, header.epoch),
                 conn,
                 n,
-                bytes,
+                // Without a value the command ends by its timeout.
+                value: ValueRange::decode(record, tail, from..to)?,
             })),
-            Message::ReplyBytes { conn, n, at, bytes } => Some(FrontMessage::ReplyBytes {
-                from: node,
-                conn,
-                n,
-                at,
-                bytes,
-            }),
             message => {
                 self.on_message(now, (node, incarnation), &header, message, out);
                 None
@@ -119,11 +122,7 @@ impl Replica {
         };
         match message {
             // Messages between front ends are never sent between roles of one node.
-            Message::Forward { .. }
-            | Message::Reply { .. }
-            | Message::Staged { .. }
-            | Message::LongReply { .. }
-            | Message::ReplyBytes { .. } => {}
+            Message::Forward { .. } | Message::Reply { .. } | Message::Staged { .. } | Message::ReplyBody { .. } => {}
             // Values on their way to and from clients. The sender means an owner of an epoch that it has installed.
             Message::Stage { conn, n, .. } => {
                 let owner = self.lists.owner_mut(header.stream);
@@ -147,20 +146,32 @@ impl Replica {
                 }
             }
             Message::StageBytes { .. } | Message::GiveUp { .. } => {
-                if let Some((configuration, owner)) = self.lists.owner_mut(header.stream) {
+                // What is said to an earlier tenure is not about commands of this one.
+                let owner = self.lists.owner_mut(header.stream);
+                if let Some((configuration, owner)) = owner.filter(|(_, owner)| owner.tenure().since <= header.epoch) {
                     owner.on_stage(&mut cx, configuration, (node, incarnation), &message);
                 }
             }
-            Message::ReadReply { conn, n, at } => match self.lists.owner_mut(header.stream) {
-                Some((configuration, owner)) => {
-                    owner.on_read_reply(&mut cx, configuration, (node, incarnation), (conn, n), at);
+            Message::Wanted { conn, n, is_stuck } => {
+                if is_stuck
+                    && let Some(list) = self.lists.get(header.stream.list)
+                    && list.configuration.epoch > header.epoch
+                {
+                    // The reader asks holders of its older configuration, and the coordinator may not reach it.
+                    let configuration = Box::new(list.configuration.clone());
+                    let (stale, epoch) = (Message::Stale { configuration }, list.configuration.epoch);
+                    cx.send_to(node, incarnation, Channel::Main, header.stream, epoch, &stale);
                 }
-                None => {
-                    let bytes = None;
-                    let gone = Message::ReplyBytes { conn, n, at, bytes };
-                    cx.send_to(node, incarnation, Channel::Bulk, header.stream, header.epoch, &gone);
+                if let Some((configuration, owner)) = self.lists.owner_mut(header.stream) {
+                    let ticket = Ticket {
+                        node,
+                        incarnation,
+                        conn,
+                        n,
+                    };
+                    owner.keep_pinned(cx.now.mono, configuration, ticket, is_stuck);
                 }
-            },
+            }
             Message::Stale { configuration } => {
                 if self.install(now, &configuration, out) {
                     out.propose(Proposal::Installed(configuration));

@@ -216,6 +216,9 @@ pub(super) fn on_unfenced<O: Out>(
                     return;
                 }
             }
+            let mut readers = core::mem::take(&mut cx.shared.readers);
+            readers.on_unit(cx, configuration, stream, id, unit);
+            cx.shared.readers = readers;
         }
         _ => {}
     }

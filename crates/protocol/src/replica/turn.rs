@@ -84,6 +84,9 @@ impl Replica {
     /// member here. True if the round limit was reached.
     #[inline]
     pub fn exchange(&mut self, now: Clock, out: &mut impl Out) -> bool {
+        if !self.shared.readers.is_empty() {
+            self.tend_readers(now, out);
+        }
         self.end_roles_turns(now, out);
         // An owner's delta to a member beside it is acked in this turn too.
         for _ in 0..EXCHANGES_MAX {
@@ -155,6 +158,17 @@ impl Replica {
     #[inline]
     pub fn rest(&mut self, now: Clock) {
         self.lists.rest(now.mono, List::rests_until);
+    }
+
+    fn tend_readers(&mut self, now: Clock, out: &mut impl Out) {
+        let mut readers = core::mem::take(&mut self.shared.readers);
+        let mut cx = Context {
+            now,
+            out,
+            shared: &mut self.shared,
+        };
+        readers.on_turn_end(&mut cx, &mut self.lists);
+        self.shared.readers = readers;
     }
 
     /// Every role sends what is due.

@@ -11,6 +11,7 @@ use crate::interface::Out;
 use crate::mark::Mark;
 use crate::parameters::Reads;
 use crate::parts::placement_of;
+use crate::readers::ValueRange;
 use crate::rules::{Fault, Rules};
 use core::ops::Range;
 use paritas_base::configuration::Configuration;
@@ -142,6 +143,8 @@ pub struct Access<'a, 'c, O: Out> {
     /// Whether the command's own changes have begun.
     pub(super) begun: bool,
     moved_at: Option<Time>,
+    /// See [`Self::bodies_read`].
+    bodies_read: Vec<(Vec<u8>, Range<u64>)>,
     /// Whether it makes several changes, all in one delta: no client may ever see some without the others (P1.3).
     pub(super) several: bool,
     /// The transaction of which it is a command: that reads and changes the draft.
@@ -168,6 +171,7 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
             changed: false,
             begun: false,
             moved_at: None,
+            bodies_read: Vec::new(),
             several: false,
             draft: None,
         }
@@ -684,9 +688,9 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
         self.owner.records.unstage(ticket);
     }
 
-    /// The command that began a long reply is refused.
-    pub fn end_long_reply(&mut self, ticket: Ticket) {
-        self.owner.records.end_long_reply(ticket);
+    /// The command that has pinned a value is refused.
+    pub fn unpin(&mut self, ticket: Ticket) {
+        self.owner.records.unpin(ticket);
     }
 
     /// The longest reply to an MGET that is made whole, in bytes.
@@ -699,20 +703,21 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
         self.cx.shared.parameters.streamed_bytes_min
     }
 
-    /// Begins a reply that is a range of a large value, which its reader asks for in pieces.
+    /// Whether the client of this command is at this node.
+    pub fn is_own(&self, ticket: Ticket) -> bool {
+        (ticket.node, ticket.incarnation) == (self.cx.shared.node, self.cx.shared.incarnation)
+    }
+
+    /// Pins a large value, of which this range is the reply: the node of the client reads it (P14.21). `record` and
+    /// `tail` are those of its object.
     ///
     /// # Errors
-    /// [`Stop::Wait`] while there are too many such replies.
-    pub fn begin_long_reply(
-        &mut self,
-        ticket: Ticket,
-        record: &[u8],
-        tail: &[u8],
-        range: Range<u64>,
-    ) -> Result<(), Stop> {
-        self.owner
-            .records
-            .begin_long_reply(self.cx, ticket, record, tail, range)
+    /// [`Stop::Wait`] while too many are pinned.
+    pub fn pin(&mut self, ticket: Ticket, record: &[u8], tail: &[u8], range: Range<u64>) -> Result<ValueRange, Stop> {
+        let record = self.owner.records.pin(self.cx, ticket, record)?;
+        let needs_tail = range.end > record.body_bytes;
+        let tail = if needs_tail { tail.to_vec() } else { Vec::new() };
+        Ok(ValueRange { record, tail, range })
     }
 
     /// Gives the value of an object another class (P14.10). `record` and `tail` are those of the object, in which
@@ -815,9 +820,22 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
         let here = self.owner.installed(self.configuration);
         if let Err(stop) = self.owner.records.body(self.cx, &here, record, range.clone()) {
             self.note_move(self.owner.records.body_moved_at(record));
+            for (record, range) in core::mem::take(self.bodies_read()) {
+                self.owner.records.keep_body(&record, &range);
+            }
             return Err(stop);
         }
+        self.bodies_read().push((record.to_vec(), range.clone()));
+        let here = self.owner.installed(self.configuration);
         self.owner.records.body(self.cx, &here, record, range)
+    }
+
+    /// Bodies that the command, or its transaction, has read.
+    fn bodies_read(&mut self) -> &mut Vec<(Vec<u8>, Range<u64>)> {
+        match self.draft.as_deref_mut() {
+            Some(draft) => &mut draft.bodies_read,
+            None => &mut self.bodies_read,
+        }
     }
 
     fn put_value(&mut self, hash: u64, key: &[u8], value: Value<'_>) -> Result<(), Stop> {

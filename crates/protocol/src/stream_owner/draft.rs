@@ -9,6 +9,7 @@ use super::records::Ticket;
 use super::{LARGE_VALUE_BYTES_MAX, Piece};
 use crate::interface::Out;
 use crate::rules::Fault;
+use core::ops::Range;
 use paritas_base::{Map, Time, TurnBudget};
 use paritas_large::Record;
 use paritas_store::{Image, RECORD_BYTES_MAX, Value, database_of};
@@ -46,6 +47,8 @@ pub struct Draft {
     pub(super) looked: bool,
     pub(super) changed: bool,
     pub(super) moved_at: Option<Time>,
+    /// Records of the bodies that it has read, and which ranges.
+    pub(super) bodies_read: Vec<(Vec<u8>, Range<u64>)>,
     pub(super) budget: TurnBudget,
     /// The number of the command that runs, and of values that it has put.
     command: u16,
@@ -65,6 +68,7 @@ impl Default for Draft {
             looked: false,
             changed: false,
             moved_at: None,
+            bodies_read: Vec::new(),
             budget: TurnBudget::new(DRAFT_STEPS_MAX),
             command: 0,
             puts: 0,

@@ -4,13 +4,13 @@
 
 mod hotness;
 mod import;
-mod long_reply;
 mod losses;
+mod pins;
 mod staged;
 mod upload;
 
 use super::{Installed, Phase, Stop, StreamOwner};
-use crate::bodies::{Bodies, OnUnit, window_of};
+use crate::bodies::{Bodies, OnUnit};
 use crate::context::Context;
 use crate::interface::{Channel, Out};
 use crate::parts::{PositionParts, record_of};
@@ -18,14 +18,13 @@ use crate::rules::Fault;
 use core::ops::Range;
 use hotness::Temperature;
 pub(super) use import::{Imported, Taken};
-use long_reply::LongReply;
-pub use long_reply::STILL_WANTED;
 use losses::Losses;
 use paritas_base::configuration::{Configuration, Tenure};
-use paritas_base::{ConnId, Incarnation, NodeId, PartState, Position, Span, Term, Time};
+use paritas_base::{ConnId, Incarnation, NodeId, PartState, Position, Span, StreamId, Term, Time};
 use paritas_large::{Class, GroupId, Holder, Ledger, NotAlive, PartName, Record};
 use paritas_store::RecordEvent;
 use paritas_wire::peer::{AliveGroups, Groups, Message};
+use pins::Pinned;
 use staged::Staged;
 pub use staged::StagedSoFar;
 use std::collections::BTreeMap;
@@ -98,8 +97,8 @@ pub(super) struct Records {
     overtaken: BTreeMap<Origin, Overtaken>,
     /// Values that come ahead of their commands.
     staged: BTreeMap<Ticket, Staged>,
-    /// Replies that are read in pieces.
-    long_replies: BTreeMap<Ticket, LongReply>,
+    /// Values that nodes of clients read.
+    pins: BTreeMap<Ticket, Pinned>,
     /// Number of the newest value that a hand-off has brought.
     import: u64,
     bodies: Bodies,
@@ -115,15 +114,15 @@ pub(super) struct Records {
 }
 
 impl Records {
-    pub(super) fn new(term: Term, is_born: bool) -> Self {
+    pub(super) fn new(stream: StreamId, term: Term, is_born: bool) -> Self {
         Self {
             ledger: Ledger::new(term, is_born),
             uploads: BTreeMap::new(),
             overtaken: BTreeMap::new(),
             staged: BTreeMap::new(),
-            long_replies: BTreeMap::new(),
+            pins: BTreeMap::new(),
             import: 0,
-            bodies: Bodies::default(),
+            bodies: Bodies::new(stream),
             losses: Losses::default(),
             temperature: Temperature::default(),
             named: Vec::new(),
@@ -135,14 +134,13 @@ impl Records {
 
     fn is_busy(&self) -> bool {
         let any_value = !self.uploads.is_empty() || !self.staged.is_empty() || !self.overtaken.is_empty();
-        any_value || !self.bodies.is_empty() || !self.long_replies.is_empty()
+        any_value || !self.bodies.is_empty() || !self.pins.is_empty()
     }
 
     /// Bytes of values that are on their way, beside those in parts.
     pub(super) fn held_bytes(&self) -> usize {
         let staged: usize = self.staged.values().map(Staged::held_bytes).sum();
-        let replies: usize = self.long_replies.values().map(LongReply::held_bytes).sum();
-        self.bodies.held_bytes() + staged + replies + self.temperature.held_bytes()
+        self.bodies.held_bytes() + staged + self.temperature.held_bytes()
     }
 
     pub(super) fn next_at(&self) -> Option<Time> {
@@ -226,30 +224,16 @@ impl Records {
     ) -> Result<&[u8], Stop> {
         // A damaged object may be repaired.
         let record = decode(record).ok_or(Stop::Wait)?;
-        self.body_of(cx, here, &record, range)
+        self.begin_work(cx);
+        self.bodies
+            .read(cx, here.configuration, &mut self.ledger, &record, range)
     }
 
-    /// The same for a record that is decoded.
-    fn body_of<O: Out>(
-        &mut self,
-        cx: &mut Context<'_, O>,
-        here: &Installed<'_>,
-        record: &Arc<Record>,
-        range: Range<u64>,
-    ) -> Result<&[u8], Stop> {
-        let range = range.start..range.end.min(record.body_bytes);
-        if range.is_empty() {
-            return Ok(&[]);
+    /// A command waits for a body. This one, which it has read before, stays here.
+    pub(super) fn keep_body(&mut self, record: &[u8], range: &Range<u64>) {
+        if let Some(record) = decode(record) {
+            self.bodies.keep(&record, range);
         }
-        if !self.bodies.has(record, &range) {
-            let was_busy = self.is_busy();
-            self.bodies.begin(cx, here, &mut self.ledger, record, &range)?;
-            if !was_busy {
-                self.resend_at = cx.after(cx.shared.parameters.resend);
-            }
-            self.bodies.ask(cx, here, record, &range);
-        }
-        self.bodies.get(cx.mono(), record, &range)
     }
 
     /// The rest of the window that has the byte `at`, once it is here. The window behind it is asked for.
@@ -263,18 +247,9 @@ impl Records {
         record: &Arc<Record>,
         at: u64,
     ) -> Result<&[u8], Stop> {
-        if at >= record.body_bytes {
-            return Ok(&[]);
-        }
-        let window = window_of(cx, record, at);
-        if window.end < record.body_bytes {
-            let next = window_of(cx, record, window.end);
-            // It only comes sooner: it is asked for again when it is needed.
-            let _ = self.body_of(cx, here, record, next);
-        }
-        let skipped = at.saturating_sub(window.start) as usize;
-        let bytes = self.body_of(cx, here, record, window)?;
-        Ok(bytes.get(skipped..).unwrap_or_default())
+        self.begin_work(cx);
+        self.bodies
+            .read_window(cx, here.configuration, &mut self.ledger, record, at, u64::MAX)
     }
 
     /// The same for a record that is not decoded.
@@ -313,42 +288,41 @@ impl Records {
         if self.on_asked_part(cx, id, unit.is_some()) {
             return true;
         }
-        match self.bodies.on_unit(cx, here, id, unit) {
+        match self.bodies.on_unit(cx, here.configuration, id, unit) {
             OnUnit::NotAsked => return false,
             OnUnit::Moved => {}
-            OnUnit::Whole(group) => self.on_whole(cx, here, group),
+            OnUnit::Whole => self.on_whole(cx),
         }
         true
     }
 
     /// Reads what this node keeps itself of bodies.
     fn read_own_units<O: Out>(&mut self, cx: &mut Context<'_, O>, here: &Installed<'_>, parts: &mut [PositionParts]) {
-        for group in self.bodies.read_own(cx, here, parts) {
-            self.on_whole(cx, here, group);
+        if self.bodies.read_own(cx, here.configuration, parts) {
+            self.on_whole(cx);
         }
     }
 
     /// A range of a body is whole: who waits for it goes on.
-    fn on_whole<O: Out>(&mut self, cx: &mut Context<'_, O>, here: &Installed<'_>, group: GroupId) {
+    fn on_whole<O: Out>(&mut self, cx: &Context<'_, O>) {
         self.woken = Woken {
             progress: true,
             hand_off: true,
         };
         self.hurry_change(cx.now.mono);
-        self.on_window(cx, here, group);
     }
 
     /// Asks others for what has not come, and drops bodies that nobody waits for.
     fn tend_bodies<O: Out>(&mut self, cx: &mut Context<'_, O>, here: &Installed<'_>, forgotten: Span) {
-        let tended = self.bodies.tend(cx, here, &mut self.ledger, forgotten);
+        let tended = self.bodies.tend(cx, here.configuration, &mut self.ledger, forgotten);
         for record in &tended.stuck {
             // A unit may be wrong although no holder is lost.
             if record.class.tolerance() < here.configuration.parity {
                 self.losses.suspect(record, cx.now.mono);
             }
         }
-        for group in tended.whole {
-            self.on_whole(cx, here, group);
+        if tended.is_whole {
+            self.on_whole(cx);
         }
     }
 
@@ -592,37 +566,14 @@ impl StreamOwner {
         self.records.end_arguments(ticket);
     }
 
-    /// Bytes of a long reply from `at` on; `None` if there is no such reply.
-    ///
-    /// # Errors
-    /// [`Stop::Wait`] until they are here.
-    pub fn read_long_reply<O: Out>(
-        &mut self,
-        cx: &mut Context<'_, O>,
-        configuration: &Configuration,
-        ticket: Ticket,
-        at: u64,
-    ) -> Option<Result<&[u8], Stop>> {
-        let here = self.installed(configuration);
-        self.records.read_long_reply(cx, &here, ticket, at)
+    /// The value that this command has answered with is still wanted.
+    pub fn keep_pinned(&mut self, now: Time, configuration: &Configuration, ticket: Ticket, is_stuck: bool) {
+        self.records.keep_pinned(now, configuration.parity, ticket, is_stuck);
     }
 
-    /// The reply was read to its end, or its client has gone.
-    pub fn end_long_reply(&mut self, ticket: Ticket) {
-        self.records.end_long_reply(ticket);
-    }
-
-    /// A peer asks for bytes of a long reply.
-    pub(crate) fn on_read_reply<O: Out>(
-        &mut self,
-        cx: &mut Context<'_, O>,
-        configuration: &Configuration,
-        from: (NodeId, Incarnation),
-        of: (ConnId, u64),
-        at: u64,
-    ) {
-        let here = self.installed(configuration);
-        self.records.on_read_reply(cx, &here, from, of, at);
+    /// That value was read to its end, or its client has gone.
+    pub fn end_pin(&mut self, ticket: Ticket) {
+        self.records.end_pin(ticket);
     }
 
     /// Bodies that are read are dropped: the role ends.
@@ -643,7 +594,7 @@ impl StreamOwner {
         let here = self.installed(configuration);
         self.records.tend_uploads(cx, &here, forgotten);
         self.tend_staged(cx, configuration, forgotten);
-        self.records.tend_long_replies(cx, &here, forgotten);
+        self.records.tend_pins(now, forgotten);
         self.records.tend_bodies(cx, &here, forgotten);
         self.pass_on_woken(now);
     }

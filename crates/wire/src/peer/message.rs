@@ -328,29 +328,26 @@ messages! {
         taken: u64 as Num,
         state: StageState,
     },
-    /// Takes the place of a `Reply` that is one value of `bytes` bytes, which the receiver reads in pieces.
-    LongReply = 52 {
-        conn: ConnId,
-        n: u64 as Num,
-        bytes: u64 as Num,
-    },
-    /// Asks for bytes of that value, from `at` on.
-    ReadReply = 53 {
-        conn: ConnId,
-        n: u64 as Num,
-        at: u64 as Num,
-    },
-    /// Bytes of that value, from `at` on; `None`: they can't be read any more.
-    ReplyBytes = 54 {
-        conn: ConnId,
-        n: u64 as Num,
-        at: u64 as Num,
-        bytes: Option<&'a [u8]>,
-    },
-    /// The client of a `Stage` or a `LongReply` has gone.
+    /// The client of a `Stage` or a `ReplyBody` has gone.
     GiveUp = 55 {
         conn: ConnId,
         n: u64 as Num,
+    },
+    /// Takes the place of a `Reply` that is the bytes `from..to` of a large value, which the receiver reads. `tail`:
+    /// the end of the value that is in no part.
+    ReplyBody = 56 {
+        conn: ConnId,
+        n: u64 as Num,
+        from: u64 as Num,
+        to: u64 as Num,
+        record: &'a [u8] as Record,
+        tail: &'a [u8] as Counted,
+    },
+    /// The value of that reply is still wanted. `is_stuck`: too few of its parts could be read.
+    Wanted = 57 {
+        conn: ConnId,
+        n: u64 as Num,
+        is_stuck: bool,
     },
 }
 

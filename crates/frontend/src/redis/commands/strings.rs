@@ -529,11 +529,11 @@ impl<'a, O: Out> Operation<'a, '_, O> {
         let body_bytes = large.seen.bytes - large.tail.len();
         let range = range_of(start, end, large.seen.bytes);
         self.note_read(1, &large, range.len() as u64);
-        if self.is_streamed(range.len() as u64)? {
+        let in_body = range.start.min(body_bytes) as u64..range.end.min(body_bytes) as u64;
+        if !in_body.is_empty() && self.is_read_by_client(range.len() as u64)? {
             return self.reply_long(&large, range.start as u64..range.end as u64);
         }
         let Self { access, reply, .. } = self;
-        let in_body = range.start.min(body_bytes) as u64..range.end.min(body_bytes) as u64;
         let body = access.body(&large.record, in_body)?;
         encode::bulk_header(reply, range.len());
         reply.extend_from_slice(body);

@@ -430,7 +430,7 @@ impl StreamOwner {
             Message::GiveUp { conn, n } => {
                 let ticket = ticket_of(conn, n);
                 self.unstage(ticket);
-                self.records.end_long_reply(ticket);
+                self.records.end_pin(ticket);
             }
             _ => {}
         }

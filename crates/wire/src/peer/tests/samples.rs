@@ -366,31 +366,22 @@ pub(super) fn with_each(mut check: impl FnMut(&Message<'_>)) {
             taken: n(3),
             state: StageState::Running,
         },
-        Message::LongReply {
-            conn: ConnId(n(1)),
-            n: n(2),
-            bytes: n(3),
-        },
-        Message::ReadReply {
-            conn: ConnId(n(1)),
-            n: n(2),
-            at: n(3),
-        },
-        Message::ReplyBytes {
-            conn: ConnId(n(1)),
-            n: n(2),
-            at: n(3),
-            bytes: Some(b"value"),
-        },
-        Message::ReplyBytes {
-            conn: ConnId(n(1)),
-            n: n(2),
-            at: n(3),
-            bytes: None,
-        },
         Message::GiveUp {
             conn: ConnId(n(1)),
             n: n(2),
+        },
+        Message::ReplyBody {
+            conn: ConnId(n(1)),
+            n: n(2),
+            from: n(3),
+            to: n(4),
+            record: b"\x06record",
+            tail: b"tail",
+        },
+        Message::Wanted {
+            conn: ConnId(n(1)),
+            n: n(2),
+            is_stuck: true,
         },
         Message::Imported {
             version: n(1),
