@@ -64,6 +64,8 @@ pub(crate) struct Swarm {
     pub(crate) crowd_keys: usize,
     /// Number of keys with large values.
     pub(crate) larges: u64,
+    /// Half of the operations are on keys with large values, and most of these read.
+    pub(crate) reads_large: bool,
     /// Commands write several keys with large values.
     pub(crate) large_groups: bool,
     /// Clients read several large values by one MGET. Some of these replies are longer than one reply may be.
@@ -276,6 +278,7 @@ impl Swarm {
             crowds: 0,
             crowd_keys: 0,
             larges: 0,
+            reads_large: false,
             large_groups: false,
             reads_each: false,
             appends: false,
@@ -414,6 +417,7 @@ impl Swarm {
                 swarm.parameters.piece_bytes = own.between(64, 8192);
             }
             swarm.appends = Prng::new(own.clone().next_u64()).chance(150_000);
+            swarm.reads_large = Prng::new(own.clone().next_u64().rotate_left(7)).chance(400_000);
             // If nodes evict, one key of a group may go without the others.
             swarm.large_groups = !evicts && own.chance(500_000);
             // A long reply is not atomic, as reads of groups must be.

@@ -126,7 +126,8 @@ impl Workload {
             let key = format!("{CROWD}{}", random.below(swarm.crowds));
             return self.on_group(random, oracle, key);
         }
-        if swarm.larges > 0 && random.chance(150_000) {
+        let large_share = if swarm.reads_large { 500_000 } else { 150_000 };
+        if swarm.larges > 0 && random.chance(large_share) {
             if swarm.large_groups && random.chance(300_000) {
                 let key = format!("{LARGE_GROUP}{}", random.below(2));
                 return self.on_group(random, oracle, key);
@@ -189,6 +190,7 @@ impl Workload {
         }
         let action = match random.below(10) {
             0..4 => Action::Get,
+            4..8 if swarm.reads_large => Action::Get,
             4..6 if swarm.parity > 0 => Action::Class(random.below(if swarm.weak { 6 } else { 3 }) as u8),
             4..9 => match self.set() {
                 Action::Set(n) if random.chance(swarm.expiring) => {

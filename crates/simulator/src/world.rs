@@ -49,8 +49,8 @@ pub(crate) struct World {
     pub(crate) exhaustive: bool,
 }
 
-/// Most events of a run: a hundred times the usual number.
-const EVENTS_MAX: u64 = 500_000;
+/// Most events of a run: three hundred times the usual number. The scrub alone may make a million in 30 s.
+const EVENTS_MAX: u64 = 1_500_000;
 
 impl World {
     /// The world of a seed.
