@@ -278,10 +278,10 @@ impl Dispatcher {
         to: (NodeId, Incarnation),
         conn: ConnId,
         n: u64,
-        long: Box<LongValue>,
+        long: LongValue,
         deadline: Option<Time>,
     ) {
-        let LongValue { value, owner } = *long;
+        let LongValue { value, owner } = long;
         if to == (cx.shared.node, cx.shared.incarnation) {
             let reply = ReplyBody {
                 from: to,

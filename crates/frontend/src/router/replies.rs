@@ -148,7 +148,7 @@ impl Dispatcher {
                     turn.deadline = earliest(turn.deadline, deadline);
                 }
                 Caller::Remote(node, conn) if let Some(long) = long => {
-                    self.answer_long(cx, (node, client.remote.incarnation), conn, n, long, deadline);
+                    self.answer_long(cx, (node, client.remote.incarnation), conn, n, *long, deadline);
                 }
                 Caller::Remote(node, conn) => {
                     self.answer(
