@@ -352,6 +352,32 @@ fn a_long_reply_that_cannot_be_completed_ends_the_connection() {
     assert!(cluster.is_closed(client), "the client waits for the rest for ever");
 }
 
+#[test]
+fn a_reply_that_has_begun_is_never_begun_again() {
+    let (mut cluster, key) = start();
+    let client = cluster.connect(1, Port::Any);
+    assert_eq!(ask(&mut cluster, client, &["SET", &key, &value(1)]), "+OK\r\n");
+    let mut pieces = 0;
+    cluster.tamper = Some(Box::new(move |_, _, _, message| {
+        pieces += usize::from(message.kind() == Kind::UnitValue);
+        (message.kind() == Kind::UnitValue && pieces > 10).then(Vec::new)
+    }));
+    cluster.feed(client, &request(&["GET", &key]));
+    cluster.advance(500);
+    let begun = cluster.take(client).len();
+    assert!((1..BYTES).contains(&begun), "{begun} bytes");
+    cluster.kill(0);
+    cluster.hand_over(0, 0, 3);
+    cluster.advance(20_000);
+    let rest = cluster.take(client);
+    assert!(
+        begun + rest.len() < BYTES && !rest.contains(&b'$'),
+        "{} bytes more",
+        rest.len()
+    );
+    assert!(cluster.is_closed(client), "half of a reply was not ended");
+}
+
 /// Replies behind a long one leave only when it has ended.
 #[test]
 fn a_long_reply_is_not_held_up_by_the_replies_behind_it() {
