@@ -18,7 +18,7 @@ a minus means at least that many.
   and is not answered, the reply is `-UNCERTAIN`; a part of the others that is not answered makes the reply
   `-TRYAGAIN`. If a part is refused before any change, the reply is that error.
 - On `port`, KEYS, SCAN, RANDOMKEY, DBSIZE, FLUSHDB and FLUSHALL speak for the whole cluster. FLUSHALL is
-  atomic for each stream but the one that has libraries of functions, and answered when all owners have it acknowledged.
+  atomic for each stream, and answered when all owners have it acknowledged.
 - On `cluster_port`, as in Redis Cluster: MOVED for another node's key, CROSSSLOT for keys in several hash slots, and
   commands without a key speak for this node's hash slots only.
 - A command that changes several keys of one hash slot is one delta: all of it happens, or nothing. Its keys and values
@@ -150,9 +150,7 @@ refused by name. IDLETIME and FREQ are checked and change nothing |
 | FCALL, FUNCTION | libraries are those of the cluster, on both ports; a library runs anew in each call: \
 [scripts.md](scripts.md#functions) |
 | SELECT, MOVE, COPY DB | databases 0 to 15, on `cluster_port` too. The hash slot of a key is the same in all of them |
-| FLUSHALL | deletes all keys of a stream at once. In the stream that has libraries of functions it spares these, and \
-deletes the keys one after the other: keys that other clients write meanwhile may stay, and `-TRYAGAIN` means that a \
-part may be deleted |
+| FLUSHALL | deletes all keys of a stream at once, and spares libraries of functions |
 | FLUSHDB | deletes all keys of a stream at once if it has none of other databases, else one after the other: \
 keys that other clients write meanwhile may stay, and `-TRYAGAIN` means that a part may be deleted |
 | DBSIZE, INFO keyspace | after a takeover they wait, or leave a stream out, until all its chunks are here again: only \

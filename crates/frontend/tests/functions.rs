@@ -5,6 +5,7 @@ use paritas_protocol::{Parameters, Port};
 use paritas_testbed::{Client, Cluster};
 use paritas_wire::command;
 use paritas_wire::rdb;
+use std::collections::BTreeSet;
 
 /// `2+1` and a spare. Node 3 owns nothing; node 1 owns the libraries.
 fn start() -> Cluster {
@@ -136,22 +137,79 @@ fn a_transaction_calls_what_is_there_when_exec_comes() {
     }
 }
 
+/// Loads libraries of about this length in bytes.
+fn fill(cluster: &mut Cluster, client: Client, bytes: usize) {
+    for part in 0..bytes / 100_000 {
+        let text = "x".repeat(100_000);
+        let source = format!(
+            "#!lua name=fill{part}\n-- {text}\nredis.register_function('f{part}', function() return {part} end)"
+        );
+        assert_eq!(
+            ask(cluster, client, &["FUNCTION", "LOAD", &source]),
+            bulk(&format!("fill{part}"))
+        );
+    }
+}
+
+/// How many keys each reply to an MGET found.
+fn found(replies: &str) -> Vec<usize> {
+    let each = replies.split('*').skip(1);
+    each.map(|reply| reply.matches("value").count()).collect()
+}
+
+#[test]
+fn flushall_beside_libraries_is_atomic_also_when_their_owner_dies() {
+    const KEYS: usize = 1100;
+    let tag = key(true);
+    let names: Vec<String> = (0..KEYS).map(|i| format!("{{{tag}}}{i}")).collect();
+    let mut mset = vec!["MSET"];
+    names.iter().for_each(|name| mset.extend([name.as_str(), "value"]));
+    let mut mget = vec!["MGET"];
+    mget.extend(names.iter().map(String::as_str));
+    let mut read = Vec::new();
+    paritas_wire::resp::encode::request(&mut read, &mget);
+    for filling in [0, 300_000] {
+        let (mut seen, mut left) = (BTreeSet::new(), BTreeSet::new());
+        // After so many turns of all nodes the owner dies.
+        for turns in 0..8 {
+            let mut cluster = start();
+            let [client, reader] = [0, 1].map(|node| cluster.connect(node, Port::Any));
+            load(&mut cluster, client, "lib", "kept");
+            fill(&mut cluster, client, filling);
+            let before = ask(&mut cluster, client, &["FUNCTION", "LIST", "WITHCODE"]);
+            assert_eq!(ask(&mut cluster, client, &mset), "+OK\r\n");
+            cluster.feed(client, b"FLUSHALL\r\n");
+            for _ in 0..turns {
+                cluster.feed(reader, &read);
+                (0..4).for_each(|at| _ = cluster.turn(at));
+                seen.extend(found(&String::from_utf8(cluster.take(reader)).unwrap()));
+            }
+            let is_answered = cluster.take(client) == b"+OK\r\n";
+            cluster.kill(1);
+            cluster.hand_over(0, 1, 3);
+            cluster.advance(3000);
+            let client = cluster.connect(2, Port::Any);
+            let after = found(&ask(&mut cluster, client, &mget));
+            assert!(after == [0] || after == [KEYS] && !is_answered, "{turns}: {after:?}");
+            left.extend(after);
+            assert_eq!(ask(&mut cluster, client, &["FUNCTION", "LIST", "WITHCODE"]), before);
+            assert_eq!(ask(&mut cluster, client, &["FCALL", "tell", "0"]), bulk("kept"));
+            assert_eq!(ask(&mut cluster, client, &["FLUSHALL"]), "+OK\r\n");
+            assert_eq!(ask(&mut cluster, client, &["DBSIZE"]), ":0\r\n");
+            assert_eq!(ask(&mut cluster, client, &["FUNCTION", "LIST", "WITHCODE"]), before);
+        }
+        let both = BTreeSet::from([0, KEYS]);
+        assert_eq!((&seen, &left), (&both, &both), "{filling} bytes of libraries");
+    }
+}
+
 #[test]
 fn libraries_outlive_their_owner_also_large_ones() {
     for filling in [0, 300_000] {
         let mut cluster = start();
         let client = cluster.connect(2, Port::Any);
         load(&mut cluster, client, "lib", "kept");
-        for part in 0..filling / 100_000 {
-            let text = "x".repeat(100_000);
-            let source = format!(
-                "#!lua name=fill{part}\n-- {text}\nredis.register_function('f{part}', function() return {part} end)"
-            );
-            assert_eq!(
-                ask(&mut cluster, client, &["FUNCTION", "LOAD", &source]),
-                bulk(&format!("fill{part}"))
-            );
-        }
+        fill(&mut cluster, client, filling);
         let names: Vec<String> = (0..600).map(|i| format!("n{i}")).collect();
         let mut mset = vec!["MSET"];
         names.iter().for_each(|name| mset.extend([name.as_str(), "value"]));

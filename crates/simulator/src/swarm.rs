@@ -446,10 +446,6 @@ impl Swarm {
         }
         if own.chance(250_000) {
             swarm.functions = own.between(20_000, 150_000) as u32;
-            if swarm.flushes > 0 {
-                // FLUSHALL deletes the keys of the stream with the library one after the other: groups are torn.
-                (swarm.group, swarm.crowds, swarm.large_groups) = (0, 0, false);
-            }
         }
         swarm
     }

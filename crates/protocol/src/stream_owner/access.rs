@@ -15,7 +15,7 @@ use crate::readers::ValueRange;
 use crate::rules::{Fault, Rules};
 use core::ops::Range;
 use paritas_base::configuration::Configuration;
-use paritas_base::{ALL_DATABASES, HIDDEN_DATABASE, Time, TurnBudget};
+use paritas_base::{ALL_DATABASES, DATABASES, HIDDEN_DATABASE, Time, TurnBudget};
 use paritas_large::{Class, Record};
 use paritas_store::delta::COMMAND_DELTA_BYTES_MAX;
 use paritas_store::{
@@ -371,35 +371,17 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
     ///
     /// # Errors
     /// [`Stop::Wait`] while a chunk that is needed is absent.
-    pub fn scan(&mut self, cursor: u64, limit: usize, visit: impl FnMut(&Object<'_>, &mut u64)) -> Result<u64, Stop> {
+    pub fn scan(
+        &mut self,
+        cursor: u64,
+        limit: usize,
+        mut visit: impl FnMut(&Object<'_>, &mut u64),
+    ) -> Result<u64, Stop> {
         let database = self.database;
         let counts = self.owner.store.keys();
         if counts.is_some_and(|counts| is_empty(&counts, database)) {
             return Ok(0);
         }
-        self.scan_where(cursor, limit, |of| of == database, visit)
-    }
-
-    /// The same for the keys of all databases but the hidden one.
-    ///
-    /// # Errors
-    /// [`Stop::Wait`] while a chunk that is needed is absent.
-    pub fn scan_all(
-        &mut self,
-        cursor: u64,
-        limit: usize,
-        visit: impl FnMut(&Object<'_>, &mut u64),
-    ) -> Result<u64, Stop> {
-        self.scan_where(cursor, limit, |of| of != HIDDEN_DATABASE, visit)
-    }
-
-    fn scan_where(
-        &mut self,
-        cursor: u64,
-        limit: usize,
-        accepts: impl Fn(u8) -> bool,
-        mut visit: impl FnMut(&Object<'_>, &mut u64),
-    ) -> Result<u64, Stop> {
         let owner = &*self.owner;
         let has_foreign = owner.has_foreign_keys();
         let steps_max = self.cx.shared.turn_budget.left();
@@ -414,7 +396,7 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
                         continue;
                     }
                 }
-                if accepts(object.database()) {
+                if object.database() == database {
                     met += 1;
                     visit(object, &mut steps);
                 }
@@ -924,35 +906,26 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
         Ok(set)
     }
 
-    /// Whether the stream is known to have no keys of other databases than the client's.
+    /// Whether the stream is known to have no keys of other databases than the client's, but for the hidden one.
     pub fn has_only_its_database(&self) -> bool {
         let others = |counts: [Keys; ALL_DATABASES as usize]| {
-            let mut others = (0..ALL_DATABASES).zip(counts).filter(|(of, _)| *of != self.database);
+            let mut others = (0..DATABASES).zip(counts).filter(|(of, _)| *of != self.database);
             others.all(|(_, keys)| keys.count == 0)
         };
         self.owner.store.keys().is_some_and(others)
     }
 
-    /// Whether the stream has the key of the hidden database, which FLUSHALL spares.
-    ///
-    /// # Errors
-    /// [`Stop::Wait`] while a chunk that is needed is absent.
-    pub fn has_hidden_key(&mut self) -> Result<bool, Stop> {
-        if !self.owner.holds(slot(FUNCTIONS_KEY)) {
-            return Ok(false);
-        }
-        let hash = self.hash_in(HIDDEN_DATABASE, FUNCTIONS_KEY);
-        self.look(hash, FUNCTIONS_KEY, false, |object| object.is_some())
-    }
-
-    /// Removes all keys of the stream, also hidden ones, in a separate delta, which sets whole pages to zero.
+    /// Removes all keys of the stream in a separate delta, which sets whole pages to zero. It spares the key of the
+    /// hidden database, unless that is left over from a hand-off of its slot.
     ///
     /// # Errors
     /// Those of `change`.
     pub fn flush(&mut self) -> Result<(), Stop> {
         self.admit()?;
         self.owner.close_delta(self.cx, self.configuration);
-        self.change(0, |store, arena, delta| store.flush(arena, delta))?;
+        let hidden = (self.hash_in(HIDDEN_DATABASE, FUNCTIONS_KEY), FUNCTIONS_KEY);
+        let spared = self.owner.holds(slot(FUNCTIONS_KEY)).then_some(hidden);
+        self.change(0, |store, arena, delta| store.flush(arena, delta, spared))?;
         if self.changed {
             self.owner.log.touch_all();
         }

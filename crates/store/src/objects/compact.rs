@@ -42,7 +42,7 @@ impl ObjectStore {
         // Not at once: a stream with few keys may often become empty.
         if self.count() == Some(0) && self.index.pages > EMPTY_PAGES_KEPT {
             if self.index.kept_for == 0 {
-                self.flush(arena, delta)?;
+                self.flush(arena, delta, None)?;
                 return Ok(true);
             }
             self.index.kept_for -= 1;

@@ -393,6 +393,16 @@ impl Space {
         (self.used_count, self.unknown_count) = (0, 0);
     }
 
+    /// Counts bytes of a chunk as live after all ([`Self::all_dead`]). The chunk takes no more objects.
+    pub(super) fn revive(&mut self, number: u32, bytes: u32) {
+        if self.used(number) == Use::Free {
+            self.free.retain(|n| *n != number);
+            self.info[number as usize].set_used(Use::Closed);
+            self.used_count += 1;
+        }
+        self.add_live(number, bytes);
+    }
+
     /// Records that a free chunk was returned to the arena. It is zeros now.
     pub(super) fn freed(&mut self, number: u32) {
         debug_assert_eq!(self.used(number), Use::Free);

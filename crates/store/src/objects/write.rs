@@ -9,7 +9,7 @@ use crate::delta::EXTENT_HEAD_BYTES_MAX;
 use crate::index::page::{self, Lines, Room};
 use crate::index::shape::PageSlot;
 use crate::index::spill::{self, Spilled};
-use crate::object::{Head, RECORD_BYTES_MAX, Value};
+use crate::object::{Head, PIECE_HEAD_BYTES, RECORD_BYTES_MAX, Value};
 use crate::{Arena, Chunks, Delta};
 use paritas_base::Stripe;
 
@@ -110,7 +110,7 @@ impl ObjectStore {
             let part;
             (part, rest) = rest.split_at(length);
             let (number, offset) = self.split(locator);
-            let at = offset + crate::object::PIECE_HEAD_BYTES;
+            let at = offset + PIECE_HEAD_BYTES;
             self.chunks.change(arena, delta, Stripe::data(number), at, part, false);
         }
         Ok(())
@@ -182,11 +182,20 @@ impl ObjectStore {
         done.map(|()| true)
     }
 
-    /// Removes all keys in one delta. The first two index pages and the spill pages become zeros, so that the index has
-    /// no pages; `housekeep` frees the others.
-    pub fn flush(&mut self, arena: &mut Arena, delta: &mut Delta) -> Result<(), Blocked> {
+    /// Removes all keys in one delta, except the one that is spared: its hash and its bytes. The first two index pages
+    /// and the spill pages become zeros, so that the index has no pages; `housekeep` frees the others. If the spared
+    /// key is there, its object stays where it lies, and its entry becomes the only one of a first page.
+    pub fn flush(&mut self, arena: &mut Arena, delta: &mut Delta, spared: Option<(u64, &[u8])>) -> Result<(), Blocked> {
         if !self.chunks.directory_known() {
             return Err(Blocked::Directory);
+        }
+        let mut stays = None;
+        if let Some((hash, key)) = spared
+            && let Some(found) = self.locate(arena, hash, key)?
+        {
+            // All its pieces must be here: those that are absent would count as dead.
+            self.object(arena, found.locator, found.head)?;
+            stays = Some((hash, found));
         }
         let pages = self.index.pages.min(2);
         let stripes: Vec<Stripe> = (0..pages)
@@ -200,7 +209,7 @@ impl ObjectStore {
             delta,
             stripes.len() * (self.settings.chunk_bytes + EXTENT_HEAD_BYTES_MAX),
         )?;
-        for stripe in stripes {
+        for stripe in stripes.into_iter().skip(usize::from(stays.is_some())) {
             self.chunks.free(arena, delta, stripe);
         }
         let index = &mut self.index;
@@ -212,7 +221,41 @@ impl ObjectStore {
         self.update_keys_max();
         self.space.all_dead(&self.chunks);
         self.records.all_died();
+        if let Some((hash, found)) = stays {
+            self.keep_alone(arena, delta, hash, &found);
+        }
         Ok(())
+    }
+
+    /// Makes an object live again after all were counted as dead. Its entry is the only one of the first page, which
+    /// has its old bytes still.
+    fn keep_alone(&mut self, arena: &mut Arena, delta: &mut Delta, hash: u64, found: &Found) {
+        let place = self.shape.place(hash, 1);
+        let room = Room::at(place.line, 0);
+        let mut bytes = vec![0; self.settings.chunk_bytes];
+        page::insert(
+            &mut &mut bytes[..],
+            self.shape,
+            &room,
+            place.line,
+            place.tag,
+            found.locator,
+        );
+        self.live_page(arena, delta, page_stripe(0)).change(0, &bytes);
+        (self.index.pages, self.index.keys) = (1, 1);
+        self.update_keys_max();
+        self.usage.set_pages(1, self.shape.lines());
+        self.usage.insert(0, &room, 1);
+
+        let (number, _) = self.split(found.locator);
+        let chunk = self.data(arena, number).unwrap_or_default();
+        self.space.revive(number, found.head.bytes());
+        for (piece, length) in found.head.pieces(chunk) {
+            self.space
+                .revive(self.split(piece).0, (length + PIECE_HEAD_BYTES) as u32);
+        }
+        self.space.count_object(number, Counted::of(&found.head), true);
+        self.records.born(found.head.record(chunk).unwrap_or_default());
     }
 
     /// Finds a slot for a new index entry. Changes no bytes, but records if the key is in a crowd.
@@ -417,7 +460,7 @@ impl ObjectStore {
             let bytes = chunks.bytes(arena, Stripe::data(number));
             let bytes = bytes.ok().flatten().unwrap_or_default();
             for (piece, length) in head.pieces(bytes) {
-                let dead = length + crate::object::PIECE_HEAD_BYTES;
+                let dead = length + PIECE_HEAD_BYTES;
                 space.sub_live(piece >> *offset_bits, dead as u32);
             }
         }

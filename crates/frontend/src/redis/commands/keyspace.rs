@@ -2,7 +2,7 @@
 
 use super::{Operation, Stop};
 use crate::redis::parts::append_scanned;
-use paritas_protocol::{Access, Out};
+use paritas_protocol::Out;
 use paritas_store::Object;
 use paritas_wire::command::glob::{Case, Pattern};
 use paritas_wire::command::{slot, slot_steps};
@@ -161,19 +161,15 @@ impl<O: Out> Operation<'_, '_, O> {
         Ok(())
     }
 
-    /// One step of FLUSHDB, or of FLUSHALL: deletes the keys of the client's database, or those of all databases that
-    /// clients can choose, among the next ones from a cursor on. Answers where the next step goes on: one more than a
-    /// cursor of the stream, or 0 at the end. If the stream has no other keys, the first step deletes all.
+    /// FLUSHALL at this stream, or one step of FLUSHDB: deletes the keys of the client's database among the next ones
+    /// from a cursor on. Answers where the next step goes on: one more than a cursor of the stream, or 0 at the end. If
+    /// the stream has no keys of other databases, the first step deletes all.
     pub(crate) fn flush_step(&mut self) -> Result<(), Stop> {
         let cursor = str::from_utf8(self.job.args.arg(1)).ok();
         let cursor: Option<u64> = cursor.and_then(|text| text.parse().ok());
         let cursor = cursor.ok_or(Stop::Error(errors::INVALID_CURSOR))?.saturating_sub(1);
         let is_all = self.count() > 2;
-        let has_others = |access: &mut Access<'_, '_, O>| match is_all {
-            true => access.has_hidden_key(),
-            false => Ok(!access.has_only_its_database()),
-        };
-        if cursor == 0 && !has_others(&mut self.access)? {
+        if is_all || cursor == 0 && self.access.has_only_its_database() {
             self.access.flush()?;
             append_scanned(self.reply, 0, encode::EMPTY_ARRAY);
             return Ok(());
@@ -182,18 +178,14 @@ impl<O: Out> Operation<'_, '_, O> {
         if !self.access.turn_budget().admits() {
             return Err(Stop::Wait);
         }
-        let mut keys: Vec<(u8, Vec<u8>)> = Vec::new();
-        let mut visit = |object: &Object<'_>, steps: &mut u64| {
+        let mut keys: Vec<Vec<u8>> = Vec::new();
+        let next = self.access.scan(cursor, FLUSHED_MAX, |object, steps| {
             *steps += EXPIRED_STEPS;
-            keys.push((object.database(), object.key().to_vec()));
-        };
-        let next = match is_all {
-            true => self.access.scan_all(cursor, FLUSHED_MAX, &mut visit)?,
-            false => self.access.scan(cursor, FLUSHED_MAX, &mut visit)?,
-        };
+            keys.push(object.key().to_vec());
+        })?;
         let mut goes_on_at = if next == 0 { 0 } else { next + 1 };
-        for (database, key) in keys {
-            match self.access.remove(self.access.hash_in(database, &key), &key) {
+        for key in keys {
+            match self.access.remove(self.access.hash(&key), &key) {
                 Ok(_) => {}
                 // The next step finds the others at the same place.
                 Err(paritas_protocol::Stop::Wait) if self.access.has_begun() => {

@@ -50,7 +50,7 @@ impl World {
         (0..self.stream.space.end()).filter(unlearnt).count()
     }
 
-    fn install_all(&mut self) {
+    pub(super) fn install_all(&mut self) {
         for stripe in self.mirror.0.keys().copied().collect::<Vec<_>>() {
             if self.stream.chunks.presence(stripe) == Some(Presence::Absent) {
                 assert!(self.install(stripe));
@@ -78,7 +78,7 @@ impl World {
     }
 }
 
-fn with_record(record: &[u8], value_bytes: usize) -> Stored {
+pub(super) fn with_record(record: &[u8], value_bytes: usize) -> Stored {
     Stored {
         bytes: vec![7; value_bytes],
         record: record.to_vec(),
@@ -121,9 +121,13 @@ fn each_change_reports_what_it_does_to_records() {
     assert_eq!(deleted, [died(b"four")]);
 
     assert_eq!(world.events_of_put(b"five", 10), [born(b"five")]);
-    let flushed = world.events(|stream, arena, delta| stream.flush(arena, delta));
+    let hash = world.stream.hash(database(b"key"), b"key");
+    let spared = Some((hash, &b"key"[..]));
+    let flushed = world.events(|stream, arena, delta| stream.flush(arena, delta, spared));
+    assert_eq!(flushed, [RecordEvent::AllDied, born(b"five")]);
+    let flushed = world.events(|stream, arena, delta| stream.flush(arena, delta, None));
     assert_eq!(flushed, [RecordEvent::AllDied]);
-    let flushed = world.events(|stream, arena, delta| stream.flush(arena, delta));
+    let flushed = world.events(|stream, arena, delta| stream.flush(arena, delta, spared));
     assert_eq!(flushed, [], "there was no record left");
 
     assert_eq!(world.events_of_put(b"six", 10), [born(b"six")]);
@@ -256,7 +260,7 @@ fn after_a_flush_all_records_are_known_to_be_dead() {
             assert!(world.stream.drop_chunk(&mut world.arena, Stripe::data(number)));
         }
         assert_eq!(world.stream.knows_records(), learnt);
-        let flushed = world.events(|stream, arena, delta| stream.flush(arena, delta));
+        let flushed = world.events(|stream, arena, delta| stream.flush(arena, delta, None));
         assert_eq!(flushed, [RecordEvent::AllDied]);
         world.model.clear();
         assert!(world.stream.knows_records());
