@@ -170,7 +170,7 @@ fn flushall_beside_libraries_is_atomic_also_when_their_owner_dies() {
     paritas_wire::resp::encode::request(&mut read, &mget);
     for filling in [0, 300_000] {
         let (mut seen, mut left) = (BTreeSet::new(), BTreeSet::new());
-        // After so many turns the owner dies: the last nodes come first, so that replies and deltas are on their way then.
+        // After so many turns the owner dies. The last nodes come first, so that replies and deltas are on their way.
         for turns in 1..12 {
             let mut cluster = start();
             let [client, reader] = [0, 1].map(|node| cluster.connect(node, Port::Any));

@@ -18,8 +18,8 @@ pub enum RecordEvent {
     /// reported as born before. If the same change puts a new object under the key, that birth comes first, so that a
     /// record that stays is never without an object.
     Died(Box<[u8]>),
-    /// FLUSHALL: no object is left. Every record that was reported as born and not as dead has died. If an object with a
-    /// record is spared, its record is born again after this.
+    /// FLUSHALL: no object is left. Every record that was reported as born and not as dead has died. If an object with
+    /// a record is spared, its record is born again after this.
     AllDied,
 }
 
