@@ -3,7 +3,7 @@
 
 use crate::client::Lengths;
 use crate::disks::draw_settings;
-use paritas_base::{Prng, Span};
+use paritas_base::{Prng, Span, formats};
 use paritas_protocol::paritylog::Settings;
 use paritas_protocol::{ClientLimits, Hotness, LogAssist, Parameters, Policy, Reads, Rules, Transactions};
 
@@ -195,6 +195,7 @@ impl Swarm {
             credit_batch: random.between(4, 16) as u32,
             walk_keys: 1024,
             transactions: Transactions::BySlot,
+            version_max: formats::HIGHEST,
             item_bytes_max: (1 << 20) - 1,
             turn_steps: 2_000_000,
             window_bytes: random.between(512, 16_384),

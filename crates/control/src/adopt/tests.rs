@@ -75,7 +75,7 @@ fn nodes_that_are_off_count_as_ended() {
         words.contains("lost_policy is stop") && words.contains("drains and shuns are forgotten"),
         "{words}"
     );
-    let records = Records::open(coordinator.store_mut(), &plan(), 77).unwrap();
+    let records = Records::open(coordinator.store_mut(), &plan(), 77, Versions::OURS).unwrap();
     let stored: &StoredNode = &records.nodes[&NodeId(3)];
     assert!(
         stored.is_over(incarnation(3)),

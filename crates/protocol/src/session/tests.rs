@@ -44,7 +44,12 @@ impl Out for Wire {
 }
 
 fn sessions() -> Sessions {
-    Sessions::new(ClusterId(7), ME, LIFE, Span::from_ms(20), Span::from_secs(1))
+    sessions_of(Versions::OURS, formats::HIGHEST)
+}
+
+fn sessions_of(versions: Versions, active: u16) -> Sessions {
+    let (redial, redial_max) = (Span::from_ms(20), Span::from_secs(1));
+    Sessions::new(ClusterId(7), ME, LIFE, (versions, active), redial, redial_max)
 }
 
 /// What a dialer says that fits.
@@ -92,12 +97,10 @@ fn a_greeting_that_does_not_fit_is_refused_without_an_answer() {
     type Case = (&'static str, fn(&mut Hello));
     let cases: [Case; 7] = [
         ("another cluster", |h| h.cluster = ClusterId(8)),
-        ("no protocol version in common", |h| {
+        (CANNOT_SPEAK, |h| {
             (h.version_low, h.version_high) = (PROTOCOL_VERSION + 1, 9)
         }),
-        ("no protocol version in common", |h| {
-            (h.version_low, h.version_high) = (0, 0)
-        }),
+        (CANNOT_SPEAK, |h| (h.version_low, h.version_high) = (0, 0)),
         ("meant for another incarnation", |h| h.to_node = NodeId(6)),
         ("meant for another incarnation", |h| h.to_incarnation = Incarnation(49)),
         ("the smaller node id dials", |h| h.node = NodeId(6)),
