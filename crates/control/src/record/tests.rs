@@ -586,7 +586,7 @@ fn what_a_later_version_has_added_to_records_is_kept_when_they_are_written_again
     let mut again = Records::open(&mut store, &plan(), 8, Versions::OURS).unwrap();
     // Each record is changed and written anew.
     let mut node = again.nodes[&NodeId(1)].clone();
-    node.begin(Incarnation(301));
+    node.record.pid = 77;
     let mut next = again.lists[&ListId(4)].clone();
     next.epoch = Epoch(3);
     next.seal(Some(&again.lists[&ListId(4)]));
@@ -602,9 +602,13 @@ fn what_a_later_version_has_added_to_records_is_kept_when_they_are_written_again
     let node = &last.nodes[&NodeId(1)];
     let list = &last.lists[&ListId(4)];
     assert_eq!(
-        (node.record.incarnation, &node.more, &node.record.more),
-        (Incarnation(301), &more(3), &more(4))
+        (node.record.pid, &node.more, &node.record.more),
+        (77, &more(3), &more(4))
     );
+    // What a process has said of itself is not said of the next one.
+    let mut node = node.clone();
+    node.begin(Incarnation(301));
+    assert_eq!((&node.more, &node.record.more), (&more(3), &Sections::none()));
     assert_eq!((list.epoch, &list.more, list.id), (Epoch(3), &more(5), next.id));
     assert_eq!((last.slots.version, &last.slots.more), (1, &more(6)));
     assert_eq!((&last.plan.more, &last.cluster.more), (&more(7), &more(8)));

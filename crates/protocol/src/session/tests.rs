@@ -122,6 +122,32 @@ fn a_greeting_that_does_not_fit_is_refused_without_an_answer() {
 }
 
 #[test]
+fn when_a_version_becomes_active_who_cannot_speak_it_is_left_and_refused() {
+    let (mut sessions, mut out) = (
+        sessions_of(Versions::up_to(TOMORROW), formats::HIGHEST),
+        Wire::default(),
+    );
+    assert_eq!(greeted(&mut sessions, &mut out, 1, &fitting()), bound(20));
+    let able = Hello {
+        node: NodeId(3),
+        version_high: TOMORROW,
+        ..fitting()
+    };
+    let of_able = Greeting::Bound(NodeId(3), Incarnation(20), Channel::Main);
+    assert_eq!(greeted(&mut sessions, &mut out, 2, &able), of_able);
+    out.frames.bytes.clear();
+    sessions.try_tomorrow(LinkId(2), Rules::default(), &mut out);
+    assert!(out.frames.bytes.is_empty(), "it is not active yet");
+    sessions.on_active(TOMORROW, Rules::default(), &mut out);
+    assert_eq!(out.closed, [LinkId(1)]);
+    let sent = peer::decode(&out.frames.bytes).map(|(_, message)| message);
+    assert_eq!(sent, Ok(Message::Tomorrow), "to the other one alone");
+    sessions.on_link_down(NOW, LinkId(1));
+    let below = greeted(&mut sessions, &mut out, 3, &fitting());
+    assert_eq!(below, Greeting::Refused(CANNOT_SPEAK));
+}
+
+#[test]
 fn a_node_that_poses_as_another_is_refused() {
     for proven in [(NodeId(3), Incarnation(20)), (PEER, Incarnation(21))] {
         let (mut sessions, mut out) = (sessions(), Wire::default());

@@ -117,7 +117,20 @@ impl World {
                     self.oracle.marks.see(Seen::UpgradeTakenBack);
                 }
             }
+            1 if upgrade.active == TOMORROW => self.start_older_program(),
             _ => self.replace_program(),
+        }
+    }
+
+    /// By mistake, when the newer version is active: the process is refused.
+    fn start_older_program(&mut self) {
+        let Some(upgrade) = self.upgrade() else { return };
+        let at = upgrade.random.below(upgrade.installed.len() as u64) as usize;
+        if self.may_lose(at)
+            && let Some(upgrade) = self.upgrade()
+        {
+            upgrade.installed[at] = HIGHEST;
+            self.kill(at);
         }
     }
 
