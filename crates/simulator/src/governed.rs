@@ -271,6 +271,7 @@ impl World {
             return self.violate(format!("D0: no cluster is made: {error:?}"));
         }
         let troubles = Troubles::draw(&mut self.schedule.random, !self.swarm.loses_decision);
+        let may_mix = !self.swarm.loses_decision && !self.swarm.one_version;
         self.oracle.ghosts = (0..plan.list_count()).map(|_| Ghost::new()).collect();
         self.governed = Some(Box::new(Governed {
             store,
@@ -281,7 +282,7 @@ impl World {
             truth: truth::Truth::default(),
             troubles,
             waits: waits::Waits::default(),
-            upgrade: upgrade::Upgrade::draw(plan.hash_key[0], self.fleet.processes.len(), !self.swarm.loses_decision),
+            upgrade: upgrade::Upgrade::draw(plan.hash_key[0], self.fleet.processes.len(), may_mix),
             plan,
         }));
         self.start_coordinator(0);

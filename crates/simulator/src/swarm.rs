@@ -25,6 +25,8 @@ pub(crate) struct Swarm {
     pub(crate) governed: bool,
     /// The store is lost right after a decision that reaches few nodes (P10.16).
     pub(crate) loses_decision: bool,
+    /// All processes speak the version of this build alone.
+    pub(crate) one_version: bool,
     /// Number of data positions.
     pub(crate) data: u8,
     /// Number of parity positions.
@@ -241,6 +243,7 @@ impl Swarm {
         let mut swarm = Self {
             governed: false,
             loses_decision: false,
+            one_version: false,
             flip_every,
             move_every: Span(0),
             split_at_ask: 0,
