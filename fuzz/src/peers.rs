@@ -732,7 +732,9 @@ impl Lies<'_, '_> {
                 index_end: self.stripe().number(),
                 window_bytes: self.script.number(1 << 20),
             },
-            peer::Kind::GetConfiguration => Message::GetConfiguration,
+            peer::Kind::GetConfiguration => Message::GetConfiguration {
+                tomorrow: self.script.flag(),
+            },
             peer::Kind::Stale => Message::Stale {
                 configuration: Box::new(self.configuration()),
             },

@@ -24,6 +24,7 @@ use crate::rights::Speaker;
 use crate::status::Status;
 use crate::store::Store;
 use paritas_base::configuration::{ClusterRecord, Configuration};
+use paritas_base::formats::Versions;
 use paritas_base::{Clock, ClusterId, Incarnation, ListId, NodeId, Span, Time};
 use paritas_protocol::LinkId;
 use std::collections::{BTreeMap, BTreeSet};
@@ -68,6 +69,8 @@ struct Link {
 pub struct Adoption<S> {
     store: S,
     found: Option<Records>,
+    /// What this process may speak.
+    versions: Versions,
     plan: ClusterPlan,
     /// Nodes whose machines are off or whose former processes have ended, as the operator says.
     without: BTreeSet<NodeId>,
@@ -95,10 +98,24 @@ impl<S: Store> Adoption<S> {
     /// If the plan is invalid, or the store fails, has the plan of another cluster, or has records that this version
     /// cannot read.
     pub fn begin(store: S, plan: &ClusterPlan, without: impl IntoIterator<Item = NodeId>) -> Result<Self, OpenError> {
-        let found = Records::look(&store, plan)?;
+        Self::begin_as(store, plan, without, Versions::OURS)
+    }
+
+    /// As [`Self::begin`], in a process that may speak these versions.
+    ///
+    /// # Errors
+    /// As [`Self::begin`].
+    pub fn begin_as(
+        store: S,
+        plan: &ClusterPlan,
+        without: impl IntoIterator<Item = NodeId>,
+        versions: Versions,
+    ) -> Result<Self, OpenError> {
+        let found = Records::look(&store, plan, versions)?;
         Ok(Self {
             store,
             found,
+            versions,
             plan: plan.clone(),
             without: without.into_iter().collect(),
             confirmed: false,
@@ -277,7 +294,7 @@ impl<S: Store> Adoption<S> {
         let Some(witness) = process.and_then(|key| self.witnesses.get_mut(&key)) else {
             return false;
         };
-        if let Some(cluster) = testimony.cluster.filter(|c| check_record(c).is_ok()) {
+        if let Some(cluster) = testimony.cluster.filter(|c| check_record(c, self.versions).is_ok()) {
             witness.cluster = Some(cluster);
         }
         for (node, incarnation, count) in testimony.incarnations {

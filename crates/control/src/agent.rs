@@ -13,6 +13,7 @@ use crate::mutant::{Broken, Mutant};
 use crate::plan::{NODES_MAX, POSITIONS_MAX, PlanError, check_record};
 use crate::status::ShardProgress;
 use paritas_base::configuration::{ClusterRecord, Configuration, Lineage, NodeRecord};
+use paritas_base::formats::Versions;
 use paritas_base::{Clock, ConnId, Epoch, Incarnation, ListId, NodeId, Prng, Span, Time};
 use paritas_protocol::Proposal;
 use std::collections::{BTreeMap, BTreeSet};
@@ -77,6 +78,8 @@ pub struct Agent {
     /// Earlier incarnations of this node that have certainly ended, until a coordinator has noted it.
     ends: Vec<Incarnation>,
     leaving: Option<Leaving>,
+    /// What this process may speak.
+    versions: Versions,
     /// Why a coordinator refused this process, since its last registration.
     refused: Option<Refusal>,
     questions: BTreeMap<u64, Question>,
@@ -130,6 +133,7 @@ impl Agent {
             opinions: None,
             ends: Vec::new(),
             leaving: None,
+            versions: Versions::OURS,
             refused: None,
             questions: BTreeMap::new(),
             asked: 0,
@@ -143,6 +147,11 @@ impl Agent {
         let own = self.registration.incarnation;
         self.ends
             .extend(ends.into_iter().filter(|end| *end != own).take(ENDS_MAX));
+    }
+
+    /// The process may speak these versions.
+    pub fn speak(&mut self, versions: Versions) {
+        self.versions = versions;
     }
 
     /// Disables a rule, to test that the simulator finds the fault.
@@ -275,6 +284,8 @@ impl Agent {
             .map(|(list, (epoch, id))| (*list, *epoch, *id))
             .collect();
         self.registration.incarnations = self.incarnations();
+        let active = self.cluster.as_ref().map_or(0, |cluster| cluster.active_version);
+        self.versions.say(active, &mut self.registration.more);
         self.phase = Phase::Introduced { until: now + DIAL_MAX };
         send(out, &ToCoordinator::Register(Box::new(self.registration.clone())));
     }
@@ -518,14 +529,18 @@ impl Agent {
     /// Why a cluster's record is refused: it is not of this process's cluster, or is invalid.
     fn refuses(&self, cluster: &ClusterRecord) -> Option<Refusal> {
         let other = |c: &ClusterRecord| (c.id, c.hash_key) != (cluster.id, cluster.hash_key);
-        match check_record(cluster) {
+        match check_record(cluster, self.versions) {
             Ok(()) if self.cluster.as_ref().is_some_and(other) => Some(Refusal::WrongCluster { here: cluster.id }),
             Ok(()) => None,
             Err(PlanError(why)) => Some(Refusal::Limit(why)),
         }
     }
 
-    fn take_cluster(&mut self, cluster: ClusterRecord, out: &mut impl AgentOut) {
+    fn take_cluster(&mut self, mut cluster: ClusterRecord, out: &mut impl AgentOut) {
+        if let Some(known) = &self.cluster {
+            // The active version never falls: a coordinator with an old store does not know the newest yet.
+            cluster.active_version = cluster.active_version.max(known.active_version);
+        }
         match &self.cluster {
             None => {
                 self.registration.cluster = Some(cluster.id);
@@ -610,6 +625,11 @@ impl Agent {
                 let known = self.installed.get(&configuration.list);
                 if known.is_none_or(|known| configuration.epoch > known.epoch) {
                     self.installed.insert(configuration.list, *configuration);
+                }
+            }
+            Proposal::ActiveVersion(version) => {
+                if let Some(cluster) = &mut self.cluster {
+                    cluster.active_version = cluster.active_version.max(version);
                 }
             }
             Proposal::HandOff {

@@ -39,6 +39,7 @@ mod slot_moves;
 mod slow;
 mod suspicion;
 pub(crate) mod trouble;
+mod upgrade;
 mod witnesses;
 
 use crate::message::{Registration, TO_AGENT_BYTES_MAX, ToAgent, encode};
@@ -52,6 +53,7 @@ use leases::Leases;
 pub use note::Note;
 use orders::Orders;
 use paritas_base::configuration::{ClusterRecord, Configuration, Duty, NodeRecord, NodeState};
+use paritas_base::formats::Versions;
 use paritas_base::{Clock, NodeId, Sections, Span, Time};
 use paritas_protocol::LinkId;
 use placement::Placement;
@@ -162,8 +164,16 @@ impl<S: Store> Coordinator<S> {
     /// # Errors
     /// If the plan is invalid, or if the store fails, is empty, has another cluster, or has records that this version
     /// cannot read.
-    pub fn open(mut store: S, plan: &ClusterPlan, seed: u64) -> Result<Self, OpenError> {
-        let records = Records::open(&mut store, plan, seed)?;
+    pub fn open(store: S, plan: &ClusterPlan, seed: u64) -> Result<Self, OpenError> {
+        Self::open_as(store, plan, seed, Versions::OURS)
+    }
+
+    /// As [`Self::open`], in a process that may speak these versions.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn open_as(mut store: S, plan: &ClusterPlan, seed: u64, versions: Versions) -> Result<Self, OpenError> {
+        let records = Records::open(&mut store, plan, seed, versions)?;
         let layout = records.plan.layout();
         let releases = Releases::new(&records.lists);
         Ok(Self {

@@ -11,8 +11,8 @@ use paritas_base::{ClusterId, Epoch, Incarnation, ListId, NodeId, Position, Sect
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// The version of these messages.
-pub const MESSAGE_VERSION: u8 = formats::HIGHEST as u8;
+/// The version of these messages: the lowest that has them all, so that a cluster of two versions understands them.
+pub const MESSAGE_VERSION: u8 = formats::LOWEST as u8;
 /// Longest frame to a coordinator, in bytes.
 pub const TO_COORDINATOR_BYTES_MAX: usize = 256 << 10;
 /// Longest frame to an agent, in bytes: it holds all configurations of the largest cluster.

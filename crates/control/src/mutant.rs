@@ -39,11 +39,13 @@ pub enum Mutant {
     LeaverCounts,
     /// P10.10, P10.20: a heartbeat proves that its sender runs, however long it was on its way.
     LateFrameProves,
+    /// P10.21: a version becomes active although a process that has not ended cannot speak it.
+    ActivatedTooEarly,
 }
 
 impl Mutant {
     /// All of them, with the names by which a test asks for them.
-    pub const ALL: [(&'static str, Self); 17] = [
+    pub const ALL: [(&'static str, Self); 18] = [
         ("no-votes", Self::NoVotes),
         ("no-grace", Self::NoGrace),
         ("no-hold", Self::NoHold),
@@ -61,6 +63,7 @@ impl Mutant {
         ("gone-before-the-shard-stopped", Self::GoneBeforeTheShardStopped),
         ("leaver-counts", Self::LeaverCounts),
         ("late-frame-proves", Self::LateFrameProves),
+        ("activated-too-early", Self::ActivatedTooEarly),
     ];
 }
 

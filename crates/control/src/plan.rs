@@ -6,7 +6,8 @@ use crate::layout::{self, Layout, Shape};
 use core::fmt;
 use core::str::FromStr;
 use paritas_base::configuration::ClusterRecord;
-use paritas_base::{ClusterId, ListId, NodeId, Position, SLOT_COUNT, Sections, Span, StreamId, formats};
+use paritas_base::formats::{self, Versions};
+use paritas_base::{ClusterId, ListId, NodeId, Position, SLOT_COUNT, Sections, Span, StreamId};
 use serde::{Deserialize, Serialize};
 
 /// Limit of nodes of a cluster, spares included.
@@ -460,15 +461,13 @@ fn planned(id: u16) -> PlannedNode {
 /// Checks all values of a cluster record that another process has written.
 ///
 /// # Errors
-/// Says what is wrong. Of a record of another version it only says that.
-pub fn check_record(record: &ClusterRecord) -> Result<(), PlanError> {
+/// Says what is wrong. Of a record of a version that this process may not speak it only says that.
+pub fn check_record(record: &ClusterRecord, versions: Versions) -> Result<(), PlanError> {
     let fail = |why: String| Err(PlanError(why));
-    if !formats::is_known(record.active_version) {
+    if !versions.has(record.active_version) {
         return fail(format!(
-            "the cluster's active version is {}, and this paritas speaks {} to {}: use another paritas",
-            record.active_version,
-            formats::LOWEST,
-            formats::HIGHEST
+            "the cluster's active version is {}, and this paritas speaks {versions}: use another paritas",
+            record.active_version
         ));
     }
     if let Err(bad) = record.more.check(&[]) {

@@ -8,15 +8,16 @@ use crate::mutant::{Broken, Mutant};
 use crate::plan::{ClusterPlan, PlannedNode, check_record};
 use crate::store::{Change, Expected, Store, StoreError};
 use paritas_base::configuration::{ClusterRecord, Configuration, Duty, NodeRecord, NodeRole, NodeState};
-use paritas_base::{Epoch, Incarnation, ListId, NodeId, Sections, formats};
+use paritas_base::formats::{self, Versions};
+use paritas_base::{Epoch, Incarnation, ListId, NodeId, Sections};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 pub use error::OpenError;
 
-/// The first byte of every record.
-pub const RECORD_FORMAT: u8 = formats::HIGHEST as u8;
+/// The first byte of every record: the lowest version that has these records.
+pub const RECORD_FORMAT: u8 = formats::LOWEST as u8;
 const CLUSTER_KEY: &str = "cluster";
 const PLAN_KEY: &str = "plan";
 const HEAD_KEY: &str = "head";
@@ -110,6 +111,8 @@ impl StoredNode {
         self.past.drain(..self.past.len().saturating_sub(PAST_MAX));
         self.record.incarnation = incarnation;
         self.record.ordinal = self.record.ordinal.saturating_add(1);
+        // What the process before has said.
+        self.record.more = Sections::none();
         self.end = End::Unknown;
     }
 
@@ -194,6 +197,8 @@ pub(crate) struct Records {
     attempts: u64,
     /// The number of the latest attempt that can take effect no more: the head that it expected is gone.
     void: u64,
+    /// What this process may speak.
+    pub(crate) versions: Versions,
     pub(crate) broken: Broken,
 }
 
@@ -201,7 +206,7 @@ impl Records {
     /// Writes a new cluster into an empty store.
     pub(crate) fn create<S: Store>(store: &mut S, plan: &ClusterPlan) -> Result<(), OpenError> {
         plan.check_new().map_err(OpenError::Plan)?;
-        if Self::load(store)?.is_some() {
+        if Self::load(store, Versions::OURS)?.is_some() {
             return Err(OpenError::Exists);
         }
         let changes = [
@@ -214,9 +219,14 @@ impl Records {
     }
 
     /// Takes over the store of a cluster. `reign` is random.
-    pub(crate) fn open<S: Store>(store: &mut S, plan: &ClusterPlan, reign: u64) -> Result<Self, OpenError> {
+    pub(crate) fn open<S: Store>(
+        store: &mut S,
+        plan: &ClusterPlan,
+        reign: u64,
+        versions: Versions,
+    ) -> Result<Self, OpenError> {
         plan.check().map_err(OpenError::Plan)?;
-        let mut records = Self::load(store)?.ok_or(OpenError::NoCluster)?;
+        let mut records = Self::load(store, versions)?.ok_or(OpenError::NoCluster)?;
         check_same(&records.plan, plan)?;
         let head = Head {
             openings: records.head.openings.saturating_add(1),
@@ -229,9 +239,9 @@ impl Records {
     }
 
     /// The records of a store that may be empty, for an adoption.
-    pub(crate) fn look<S: Store>(store: &S, plan: &ClusterPlan) -> Result<Option<Self>, OpenError> {
+    pub(crate) fn look<S: Store>(store: &S, plan: &ClusterPlan, versions: Versions) -> Result<Option<Self>, OpenError> {
         plan.check().map_err(OpenError::Plan)?;
-        let found = Self::load(store)?;
+        let found = Self::load(store, versions)?;
         if let Some(records) = &found {
             check_same(&records.plan, plan)?;
         }
@@ -264,7 +274,7 @@ impl Records {
         self.trails.get(&list).map_or(&[], Vec::as_slice)
     }
 
-    fn load<S: Store>(store: &S) -> Result<Option<Self>, OpenError> {
+    fn load<S: Store>(store: &S, versions: Versions) -> Result<Option<Self>, OpenError> {
         let entries = store.list("")?;
         if entries.is_empty() {
             return Ok(None);
@@ -311,6 +321,7 @@ impl Records {
             head: read(&values, HEAD_KEY)?,
             attempts: 0,
             void: 0,
+            versions,
             broken: Broken::default(),
         };
         records.check_fixed()?;
@@ -347,11 +358,11 @@ impl Records {
     fn check_fixed(&self) -> Result<(), OpenError> {
         let damaged = |key: &str| OpenError::Damaged { key: key.into() };
         let (plan, cluster) = (&self.plan, &self.cluster);
-        if cluster.active_version > formats::HIGHEST {
+        if cluster.active_version > self.versions.high {
             return Err(OpenError::NewerFormat {
                 key: CLUSTER_KEY.into(),
                 found: cluster.active_version,
-                known: formats::HIGHEST,
+                known: self.versions.high,
             });
         }
         known(CLUSTER_KEY, &cluster.more)?;
@@ -359,7 +370,7 @@ impl Records {
         known(SLOTS_KEY, &self.slots.more)?;
         plan.check().map_err(|_| damaged(PLAN_KEY))?;
         let scheme = (cluster.data, cluster.parity, cluster.logged) == (plan.data, plan.parity, plan.logged);
-        if !scheme || cluster.chunk_bytes != plan.chunk_bytes || check_record(cluster).is_err() {
+        if !scheme || cluster.chunk_bytes != plan.chunk_bytes || check_record(cluster, self.versions).is_err() {
             return Err(damaged(CLUSTER_KEY));
         }
         Ok(())
@@ -388,7 +399,7 @@ impl Records {
     /// Reads all records again after a commit that was not confirmed, if the store is this coordinator's. A store that
     /// went back is never read into a running coordinator: it would go on from decisions that count no more.
     pub(crate) fn reload<S: Store>(&mut self, store: &S) -> Result<Standing, OpenError> {
-        let Some(found) = Self::load(store)? else {
+        let Some(found) = Self::load(store, self.versions)? else {
             return Ok(Standing::WentBack);
         };
         let standing = self.standing_by(found.head);

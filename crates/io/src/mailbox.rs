@@ -40,6 +40,8 @@ pub enum Mail {
     },
     /// Time without a message after which a peer is reported as silent, in ms.
     Suspicion(u32),
+    /// The active version of formats.
+    ActiveVersion(u16),
     /// An answer to [`Proposal::Ask`].
     Answer {
         /// The connection that asked.

@@ -406,6 +406,7 @@ impl<M: Machine> Shard<M> {
                     self.tell(Event::Nodes(&records));
                 }
                 Mail::Suspicion(ms) => self.tell(Event::Suspicion { ms }),
+                Mail::ActiveVersion(version) => self.tell(Event::ActiveVersion(version)),
                 Mail::Answer { conn, n, answer } => {
                     self.tell(Event::Answer {
                         conn,

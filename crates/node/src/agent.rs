@@ -540,8 +540,10 @@ impl AgentOut for Shell {
     fn cluster_changed(&mut self, cluster: &ClusterRecord) {
         tracing::info!(
             suspicion_ms = cluster.suspicion_ms,
+            active_version = cluster.active_version,
             "the cluster's settings have changed"
         );
+        self.messages.push_back(Mail::ActiveVersion(cluster.active_version));
         self.messages.push_back(Mail::Suspicion(cluster.suspicion_ms));
     }
 

@@ -15,6 +15,7 @@ use crate::stash::Stashes;
 use crate::stream_owner::SpaceWanted;
 use crate::takeovers::Takeovers;
 use paritas_base::configuration::{ClusterRecord, Tenure};
+use paritas_base::formats::TOMORROW;
 use paritas_base::{
     Clock, Epoch, Incarnation, ListId, NodeId, Position, Prng, Span, StreamId, Stripe, Time, TurnBudget,
 };
@@ -238,7 +239,8 @@ impl<O: Out> Context<'_, O> {
         if !self.shared.asked.is_due(stream.list, node, wanted, now, wait) {
             return true;
         }
-        let message = Message::GetConfiguration;
+        let tomorrow = self.shared.sessions.versions().has(TOMORROW);
+        let message = Message::GetConfiguration { tomorrow };
         let sent = self.send_to(node, incarnation, Channel::Main, stream, installed, &message);
         if sent {
             self.shared.asked.note(stream.list, node, wanted, now);

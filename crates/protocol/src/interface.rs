@@ -102,6 +102,8 @@ pub enum Event<'a> {
         /// The time, in milliseconds.
         ms: u32,
     },
+    /// This version of formats is active in the cluster's record (docs/formats/sections.md). It never falls.
+    ActiveVersion(u16),
     /// A client has connected.
     ClientUp {
         /// Its connection.
@@ -192,6 +194,9 @@ pub enum Proposal {
     /// This configuration was received from a peer and installed. The coordinator's configurations must be in one
     /// history with it (P10.14), and a coordinator whose store is lost asks for it.
     Installed(Box<Configuration>),
+    /// A peer has sent what only this version has. So that one is active, and a coordinator whose store is an old copy
+    /// has to know it.
+    ActiveVersion(u16),
     /// Every write of this position is acknowledged, and none begins for a limited time: the coordinator may give the
     /// position to another node (P5.12).
     Drained {

@@ -3,7 +3,7 @@
 use crate::rules::Rules;
 use core::fmt;
 use core::str::FromStr;
-use paritas_base::Span;
+use paritas_base::{Span, formats};
 use paritas_code::Scheme;
 use paritas_large::{Class, ClassRules, Hotness, HotnessSetting, Placement};
 use paritas_store::Policy;
@@ -239,6 +239,8 @@ pub struct Parameters {
     pub turn_steps: u64,
     /// Which keys a transaction may have.
     pub transactions: Transactions,
+    /// The highest version of formats that the process may speak.
+    pub version_max: u16,
     /// The most bytes of deltas above `stable` of a stream (W).
     pub window_bytes: u64,
     /// The most bytes of stable deltas that a stream keeps for undoing (H).
@@ -292,6 +294,7 @@ impl Default for Parameters {
             walk_keys: 1024,
             turn_steps: 2_000_000,
             transactions: Transactions::BySlot,
+            version_max: formats::HIGHEST,
             window_bytes: 1 << 20,
             history_bytes: 1 << 20,
             history: Span::from_secs(1),

@@ -36,6 +36,7 @@ use memory::SLOTS_MAX;
 pub use memory::{Figures, Fill};
 pub use opinions::Opinions;
 use paritas_base::configuration::ClusterRecord;
+use paritas_base::formats::Versions;
 use paritas_base::{
     Clock, ConnId, Epoch, Incarnation, ListId, NodeId, Position, Prng, Span, StreamId, Time, TurnBudget,
 };
@@ -145,6 +146,7 @@ pub struct Replica {
     /// When the next step of housekeeping is due without writes; zero: none is.
     housekeep_at: Time,
     watch: opinions::Watch,
+    tomorrows: u64,
 }
 
 impl Replica {
@@ -164,7 +166,8 @@ impl Replica {
             .unwrap_or_else(|e| panic!("cluster record: {e}"));
         let slots = (maxmemory_bytes / u64::from(cluster.chunk_bytes)).clamp(1, SLOTS_MAX) as u32;
         let (redial, redial_max) = (parameters.redial, parameters.redial_max);
-        let sessions = Sessions::new(cluster.id, node, incarnation, redial, redial_max);
+        let versions = (Versions::up_to(parameters.version_max), cluster.active_version);
+        let sessions = Sessions::new(cluster.id, node, incarnation, versions, redial, redial_max);
         let mut arena = Arena::new(cluster.chunk_bytes as usize, slots);
         arena.set_headroom(parameters.kept_chunks);
         let shared = Shared {
@@ -216,6 +219,7 @@ impl Replica {
             account_at: Time(0),
             housekeep_at: Time(0),
             watch: opinions::Watch::default(),
+            tomorrows: 0,
         }
     }
 
@@ -230,6 +234,14 @@ impl Replica {
     /// The cluster it belongs to.
     pub fn cluster(&self) -> &ClusterRecord {
         &self.shared.cluster
+    }
+    /// The cluster's active version of formats, as far as it knows.
+    pub fn active_version(&self) -> u16 {
+        self.shared.sessions.active()
+    }
+    /// Messages and sections of the version of tomorrow that it has acted on.
+    pub fn tomorrows(&self) -> u64 {
+        self.tomorrows
     }
     /// Every list it has a configuration of.
     pub fn lists(&self) -> impl Iterator<Item = &List> {
@@ -337,6 +349,7 @@ impl Replica {
                 self.install(now, configuration, out);
             }
             Event::Suspicion { ms } => shared.cluster.suspicion_ms = ms,
+            Event::ActiveVersion(version) => self.on_active(version, out),
             Event::Drain { list, position, tenure } => {
                 let stream = StreamId { list, x: position };
                 if let Some((_, owner)) = self.lists.owner_mut(stream) {

@@ -117,7 +117,8 @@ enum Mutant {
     /// What a machine does against a rule.
     Does(Fault),
 
-    // Epochs, tenures, histories.
+    // Versions, epochs, tenures, histories.
+    SpeaksHighest,
     NoEpochFence,
     TenureByNode,
     StashWithoutTerm,
@@ -206,9 +207,10 @@ impl Rules {
 }
 
 #[cfg(feature = "mutants")]
-const NAMES: [(&str, Mutant); 77] = [
+const NAMES: [(&str, Mutant); 78] = [
     ("owner-judges-who-is-alive", Mutant::OwnerJudgesWhoIsAlive),
     ("no-epoch-fence", Mutant::NoEpochFence),
+    ("speaks-highest", Mutant::SpeaksHighest),
     ("serve-before-push", Mutant::Does(Fault::ServeBeforePush)),
     ("no-lease-wait", Mutant::NoLeaseWait),
     ("read-does-not-wait-for-ack", Mutant::ReadDoesNotWaitForAck),

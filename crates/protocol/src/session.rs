@@ -6,12 +6,17 @@
 //! A later link replaces an earlier one, so that bytes of an old connection cannot follow those of a new one (H25).
 
 use crate::interface::{Channel, LinkId, Out};
+use crate::rules::Rules;
 use paritas_base::configuration::{NodeRecord, NodeState};
-use paritas_base::{ClusterId, Incarnation, Map, NodeId, Span, Time, formats, map};
+use paritas_base::formats::{self, TOMORROW, Versions};
+use paritas_base::{ClusterId, Incarnation, Map, NodeId, Span, Time, map};
 use paritas_wire::peer::{self, Header, Hello, Message};
 
-/// The protocol version this build speaks.
+/// The highest version that a node of this build says it speaks, before it knows the cluster.
 pub const PROTOCOL_VERSION: u16 = formats::HIGHEST;
+
+/// Why a peer of another version is refused.
+const CANNOT_SPEAK: &str = "it does not speak the cluster's active version of formats: use another paritas there";
 
 /// The most past incarnations remembered of each peer.
 const PAST_MAX: usize = 32;
@@ -21,6 +26,9 @@ pub(crate) struct Sessions {
     cluster: ClusterId,
     node: NodeId,
     incarnation: Incarnation,
+    versions: Versions,
+    /// The cluster's active version, as far as this node knows.
+    active: u16,
     links: Map<LinkId, Link>,
     /// In node order, so that what a timer does is the same on every run.
     peers: Vec<Peer>,
@@ -37,6 +45,8 @@ struct Link {
     dialed: Option<(NodeId, Incarnation, Channel, u64)>,
     /// The peer, once the handshake is done.
     bound: Option<(NodeId, Incarnation, Channel)>,
+    /// The highest version that the peer may speak, from then on.
+    version_max: u16,
 }
 
 #[derive(Debug)]
@@ -85,6 +95,7 @@ impl Sessions {
         cluster: ClusterId,
         node: NodeId,
         incarnation: Incarnation,
+        (versions, active): (Versions, u16),
         redial: Span,
         redial_max: Span,
     ) -> Self {
@@ -93,11 +104,48 @@ impl Sessions {
             cluster,
             node,
             incarnation,
+            versions,
+            active,
             links,
             peers,
             session: 0,
             redial,
             redial_max,
+        }
+    }
+
+    /// The versions that this process may speak.
+    pub(crate) fn versions(&self) -> Versions {
+        self.versions
+    }
+
+    /// The cluster's active version, as far as this node knows.
+    pub(crate) fn active(&self) -> u16 {
+        self.active
+    }
+
+    /// A version has become active that this process may speak. Who cannot speak it has ended by the records: it may
+    /// run on beside its successor, and nothing is sent to it any more.
+    pub(crate) fn on_active(&mut self, version: u16, rules: Rules, out: &mut impl Out) {
+        self.active = version;
+        let of_links = self.links.iter().filter(|(_, entry)| entry.bound.is_some());
+        let mut links: Vec<(LinkId, u16)> = of_links.map(|(link, entry)| (*link, entry.version_max)).collect();
+        links.sort_unstable();
+        for (link, version_max) in links {
+            if version_max < version {
+                out.refuse(link, CANNOT_SPEAK);
+            } else {
+                self.try_tomorrow(link, rules, out);
+            }
+        }
+    }
+
+    /// Sends by a bound link what only the version of tomorrow has.
+    pub(crate) fn try_tomorrow(&self, link: LinkId, rules: Rules, out: &mut impl Out) {
+        if rules.spoken(self.active, self.versions.high) >= TOMORROW
+            && let Some(buffer) = out.link(link)
+        {
+            peer::encode(&mut buffer.bytes, &Header::bare(), &Message::Tomorrow);
         }
     }
 
@@ -233,6 +281,7 @@ impl Sessions {
             proven,
             dialed: None,
             bound: None,
+            version_max: 0,
         };
         if let Some((node, channel)) = dialed {
             self.session += 1;
@@ -252,8 +301,8 @@ impl Sessions {
             to_node,
             to_incarnation,
             bulk: channel == Channel::Bulk,
-            version_low: PROTOCOL_VERSION,
-            version_high: PROTOCOL_VERSION,
+            version_low: self.versions.low,
+            version_high: self.versions.high,
             features: 0,
             session,
         }
@@ -314,6 +363,7 @@ impl Sessions {
                 }
                 if let Some(entry) = self.links.get_mut(&link) {
                     entry.bound = Some((node, incarnation, channel));
+                    entry.version_max = hello.version_high;
                 }
                 out.bind(link, node, channel);
             }
@@ -331,8 +381,12 @@ impl Sessions {
         if hello.cluster != self.cluster {
             return Greeting::Refused("another cluster");
         }
-        if hello.version_low > PROTOCOL_VERSION || hello.version_high < PROTOCOL_VERSION {
-            return Greeting::Refused("no protocol version in common");
+        let theirs = Versions {
+            low: hello.version_low,
+            high: hello.version_high,
+        };
+        if !theirs.has(self.active) {
+            return Greeting::Refused(CANNOT_SPEAK);
         }
         if hello.to_node != self.node || hello.to_incarnation != self.incarnation {
             return Greeting::Refused("meant for another incarnation");

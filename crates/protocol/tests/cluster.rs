@@ -22,3 +22,4 @@ mod several_failures;
 mod several_keys;
 mod stand_in;
 mod stash;
+mod versions;

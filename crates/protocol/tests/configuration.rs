@@ -35,7 +35,7 @@ fn messages_that_are_too_new_do_not_multiply() {
     let asked = Rc::new(Cell::new(0));
     let count = Rc::clone(&asked);
     cluster.tamper = Some(Box::new(move |_, _, _, message| match message {
-        Message::GetConfiguration => {
+        Message::GetConfiguration { .. } => {
             count.set(count.get() + 1);
             None
         }

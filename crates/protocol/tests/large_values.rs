@@ -239,7 +239,7 @@ fn a_part_that_is_opened_after_its_group_has_died_is_freed_also_under_an_older_e
     let (owner, frame) = late.take().unwrap();
     cluster.tamper = Some(Box::new(|_, _, _, message| {
         // Only the owner has the next epoch, until it has heard the holder.
-        matches!(message, Message::Stale { .. } | Message::GetConfiguration).then(Vec::new)
+        matches!(message, Message::Stale { .. } | Message::GetConfiguration { .. }).then(Vec::new)
     }));
     let link = cluster.link_between(owner, 3, Channel::Bulk).unwrap();
     cluster.hear(3, link, &frame);

@@ -10,6 +10,7 @@ mod store;
 mod strays;
 mod trouble;
 mod truth;
+mod upgrade;
 mod waits;
 
 use crate::client;
@@ -129,6 +130,7 @@ impl Control {
 pub(crate) enum ControlMessage {
     Configuration(Box<Configuration>),
     Nodes(Vec<NodeRecord>),
+    ActiveVersion(u16),
     Drain {
         list: ListId,
         position: Position,
@@ -169,6 +171,7 @@ pub(crate) struct Governed {
     truth: truth::Truth,
     troubles: Troubles,
     waits: waits::Waits,
+    upgrade: upgrade::Upgrade,
 }
 
 /// What the coordinator asks its driver for.
@@ -268,6 +271,7 @@ impl World {
             return self.violate(format!("D0: no cluster is made: {error:?}"));
         }
         let troubles = Troubles::draw(&mut self.schedule.random, !self.swarm.loses_decision);
+        let may_mix = !self.swarm.loses_decision && !self.swarm.one_version;
         self.oracle.ghosts = (0..plan.list_count()).map(|_| Ghost::new()).collect();
         self.governed = Some(Box::new(Governed {
             store,
@@ -278,6 +282,7 @@ impl World {
             truth: truth::Truth::default(),
             troubles,
             waits: waits::Waits::default(),
+            upgrade: upgrade::Upgrade::draw(plan.hash_key[0], self.fleet.processes.len(), may_mix),
             plan,
         }));
         self.start_coordinator(0);
@@ -296,6 +301,7 @@ impl World {
         self.plan_stop();
         self.plan_second();
         self.plan_decision();
+        self.plan_upgrade();
     }
 
     /// What a node's record will say of where it is.
@@ -374,8 +380,16 @@ impl World {
         }
     }
 
-    /// One event for a coordinator; what it has committed is looked at before anybody hears of it.
+    /// One event for a coordinator.
     fn coordinator_has(&mut self, host: usize, event: CoordinatorEvent<'_>) {
+        self.coordinator_does(host, |leader, clock, asked| match leader {
+            Leader::Coordinator(coordinator) => coordinator.on(clock, event, asked),
+            Leader::Adoption(adoption) => adoption.on(clock, event, asked),
+        });
+    }
+
+    /// What a coordinator has committed is looked at before anybody hears of it.
+    fn coordinator_does(&mut self, host: usize, what: impl FnOnce(&mut Leader, Clock, &mut Asked)) {
         let now = self.schedule.now;
         let found = self.governed.as_mut().and_then(|g| g.hosts.get_mut(host));
         let Some(mut coordinator) = found.and_then(|place| place.coordinator.take()) else {
@@ -387,15 +401,15 @@ impl World {
             wall_ms: 1_000_000 + now.0 / 1_000_000,
         };
         let mut taken_in = Vec::new();
+        what(&mut coordinator, clock, &mut asked);
         let (next, is_over, committed) = match &mut coordinator {
             Leader::Coordinator(coordinator) => {
-                coordinator.on(clock, event, &mut asked);
+                self.see_active(coordinator);
                 let committed = self.unseen(coordinator);
                 taken_in = self.newly_taken_in(coordinator);
                 (coordinator.next_deadline(), coordinator.ending().is_some(), committed)
             }
             Leader::Adoption(adoption) => {
-                adoption.on(clock, event, &mut asked);
                 let progress = adoption.progress().clone();
                 let is_over = !matches!(progress, Progress::Waits(_));
                 if is_over {

@@ -92,6 +92,10 @@ struct Arguments {
     /// Use the simulator's coordinator in all runs. It treats nodes worse than the production one.
     #[arg(long, conflicts_with = "governed")]
     ungoverned: bool,
+    /// Let no process speak another version of formats than this build's. The default is to mix two in half of the
+    /// governed runs.
+    #[arg(long)]
+    one_version: bool,
     /// Stop at the first violation.
     #[arg(long)]
     stop: bool,
@@ -156,6 +160,7 @@ fn main() -> ExitCode {
                 shape: arguments.shape(),
                 fork: arguments.fork,
                 governed: arguments.governed || (!arguments.ungoverned && seed % 2 == 1),
+                one_version: arguments.one_version,
             }),
         )
     };

@@ -69,9 +69,14 @@ pub(crate) enum Seen {
     MayLeave,
     LeaveWaits,
     EndByNext,
+    TwoVersions,
+    UpgradeTakenBack,
+    ActivationRefused,
+    Activated,
+    BelowActive,
 }
 
-const SEEN: [(Seen, &str); 62] = [
+const SEEN: [(Seen, &str); 67] = [
     (Seen::TwoTakeovers, "two data positions without their chunks at once"),
     (Seen::RefillBesideTakeover, "a parity refilled beside a takeover"),
     (Seen::BornAgain, "a position without parity begins again empty"),
@@ -179,6 +184,11 @@ const SEEN: [(Seen, &str); 62] = [
     (Seen::MayLeave, "10.20 a process that is to end may do so"),
     (Seen::LeaveWaits, "10.20 a process that is to end has to wait"),
     (Seen::EndByNext, "10.4 an end certified by the next process of its node"),
+    (Seen::TwoVersions, "10.21 a node gets a program of another version"),
+    (Seen::UpgradeTakenBack, "10.21 an upgrade goes back"),
+    (Seen::ActivationRefused, "10.21 a version may not become active yet"),
+    (Seen::Activated, "10.21 a version becomes active"),
+    (Seen::BelowActive, "10.21 a process below the active version is refused"),
 ];
 
 /// Marks that need not be reached in a run of many seeds: they concern the simulator, not the rules.

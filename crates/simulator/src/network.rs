@@ -5,7 +5,7 @@ use crate::events::SimEvent;
 use crate::fleet::Fleet;
 use crate::schedule::Schedule;
 use crate::swarm::Swarm;
-use paritas_base::{Incarnation, Map, NodeId, Span, Time, map};
+use paritas_base::{Incarnation, Map, NodeId, Span, Time, formats, map};
 use paritas_protocol::{Channel, LinkId};
 use paritas_wire::peer::{self, Kind};
 
@@ -33,6 +33,10 @@ pub(crate) struct Network {
     spare_frames: Vec<Vec<u8>>,
     /// Every frame and every reply that was sent, in order (`--digest`).
     pub(crate) sent: Digest,
+    /// The highest version that was ever active.
+    pub(crate) active_version: u16,
+    /// A frame of a later version that was sent.
+    pub(crate) too_new: Option<Kind>,
 }
 
 impl Network {
@@ -44,6 +48,8 @@ impl Network {
             cut_off: (Vec::new(), Time(0)),
             spare_frames: Vec::new(),
             sent: Digest::default(),
+            active_version: formats::HIGHEST,
+            too_new: None,
         }
     }
 
@@ -178,6 +184,9 @@ impl Network {
             // A handshake is lost only with its link, and a command is never duplicated, because TCP ensures this.
             let kind = peer::kind_of(frame);
             let hello = kind == Some(Kind::Hello);
+            if let Some(kind) = kind.filter(|kind| kind.since() > self.active_version) {
+                self.too_new = Some(kind);
+            }
             let once = matches!(kind, Some(Kind::Hello | Kind::Forward | Kind::Reply | Kind::ReplyBody));
             let blocked = self.is_blocked(schedule.now, from, to);
             if blocked && hello {

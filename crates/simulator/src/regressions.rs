@@ -30,10 +30,12 @@ fn parse(text: &str) -> Result<Vec<Run>, String> {
             shape: Shape::default(),
             fork: None,
             governed: false,
+            one_version: false,
         };
-        let is_flag = |word: &&&str| ["--governed", "--ungoverned"].contains(*word);
+        let is_flag = |word: &&&str| ["--governed", "--ungoverned", "--one-version"].contains(*word);
         let (flags, shape): (Vec<&str>, Vec<&str>) = shape.iter().partition(is_flag);
         run.governed = flags.contains(&"--governed");
+        run.one_version = flags.contains(&"--one-version");
         for argument in shape.chunks(2) {
             match argument {
                 ["--parity", m] => run.shape.parity = Some(m.parse().map_err(|_| bad())?),

@@ -23,6 +23,8 @@ pub(crate) struct Run {
     pub(crate) fork: Option<Fork>,
     /// Whether the production control plane decides.
     pub(crate) governed: bool,
+    /// Whether all processes speak the version of this build alone.
+    pub(crate) one_version: bool,
 }
 
 impl Run {
@@ -38,7 +40,9 @@ impl Run {
         let stripe_lists = stripe_lists.map(|count| format!(" --stripe-lists {count}"));
         let fork = self.fork.map(|fork| format!(" --fork {fork}"));
         let governed = if self.governed { " --governed" } else { " --ungoverned" };
-        let all = [parity, ack_quorum, stripe_lists, Some(governed.to_owned()), fork];
+        let one_version = self.one_version.then(|| " --one-version".to_owned());
+        let governed = Some(governed.to_owned());
+        let all = [parity, ack_quorum, stripe_lists, governed, one_version, fork];
         all.into_iter().flatten().collect()
     }
 }
@@ -315,6 +319,7 @@ pub(crate) fn simulate_one(
     let keep_identity = break_rule(arguments, &mut swarm)?;
     if run.governed {
         governed::govern(&mut swarm, run.seed);
+        swarm.one_version = run.one_version;
     }
     if arguments.verbose {
         say(&format!("{swarm:#?}"));

@@ -3,7 +3,7 @@
 
 use crate::client::Lengths;
 use crate::disks::draw_settings;
-use paritas_base::{Prng, Span};
+use paritas_base::{Prng, Span, formats};
 use paritas_protocol::paritylog::Settings;
 use paritas_protocol::{ClientLimits, Hotness, LogAssist, Parameters, Policy, Reads, Rules, Transactions};
 
@@ -25,6 +25,8 @@ pub(crate) struct Swarm {
     pub(crate) governed: bool,
     /// The store is lost right after a decision that reaches few nodes (P10.16).
     pub(crate) loses_decision: bool,
+    /// All processes speak the version of this build alone.
+    pub(crate) one_version: bool,
     /// Number of data positions.
     pub(crate) data: u8,
     /// Number of parity positions.
@@ -197,6 +199,7 @@ impl Swarm {
             credit_batch: random.between(4, 16) as u32,
             walk_keys: 1024,
             transactions: Transactions::BySlot,
+            version_max: formats::HIGHEST,
             item_bytes_max: (1 << 20) - 1,
             turn_steps: 2_000_000,
             window_bytes: random.between(512, 16_384),
@@ -242,6 +245,7 @@ impl Swarm {
         let mut swarm = Self {
             governed: false,
             loses_decision: false,
+            one_version: false,
             flip_every,
             move_every: Span(0),
             split_at_ask: 0,

@@ -5,10 +5,10 @@ use crate::driver::Process;
 use crate::events::SimEvent;
 use crate::linear::WALL_SKEW;
 use crate::world::World;
-use paritas_base::configuration::NodeState;
-use paritas_base::{ConnId, Incarnation, Span, Time};
+use paritas_base::configuration::{ClusterRecord, NodeState};
+use paritas_base::{ConnId, Incarnation, Span, Time, formats};
 use paritas_frontend::Node;
-use paritas_protocol::{Event, Identity};
+use paritas_protocol::{Event, Identity, Parameters};
 use paritas_wire::peer;
 
 impl World {
@@ -48,11 +48,19 @@ impl World {
         let identity = Identity {
             node: self.fleet.records[at].id,
             incarnation,
-            cluster: self.committed.cluster.clone(),
+            // Its agent tells it of a newer version.
+            cluster: ClusterRecord {
+                active_version: formats::HIGHEST,
+                ..self.committed.cluster.clone()
+            },
             seed: self.schedule.random.next_u64(),
             maxmemory_bytes: self.swarm.maxmemory_bytes,
         };
-        let node = Node::new(identity, self.swarm.parameters.clone());
+        let parameters = Parameters {
+            version_max: self.may_speak(at, incarnation),
+            ..self.swarm.parameters.clone()
+        };
+        let node = Node::new(identity, parameters);
         let rate = 1_000_000 + self.schedule.random.between(0, 2 * self.swarm.drift_ppm) - self.swarm.drift_ppm;
         let offset = self.schedule.random.below(1 << 40);
         let wall_ms = self.schedule.random.below(WALL_SKEW.as_ms() + 1);
@@ -187,6 +195,9 @@ impl World {
                 .send_frames(&mut self.schedule, &self.swarm, &self.fleet, at, link, &bytes);
             bytes.clear();
             buffer.bytes = bytes;
+        }
+        if let Some(kind) = self.network.too_new.take() {
+            self.violate(format!("D13: n{at} sends {kind:?}, and its version is not active"));
         }
         process.out.recycle(links);
         let conns: Vec<ConnId> = process.out.clients.keys().copied().collect();

@@ -42,7 +42,7 @@ impl<S: Store> Adoption<S> {
     fn can_be_read(&self, adopted: &Adopted) -> Result<(), OpenError> {
         let mut copy = MemoryStore::new();
         Records::adopt(None, &mut copy, adopted)?;
-        Records::look(&copy, &self.plan).map(drop)
+        Records::look(&copy, &self.plan, self.versions).map(drop)
     }
 
     fn work_out(&self, now: Time) -> Result<Found, String> {
@@ -77,7 +77,8 @@ impl<S: Store> Adoption<S> {
         Ok(Found::All(Box::new(adopted), words))
     }
 
-    /// The cluster's record. All nodes must have the same one, except for times that may change.
+    /// The cluster's record. All nodes must have the same one, except for times that may change, and for the active
+    /// version: one that a node knows was committed, and does not fall.
     fn cluster(&self) -> Result<Option<ClusterRecord>, String> {
         let reported = self
             .complete()
@@ -90,7 +91,8 @@ impl<S: Store> Adoption<S> {
                 continue;
             };
             let suspicion_ms = known.suspicion_ms.max(cluster.suspicion_ms);
-            known.suspicion_ms = cluster.suspicion_ms;
+            let active_version = known.active_version.max(cluster.active_version);
+            (known.suspicion_ms, known.active_version) = (cluster.suspicion_ms, cluster.active_version);
             if known != cluster {
                 return Err(format!(
                     "{first} is of cluster {:016x}, and {who} of cluster {:016x}, or the two know different records of \
@@ -99,7 +101,7 @@ impl<S: Store> Adoption<S> {
                     known.id.0, cluster.id.0
                 ));
             }
-            known.suspicion_ms = suspicion_ms;
+            (known.suspicion_ms, known.active_version) = (suspicion_ms, active_version);
         }
         Ok(all.map(|(_, cluster)| cluster))
     }
@@ -137,7 +139,10 @@ impl<S: Store> Adoption<S> {
             // The nodes do not know the policy. `Stop` is the one that loses no data.
             plan.lost_policy = LostPolicy::Stop;
         }
-        let asked = plan.record();
+        let asked = ClusterRecord {
+            active_version: cluster.active_version,
+            ..plan.record()
+        };
         let pairs = [
             (
                 "scheme",

@@ -9,6 +9,7 @@ use crate::record::{RECORD_FORMAT, StoredNode};
 use crate::store::{Change, Expected, MemoryStore};
 use paritas_base::Epoch;
 use paritas_base::configuration::{Assignment, NodeRole, PositionState, Tenure};
+use paritas_base::formats::TOMORROW;
 use paritas_base::hash_slots::HandOff;
 use paritas_base::{Position, StreamId};
 use world::{Sent, World, after, first_lists, incarnation, next_lists, plan, registration};
@@ -75,7 +76,7 @@ fn nodes_that_are_off_count_as_ended() {
         words.contains("lost_policy is stop") && words.contains("drains and shuns are forgotten"),
         "{words}"
     );
-    let records = Records::open(coordinator.store_mut(), &plan(), 77).unwrap();
+    let records = Records::open(coordinator.store_mut(), &plan(), 77, Versions::OURS).unwrap();
     let stored: &StoredNode = &records.nodes[&NodeId(3)];
     assert!(
         stored.is_over(incarnation(3)),
@@ -295,6 +296,22 @@ fn without_any_list_the_adoption_fails() {
             world.failure()
         );
     }
+}
+
+/// P10.21: it was committed before one node was told.
+#[test]
+fn the_highest_active_version_that_a_node_knows_is_adopted() {
+    let versions = Versions::up_to(TOMORROW);
+    let mut world = World::new(MemoryStore::new(), &[]);
+    world.adoption = Adoption::begin_as(MemoryStore::new(), &plan(), [], versions).unwrap();
+    for node in 0..4 {
+        let mut cluster = plan().record();
+        cluster.active_version += u16::from(node == 2);
+        world.report_as(node, incarnation(node), Some(cluster), &first_lists());
+    }
+    assert!(matches!(world.adoption.progress(), Progress::Done(_)));
+    let opened = Coordinator::open_as(world.adoption.into_store(), &plan(), 1, versions).unwrap();
+    assert_eq!(opened.cluster().active_version, TOMORROW);
 }
 
 #[test]

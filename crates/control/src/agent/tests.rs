@@ -8,6 +8,7 @@ use crate::store::MemoryStore;
 use crate::{ClusterPlan, Coordinator, CoordinatorEvent, CoordinatorOut, Note};
 use pair::{Driver, Pair, Process, process, registration};
 use paritas_base::configuration::{Duty, NodeRole, PositionState, Tenure};
+use paritas_base::formats::TOMORROW;
 use paritas_base::{ClusterId, Epoch, Position};
 use paritas_protocol::LinkId;
 
@@ -339,6 +340,46 @@ fn an_invalid_cluster_record_ends_the_process_with_a_reason() {
         assert!(why.contains(part), "{why}");
         assert!(driver.clusters.is_empty(), "no node must be created from it");
     }
+}
+
+/// P10.21: an old store does not take a version back, and the coordinator is told what the process knows.
+#[test]
+fn a_process_keeps_the_highest_active_version_that_it_knows() {
+    let mut agent = Agent::new(registration(0, 7), 1, 1);
+    agent.speak(Versions::up_to(TOMORROW));
+    let (mut driver, now) = (Driver::default(), Clock::default());
+    let known = |driver: &Driver| driver.changed.last().map(|cluster| cluster.active_version);
+    agent.on(now, AgentEvent::Timer, &mut driver);
+    agent.on(now, AgentEvent::Connected, &mut driver);
+    let say = |message: ToAgent, agent: &mut Agent, driver: &mut Driver| {
+        let bytes = encode(&message, TO_AGENT_BYTES_MAX).unwrap();
+        agent.on(now, AgentEvent::Message(&bytes), driver);
+    };
+    let ToAgent::Registered(old) = registered(|_| {}) else {
+        panic!("a registration");
+    };
+    say(ToAgent::Registered(old.clone()), &mut agent, &mut driver);
+    say(ToAgent::Heard, &mut agent, &mut driver);
+    let mut newer = old.cluster.clone();
+    newer.active_version = TOMORROW;
+    say(ToAgent::Cluster(newer), &mut agent, &mut driver);
+    assert_eq!(known(&driver), Some(TOMORROW));
+    let mut older = old.cluster.clone();
+    older.suspicion_ms += 1;
+    say(ToAgent::Cluster(older), &mut agent, &mut driver);
+    assert_eq!(known(&driver), Some(TOMORROW));
+    driver.sent.clear();
+    agent.on(now, AgentEvent::Connected, &mut driver);
+    let sent = driver
+        .sent
+        .iter()
+        .map(|frame| decode(frame, TO_COORDINATOR_BYTES_MAX).unwrap());
+    let said = sent.filter_map(|message| match message {
+        ToCoordinator::Register(registration) => Some(Versions::said(&registration.more)),
+        _ => None,
+    });
+    let said: Vec<_> = said.collect();
+    assert_eq!(said, [(Versions::up_to(TOMORROW), TOMORROW)]);
 }
 
 #[test]

@@ -31,6 +31,10 @@ impl<S: Store> Coordinator<S> {
             self.placement.forget_requests();
             return;
         }
+        self.learn_active(now, out);
+        if self.unsure || self.ending.is_some() {
+            return;
+        }
         let slow = self.slow_now(now);
         self.slow.note(now, slow);
         self.notice_links(now);

@@ -208,6 +208,9 @@ impl<S: Store> Coordinator<S> {
         if let Some(refusal) = static_refusal(&self.records.plan, registration) {
             return Some(refusal);
         }
+        if let Some(why) = self.cannot_speak(registration) {
+            return Some(Refusal::Limit(why));
+        }
         let planned = self.planned_domain(registration.node);
         match self.records.nodes.get(&registration.node) {
             Some(known) if known.is_over(registration.incarnation) => return Some(Refusal::IncarnationEnded),

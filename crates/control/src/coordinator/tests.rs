@@ -12,6 +12,7 @@ mod silence;
 mod slot_moves;
 mod slow;
 mod stand_in;
+mod upgrade;
 mod world;
 
 use super::*;

@@ -151,7 +151,9 @@ fn records_of_an_older_format_are_refused_with_what_to_do() {
             write(&mut store, &key, old);
         }
         let before = store.list("").unwrap();
-        let told = Records::open(&mut store, &plan(), 7).unwrap_err().to_string();
+        let told = Records::open(&mut store, &plan(), 7, Versions::OURS)
+            .unwrap_err()
+            .to_string();
         assert!(told.contains("snapshot") && told.contains("new cluster"), "{told}");
         assert_eq!(store.list("").unwrap(), before);
     }
@@ -160,7 +162,7 @@ fn records_of_an_older_format_are_refused_with_what_to_do() {
 #[test]
 fn an_empty_store_has_no_cluster_and_a_cluster_is_created_once() {
     let mut store = MemoryStore::new();
-    let told = Records::open(&mut store, &plan(), 7).unwrap_err();
+    let told = Records::open(&mut store, &plan(), 7, Versions::OURS).unwrap_err();
     assert_eq!(told, OpenError::NoCluster);
     assert!(told.to_string().contains("--create"), "{told}");
     assert!(store.list("").unwrap().is_empty(), "opening must not create a cluster");
@@ -173,7 +175,7 @@ fn an_empty_store_has_no_cluster_and_a_cluster_is_created_once() {
 #[test]
 fn ids_of_earlier_epochs_are_recorded() {
     let mut store = created();
-    let mut records = Records::open(&mut store, &plan(), 7).unwrap();
+    let mut records = Records::open(&mut store, &plan(), 7, Versions::OURS).unwrap();
     let mut all = vec![list()];
     records.commit(&mut store, &[], &all, None).unwrap();
     for epoch in 3..40 {
@@ -187,7 +189,10 @@ fn ids_of_earlier_epochs_are_recorded() {
             .unwrap();
         all.push(next);
     }
-    for records in [&records, &Records::open(&mut store, &plan(), 7).unwrap()] {
+    for records in [
+        &records,
+        &Records::open(&mut store, &plan(), 7, Versions::OURS).unwrap(),
+    ] {
         let of = ListId(4);
         for c in &all {
             assert_eq!(records.knows(of, c.epoch, c.id), Some(true));
@@ -218,9 +223,9 @@ fn ids_of_earlier_epochs_are_recorded() {
 #[test]
 fn records_are_read_back() {
     let mut store = created();
-    let mut records = Records::open(&mut store, &plan(), 7).unwrap();
+    let mut records = Records::open(&mut store, &plan(), 7, Versions::OURS).unwrap();
     records.commit(&mut store, &[node()], &[list()], None).unwrap();
-    let again = Records::open(&mut store, &plan(), 7).unwrap();
+    let again = Records::open(&mut store, &plan(), 7, Versions::OURS).unwrap();
     assert_eq!(again.nodes[&NodeId(1)], node());
     assert_eq!(again.lists[&ListId(4)], list());
     assert_eq!(again.cluster, plan().record());
@@ -231,7 +236,7 @@ fn a_record_of_a_newer_format_is_refused_and_nothing_changed() {
     let mut store = created();
     write(&mut store, "node/00000", vec![9, 1, 2, 3]);
     let before = store.list("").unwrap();
-    let refused = Records::open(&mut store, &plan(), 7).unwrap_err();
+    let refused = Records::open(&mut store, &plan(), 7, Versions::OURS).unwrap_err();
     assert_eq!(
         refused,
         OpenError::NewerFormat {
@@ -252,7 +257,7 @@ fn a_damaged_record_is_reported() {
     for bytes in [vec![], vec![0], vec![8], vec![8, 255, 255, 255, 255]] {
         let mut store = created();
         write(&mut store, "list/00000", bytes);
-        let refused = Records::open(&mut store, &plan(), 7).unwrap_err();
+        let refused = Records::open(&mut store, &plan(), 7, Versions::OURS).unwrap_err();
         assert_eq!(
             refused,
             OpenError::Damaged {
@@ -267,14 +272,16 @@ fn another_plan_is_refused() {
     let mut store = created();
     let other = ClusterPlan::simple(ClusterId(10), 1, 1, 3, 0);
     assert!(matches!(
-        Records::open(&mut store, &other, 7),
+        Records::open(&mut store, &other, 7, Versions::OURS),
         Err(OpenError::OtherPlan { .. })
     ));
     let told = |change: fn(&mut ClusterPlan)| {
         let mut other = plan();
         change(&mut other);
         let mut store = store.clone();
-        Records::open(&mut store, &other, 7).unwrap_err().to_string()
+        Records::open(&mut store, &other, 7, Versions::OURS)
+            .unwrap_err()
+            .to_string()
     };
     for (says, change) in [
         (
@@ -304,11 +311,11 @@ fn another_plan_is_refused() {
         lost_policy: LostPolicy::Reset,
         ..plan()
     };
-    let opened = Records::open(&mut store, &original, 7).unwrap().plan;
+    let opened = Records::open(&mut store, &original, 7, Versions::OURS).unwrap().plan;
     assert_eq!((opened.suspicion_ms, opened.lost_policy), (1000, LostPolicy::Stop));
     let same = ClusterPlan::simple(ClusterId(10), 1, 1, 2, 0);
     assert_eq!(
-        Records::open(&mut store, &same, 7).unwrap().cluster.id,
+        Records::open(&mut store, &same, 7, Versions::OURS).unwrap().cluster.id,
         ClusterId(9),
         "the id of the store is used"
     );
@@ -331,8 +338,8 @@ fn an_invalid_plan_is_refused_before_anything_is_written() {
 #[test]
 fn a_replaced_coordinator_cannot_commit() {
     let mut store = created();
-    let mut old = Records::open(&mut store, &plan(), 7).unwrap();
-    let mut new = Records::open(&mut store, &plan(), 8).unwrap();
+    let mut old = Records::open(&mut store, &plan(), 7, Versions::OURS).unwrap();
+    let mut new = Records::open(&mut store, &plan(), 8, Versions::OURS).unwrap();
     let conflict = old.commit(&mut store, &[node()], &[], None);
     assert_eq!(conflict, Err(StoreError::Conflict));
     assert_eq!(old.reload(&store), Ok(Standing::Deposed));
@@ -360,7 +367,7 @@ fn epoch(records: &Records) -> u32 {
 fn a_store_that_was_put_back_under_its_coordinator_is_refused_and_not_read() {
     let mut store = created();
     let before_opening = store.clone();
-    let mut records = Records::open(&mut store, &plan(), 7).unwrap();
+    let mut records = Records::open(&mut store, &plan(), 7, Versions::OURS).unwrap();
     let mut copies = vec![MemoryStore::new(), before_opening, store.clone()];
     for _ in 0..3 {
         commit_next(&mut records, &mut store).unwrap();
@@ -395,7 +402,7 @@ fn a_store_that_was_put_back_under_its_coordinator_is_refused_and_not_read() {
 #[test]
 fn commits_that_seemed_to_fail_are_read_back_if_they_took_effect() {
     let mut store = created();
-    let mut records = Records::open(&mut store, &plan(), 7).unwrap();
+    let mut records = Records::open(&mut store, &plan(), 7, Versions::OURS).unwrap();
     commit_next(&mut records, &mut store).unwrap();
     for (lost_answers, failures) in [(1, 0), (0, 1), (0, 2), (1, 1)] {
         let before = epoch(&records);
@@ -418,7 +425,7 @@ fn commits_that_seemed_to_fail_are_read_back_if_they_took_effect() {
 fn a_commit_that_lands_late_is_read_before_the_next_decision_or_has_no_effect() {
     for is_read_before in [false, true] {
         let mut store = created();
-        let mut records = Records::open(&mut store, &plan(), 7).unwrap();
+        let mut records = Records::open(&mut store, &plan(), 7, Versions::OURS).unwrap();
         commit_next(&mut records, &mut store).unwrap();
         let before = epoch(&records);
         store.delay_commits(1);
@@ -446,7 +453,7 @@ fn a_commit_that_lands_late_is_read_before_the_next_decision_or_has_no_effect() 
 #[test]
 fn a_late_commit_on_a_store_that_was_put_back_is_not_taken_for_a_later_one() {
     let mut store = created();
-    let mut records = Records::open(&mut store, &plan(), 7).unwrap();
+    let mut records = Records::open(&mut store, &plan(), 7, Versions::OURS).unwrap();
     commit_next(&mut records, &mut store).unwrap();
     let copy = store.clone();
     store.delay_commits(1);
@@ -465,7 +472,7 @@ fn a_late_commit_on_a_store_that_was_put_back_is_not_taken_for_a_later_one() {
 #[test]
 fn an_attempt_that_another_has_overtaken_does_not_count_as_landed() {
     let mut store = created();
-    let mut records = Records::open(&mut store, &plan(), 7).unwrap();
+    let mut records = Records::open(&mut store, &plan(), 7, Versions::OURS).unwrap();
     commit_next(&mut records, &mut store).unwrap();
     let copy = store.clone();
     store.delay_commits(1);
@@ -517,10 +524,10 @@ fn an_end_is_encoded_as_one_byte() {
 /// Opens a store in which one record is replaced.
 fn opened_with(key: &str, value: Vec<u8>) -> Result<Records, OpenError> {
     let mut store = created();
-    let mut records = Records::open(&mut store, &plan(), 7).unwrap();
+    let mut records = Records::open(&mut store, &plan(), 7, Versions::OURS).unwrap();
     records.commit(&mut store, &[node()], &[list()], None).unwrap();
     write(&mut store, key, value);
-    Records::open(&mut store, &plan(), 7)
+    Records::open(&mut store, &plan(), 7, Versions::OURS)
 }
 
 #[test]
@@ -562,7 +569,7 @@ fn more(tag: u8) -> Sections {
 #[test]
 fn what_a_later_version_has_added_to_records_is_kept_when_they_are_written_again() {
     let mut store = created();
-    let mut records = Records::open(&mut store, &plan(), 7).unwrap();
+    let mut records = Records::open(&mut store, &plan(), 7, Versions::OURS).unwrap();
     let mut node = node();
     (node.more, node.record.more) = (more(3), more(4));
     let mut list = list();
@@ -576,10 +583,10 @@ fn what_a_later_version_has_added_to_records_is_kept_when_they_are_written_again
     let (mut plan_more, mut cluster) = (records.plan.clone(), records.cluster.clone());
     (plan_more.more, cluster.more) = (more(7), more(8));
     records.commit_settings(&mut store, plan_more, cluster).unwrap();
-    let mut again = Records::open(&mut store, &plan(), 8).unwrap();
+    let mut again = Records::open(&mut store, &plan(), 8, Versions::OURS).unwrap();
     // Each record is changed and written anew.
     let mut node = again.nodes[&NodeId(1)].clone();
-    node.begin(Incarnation(301));
+    node.record.pid = 77;
     let mut next = again.lists[&ListId(4)].clone();
     next.epoch = Epoch(3);
     next.seal(Some(&again.lists[&ListId(4)]));
@@ -591,13 +598,17 @@ fn what_a_later_version_has_added_to_records_is_kept_when_they_are_written_again
     let (mut settings, mut cluster) = (again.plan.clone(), again.cluster.clone());
     (settings.suspicion_ms, cluster.suspicion_ms) = (2_000, 2_000);
     again.commit_settings(&mut store, settings, cluster).unwrap();
-    let last = Records::open(&mut store, &plan(), 9).unwrap();
+    let last = Records::open(&mut store, &plan(), 9, Versions::OURS).unwrap();
     let node = &last.nodes[&NodeId(1)];
     let list = &last.lists[&ListId(4)];
     assert_eq!(
-        (node.record.incarnation, &node.more, &node.record.more),
-        (Incarnation(301), &more(3), &more(4))
+        (node.record.pid, &node.more, &node.record.more),
+        (77, &more(3), &more(4))
     );
+    // What a process has said of itself is not said of the next one.
+    let mut node = node.clone();
+    node.begin(Incarnation(301));
+    assert_eq!((&node.more, &node.record.more), (&more(3), &Sections::none()));
     assert_eq!((list.epoch, &list.more, list.id), (Epoch(3), &more(5), next.id));
     assert_eq!((last.slots.version, &last.slots.more), (1, &more(6)));
     assert_eq!((&last.plan.more, &last.cluster.more), (&more(7), &more(8)));

@@ -178,6 +178,7 @@ impl Machine for Lines {
             | Event::Nodes(_)
             | Event::Drain { .. }
             | Event::Suspicion { .. }
+            | Event::ActiveVersion(_)
             | Event::Disk { .. } => {
                 return;
             }

@@ -10,8 +10,9 @@ use crate::readers::ValueRange;
 use crate::rules::Fault;
 use crate::session::Greeting;
 use crate::stream_owner::Ticket;
+use paritas_base::formats::TOMORROW;
 use paritas_base::{Clock, Incarnation, NodeId};
-use paritas_wire::peer::{self, Header, Message, StageState};
+use paritas_wire::peer::{self, Header, Kind, Message, StageState};
 use std::borrow::Cow;
 
 impl Replica {
@@ -31,6 +32,8 @@ impl Replica {
             let greeting = self.shared.sessions.on_hello(link, hello, out);
             if let Greeting::Bound(node, _, channel) = greeting {
                 self.shared.asked.on_session_up(node);
+                let rules = self.shared.parameters.rules;
+                self.shared.sessions.try_tomorrow(link, rules, out);
                 let mut cx = Context {
                     now,
                     out,
@@ -52,6 +55,9 @@ impl Replica {
             out.close(link);
             return None;
         };
+        if !self.may_act_on(message.kind(), link, out) {
+            return None;
+        }
         match message {
             Message::Forward {
                 conn,
@@ -103,6 +109,30 @@ impl Replica {
                 self.on_message(now, (node, incarnation), &header, message, out);
                 None
             }
+        }
+    }
+
+    /// Whether this process may speak the version of this kind. If so, that version is active: nobody speaks it before.
+    /// The coordinator may not have reached this node yet.
+    fn may_act_on(&mut self, kind: Kind, link: LinkId, out: &mut impl Out) -> bool {
+        let since = kind.since();
+        if since > self.shared.sessions.versions().high {
+            out.refuse(link, "a frame of a version that this process does not speak");
+            return false;
+        }
+        if since > self.shared.sessions.active() {
+            self.on_active(since, out);
+            out.propose(Proposal::ActiveVersion(since));
+        }
+        true
+    }
+
+    /// By the cluster's record, or by what a peer sends, this version is active.
+    pub(super) fn on_active(&mut self, version: u16, out: &mut impl Out) {
+        let sessions = &mut self.shared.sessions;
+        if version > sessions.active() && sessions.versions().has(version) {
+            self.shared.cluster.active_version = version;
+            sessions.on_active(version, self.shared.parameters.rules, out);
         }
     }
 
@@ -177,7 +207,10 @@ impl Replica {
                     out.propose(Proposal::Installed(configuration));
                 }
             }
-            Message::GetConfiguration => {
+            Message::Tomorrow => self.tomorrows += 1,
+            Message::GetConfiguration { tomorrow } => {
+                let is_active = cx.shared.sessions.active() >= TOMORROW;
+                self.tomorrows += u64::from(tomorrow && is_active);
                 if let Some(list) = self.lists.get_mut(header.stream.list) {
                     let configuration = Box::new(list.configuration.clone());
                     let (stale, epoch) = (Message::Stale { configuration }, list.configuration.epoch);

@@ -10,6 +10,14 @@ impl Rules {
         sent_under < installed && !self.breaks(Mutant::NoEpochFence)
     }
 
+    /// P2.5: a node speaks the version that is active, whatever it could.
+    pub(crate) fn spoken(self, active: u16, highest: u16) -> u16 {
+        match self.breaks(Mutant::SpeaksHighest) {
+            true => highest,
+            false => active,
+        }
+    }
+
     /// P3.3: a member acts only on what comes from the owner by the installed configuration.
     pub(crate) fn is_from_owner(self, owner: &Tenure, from: (NodeId, Incarnation)) -> bool {
         (owner.node, owner.incarnation) == from || self.breaks(Mutant::NoEpochFence)

@@ -44,7 +44,12 @@ impl Out for Wire {
 }
 
 fn sessions() -> Sessions {
-    Sessions::new(ClusterId(7), ME, LIFE, Span::from_ms(20), Span::from_secs(1))
+    sessions_of(Versions::OURS, formats::HIGHEST)
+}
+
+fn sessions_of(versions: Versions, active: u16) -> Sessions {
+    let (redial, redial_max) = (Span::from_ms(20), Span::from_secs(1));
+    Sessions::new(ClusterId(7), ME, LIFE, (versions, active), redial, redial_max)
 }
 
 /// What a dialer says that fits.
@@ -92,12 +97,10 @@ fn a_greeting_that_does_not_fit_is_refused_without_an_answer() {
     type Case = (&'static str, fn(&mut Hello));
     let cases: [Case; 7] = [
         ("another cluster", |h| h.cluster = ClusterId(8)),
-        ("no protocol version in common", |h| {
+        (CANNOT_SPEAK, |h| {
             (h.version_low, h.version_high) = (PROTOCOL_VERSION + 1, 9)
         }),
-        ("no protocol version in common", |h| {
-            (h.version_low, h.version_high) = (0, 0)
-        }),
+        (CANNOT_SPEAK, |h| (h.version_low, h.version_high) = (0, 0)),
         ("meant for another incarnation", |h| h.to_node = NodeId(6)),
         ("meant for another incarnation", |h| h.to_incarnation = Incarnation(49)),
         ("the smaller node id dials", |h| h.node = NodeId(6)),
@@ -116,6 +119,32 @@ fn a_greeting_that_does_not_fit_is_refused_without_an_answer() {
         assert!(out.frames.bytes.is_empty(), "{reason}");
         assert_eq!(sessions.incarnation_of(PEER, Channel::Main), None, "{reason}");
     }
+}
+
+#[test]
+fn when_a_version_becomes_active_who_cannot_speak_it_is_left_and_refused() {
+    let (mut sessions, mut out) = (
+        sessions_of(Versions::up_to(TOMORROW), formats::HIGHEST),
+        Wire::default(),
+    );
+    assert_eq!(greeted(&mut sessions, &mut out, 1, &fitting()), bound(20));
+    let able = Hello {
+        node: NodeId(3),
+        version_high: TOMORROW,
+        ..fitting()
+    };
+    let of_able = Greeting::Bound(NodeId(3), Incarnation(20), Channel::Main);
+    assert_eq!(greeted(&mut sessions, &mut out, 2, &able), of_able);
+    out.frames.bytes.clear();
+    sessions.try_tomorrow(LinkId(2), Rules::default(), &mut out);
+    assert!(out.frames.bytes.is_empty(), "it is not active yet");
+    sessions.on_active(TOMORROW, Rules::default(), &mut out);
+    assert_eq!(out.closed, [LinkId(1)]);
+    let sent = peer::decode(&out.frames.bytes).map(|(_, message)| message);
+    assert_eq!(sent, Ok(Message::Tomorrow), "to the other one alone");
+    sessions.on_link_down(NOW, LinkId(1));
+    let below = greeted(&mut sessions, &mut out, 3, &fitting());
+    assert_eq!(below, Greeting::Refused(CANNOT_SPEAK));
 }
 
 #[test]

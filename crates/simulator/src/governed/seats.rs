@@ -2,11 +2,13 @@
 //! incarnation before it begins, and certifies its end (P10.4).
 
 use super::lines::Lines;
+use super::upgrade::add_section;
 use super::{Control, ControlMessage};
 use crate::marks::Seen;
 use crate::world::World;
 use paritas_base::configuration::{ClusterRecord, Configuration, NodeRecord, NodeRole, Tenure};
-use paritas_base::{Clock, ConnId, Epoch, Incarnation, ListId, NodeId, Position, Prng, Span, Time};
+use paritas_base::formats::{self, Versions};
+use paritas_base::{Clock, ConnId, Epoch, Incarnation, ListId, NodeId, Position, Prng, Sections, Span, Time};
 use paritas_control::message::{
     Refusal, Registration, TO_AGENT_BYTES_MAX, TO_COORDINATOR_BYTES_MAX, ToAgent, ToCoordinator, decode, encode,
 };
@@ -74,8 +76,16 @@ impl AgentOut for Asked {
     fn send(&mut self, bytes: &[u8]) {
         self.frames.push(bytes.to_vec());
     }
-    fn cluster(&mut self, _: &ClusterRecord) {
+    fn cluster(&mut self, cluster: &ClusterRecord) {
         self.has_place = true;
+        self.cluster_changed(cluster);
+    }
+    fn cluster_changed(&mut self, cluster: &ClusterRecord) {
+        // Nothing else of it changes here, and a process begins with the version of its build.
+        if cluster.active_version > formats::HIGHEST {
+            self.messages
+                .push(ControlMessage::ActiveVersion(cluster.active_version));
+        }
     }
     fn nodes(&mut self, nodes: &[NodeRecord]) {
         self.messages.push(ControlMessage::Nodes(nodes.to_vec()));
@@ -126,11 +136,13 @@ impl World {
     /// A process has begun: its supervisor has said so before, if it could, and its agent begins.
     pub(crate) fn start_seat(&mut self, at: usize) {
         let incarnation = self.fleet.records[at].incarnation;
+        let version = self.may_speak(at, incarnation);
         let Some(governed) = self.governed.as_ref() else { return };
         let coordinators = governed.hosts.len();
-        let registration = register(&governed.plan, at, incarnation, coordinators);
+        let registration = register(&governed.plan, at, incarnation, coordinators, version);
         let seed = self.schedule.random.next_u64();
         let mut agent = Agent::new(registration, coordinators, seed);
+        agent.speak(Versions::up_to(version));
         // At times the file is lost.
         let is_kept = Prng::new(seed ^ 0x0046_494c_4500).chance(600_000);
         if let Some(seat) = self.seat(at) {
@@ -296,6 +308,9 @@ impl World {
         match &message {
             ControlMessage::Configuration(c) => self.turn(at, incarnation, Event::Configuration(c), again),
             ControlMessage::Nodes(nodes) => self.turn(at, incarnation, Event::Nodes(nodes), again),
+            ControlMessage::ActiveVersion(version) => {
+                self.turn(at, incarnation, Event::ActiveVersion(*version), again);
+            }
             ControlMessage::Drain { list, position, tenure } => {
                 let (list, position, tenure) = (*list, *position, *tenure);
                 self.turn(at, incarnation, Event::Drain { list, position, tenure }, again);
@@ -357,6 +372,7 @@ impl World {
         let at = usize::from(self.node_at(place).0);
         if let Some(refusal) = asked.refused {
             self.schedule.log(|| format!("n{at} is refused: {refusal:?}"));
+            self.see_refusal(place, incarnation, &refusal);
         }
         // What is sent before a hang-up may still arrive.
         let link = self.seat(place).and_then(|seat| seat.link);
@@ -375,6 +391,7 @@ impl World {
         }
         for message in asked.messages {
             self.check_told(place, &message);
+            self.check_sections(&message);
             let what = Control::AgentMessage {
                 at,
                 incarnation,
@@ -398,6 +415,7 @@ impl World {
         }
         if let Some(refusal) = asked.ended {
             self.schedule.log(|| format!("n{at} ends: {refusal:?}"));
+            self.see_refusal(place, incarnation, &refusal);
             if self.waits_for_place(place) {
                 return self.end_waiting(place);
             }
@@ -475,7 +493,15 @@ impl Seat {
 }
 
 /// What a process says of itself.
-pub(super) fn register(plan: &ClusterPlan, at: usize, incarnation: Incarnation, coordinators: usize) -> Registration {
+pub(super) fn register(
+    plan: &ClusterPlan,
+    at: usize,
+    incarnation: Incarnation,
+    coordinators: usize,
+    version: u16,
+) -> Registration {
+    let mut more = Sections::none();
+    add_section(version, incarnation, &mut more);
     let role = if at < plan.nodes.len() {
         NodeRole::Member
     } else {
@@ -496,7 +522,7 @@ pub(super) fn register(plan: &ClusterPlan, at: usize, incarnation: Incarnation, 
         installed: Vec::new(),
         heard: Vec::new(),
         incarnations: Vec::new(),
-        more: Default::default(),
+        more,
     }
 }
 

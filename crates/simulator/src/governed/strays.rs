@@ -11,6 +11,7 @@ use super::trouble::Trouble;
 use crate::marks::Seen;
 use crate::world::World;
 use paritas_base::configuration::Configuration;
+use paritas_base::formats::Versions;
 use paritas_base::{Incarnation, NodeId, Prng, Span, Time};
 use paritas_control::{Agent, AgentEvent, Coordinator};
 
@@ -72,18 +73,16 @@ impl World {
         if self.fleet.processes[node].is_none() {
             return;
         }
+        let version = self.may_speak(node, incarnation);
         let Some(governed) = self.governed.as_mut().filter(|g| g.strays.len() < STRAYS_MAX) else {
             return;
         };
         let coordinators = governed.hosts.len();
-        let registration = register(&governed.plan, node, incarnation, coordinators);
-        let agent = Agent::new(registration, coordinators, seed);
+        let registration = register(&governed.plan, node, incarnation, coordinators, version);
+        let mut agent = Agent::new(registration, coordinators, seed);
+        agent.speak(Versions::up_to(version));
         #[cfg(feature = "mutants")]
-        let agent = {
-            let mut agent = agent;
-            agent.break_rule(self.swarm.control_mutant);
-            agent
-        };
+        agent.break_rule(self.swarm.control_mutant);
         governed.strays.push(Stray {
             incarnation,
             has_begun: false,

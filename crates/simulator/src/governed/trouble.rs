@@ -7,7 +7,8 @@ use crate::marks::Seen;
 use crate::report::Excuse;
 use crate::world::World;
 use paritas_base::configuration::{Configuration, NodeRecord};
-use paritas_base::{ListId, NodeId, Prng, Span, Time};
+use paritas_base::formats::{TOMORROW, Versions};
+use paritas_base::{Incarnation, ListId, NodeId, Prng, Span, Time};
 use paritas_control::message::{Order, TO_COORDINATOR_BYTES_MAX, ToCoordinator, encode};
 use paritas_control::rights::Speaker;
 use paritas_control::store::MemoryStore;
@@ -53,6 +54,10 @@ pub(crate) enum Trouble {
     LandLate,
     /// The same, on a copy of the store from before, which takes the place of the newest one at this moment.
     LandLateOnCopy,
+    /// The next step of an upgrade, or back.
+    Upgrade,
+    /// A process below the active version was refused.
+    ReplaceRefused { at: usize, incarnation: Incarnation },
 }
 
 /// What a run has of it.
@@ -165,6 +170,8 @@ impl World {
             Trouble::DieUnseen { victim, leaver } => self.die_unseen(victim, leaver),
             Trouble::LandLate => self.land_late(),
             Trouble::LandLateOnCopy => self.land_late_on_copy(),
+            Trouble::Upgrade => self.go_on_with_upgrade(),
+            Trouble::ReplaceRefused { at, incarnation } => self.replace_refused(at, incarnation),
             Trouble::Copy => {
                 if let Some(governed) = self.governed.as_mut().filter(|g| !g.troubles.store_is_old()) {
                     governed.troubles.copies.push(governed.store.copy());
@@ -181,7 +188,7 @@ impl World {
         }
     }
 
-    fn is_adopting(&self) -> bool {
+    pub(super) fn is_adopting(&self) -> bool {
         let mut hosts = self.governed.iter().flat_map(|g| &g.hosts);
         hosts.any(|host| matches!(host.coordinator, Some(Leader::Adoption(_))))
     }
@@ -377,7 +384,9 @@ impl World {
         self.see_store();
         let Some(governed) = self.governed.as_mut() else { return };
         let without = governed.troubles.attested.clone();
-        match Adoption::begin(governed.store.clone(), &governed.plan, without.iter().copied()) {
+        let versions = Versions::up_to(governed.upgrade.coordinators);
+        let without_them = without.iter().copied();
+        match Adoption::begin_as(governed.store.clone(), &governed.plan, without_them, versions) {
             Ok(mut adoption) => {
                 if !without.is_empty() {
                     adoption.confirm();
@@ -559,6 +568,7 @@ impl World {
         if let Some(governed) = self.governed.as_mut() {
             governed.troubles.forget_newest();
             governed.truth.is_adopted = true;
+            governed.upgrade.is_adopted = true;
         }
         let Some(reader) = self.store_reader() else { return };
         let unseen = self.unseen(&reader);
@@ -587,7 +597,7 @@ impl World {
         copy.put_back(governed.store.copy());
         copy.fail(0, false);
         copy.fail(0, true);
-        Coordinator::open(copy, &governed.plan, 0).ok()
+        Coordinator::open_as(copy, &governed.plan, 0, Versions::up_to(TOMORROW)).ok()
     }
 
     /// What the coordinators say of their state, for who reads the log.
@@ -657,7 +667,7 @@ impl World {
         }
     }
 
-    fn end_coordinators(&mut self) {
+    pub(super) fn end_coordinators(&mut self) {
         let hosts = self.governed.as_ref().map_or(0, |g| g.hosts.len());
         for host in 0..hosts {
             self.end_coordinator(host, false);
@@ -681,7 +691,8 @@ impl World {
         if governed.hosts[host].coordinator.is_some() {
             return;
         }
-        let opened = Coordinator::open(governed.store.clone(), &governed.plan, seed);
+        let versions = Versions::up_to(governed.upgrade.coordinators);
+        let opened = Coordinator::open_as(governed.store.clone(), &governed.plan, seed, versions);
         match opened {
             Ok(coordinator) => {
                 self.excuse_given_up(&coordinator);

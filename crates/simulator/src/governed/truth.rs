@@ -552,6 +552,7 @@ impl World {
 
     /// D4: what a process installs is of the one history of its list.
     pub(crate) fn check_installed(&mut self, at: usize) {
+        self.check_version(at);
         let Some(process) = self.fleet.processes[at].as_ref().filter(|_| self.governed.is_some()) else {
             return;
         };

@@ -5,7 +5,7 @@ use super::parts::{DIRECTORY_ENTRY_BYTES, LeaseRecord};
 use super::{FORWARD_DATABASE, dialect};
 use paritas_base::configuration::{Configuration, Tenure};
 use paritas_base::{ClusterId, ConnId, Epoch, Incarnation, ListId, NodeId, Position, StreamId, Stripe, Time, Version};
-use paritas_base::{HIDDEN_DATABASE, Reader, sections, varint};
+use paritas_base::{HIDDEN_DATABASE, Reader, formats, sections, varint};
 
 /// A part of a frame.
 pub(super) trait Field<'a>: Sized {
@@ -358,6 +358,21 @@ impl Field<'_> for Section {
             // Sections that are refused as a whole give a better reason than a bad body: `BadFrame::Section`.
             Some(_) => sections::check(r.0, &[FORWARD_DATABASE]).is_err().then_some(Self(0)),
         }
+    }
+}
+
+/// The section of tomorrow, which is there or not. It may be left out, so it is not read apart from the others.
+pub(super) struct Tomorrow(pub bool);
+
+impl Field<'_> for Tomorrow {
+    fn write(&self, to: &mut Vec<u8>) {
+        if self.0 {
+            sections::push(to, (formats::TOMORROW_SECTION, &[]));
+        }
+    }
+
+    fn read(r: &mut Reader<'_>) -> Option<Self> {
+        Some(Self(sections::find(r.0, formats::TOMORROW_SECTION).is_some()))
     }
 }
 

@@ -6,7 +6,7 @@ use super::parts::{AliveGroups, Deltas, Groups, Leases, Objects};
 use super::types::{Behind, ChunkStatus, Hello, ImportStatus, Parity, PartName, StageState};
 use super::{BadFrame, FORWARD_DATABASE};
 use paritas_base::configuration::{Configuration, Tenure};
-use paritas_base::{ConnId, PartState, Position, Reader, Stripe, Term, Time, Version, sections};
+use paritas_base::{ConnId, PartState, Position, Reader, Stripe, Term, Time, Version, formats, sections};
 
 /// Declares the messages from one list: number in the header, name, and the fields in the order of the frame. A field
 /// has the form of its type, or the one after `as` ([`Field`]).
@@ -189,7 +189,10 @@ messages! {
         index_end: u32 as End,
         window_bytes: u64 as Num,
     },
-    GetConfiguration = 31,
+    GetConfiguration = 31 {
+        /// Whether the sender may speak the version of tomorrow.
+        tomorrow: bool as Tomorrow,
+    },
     /// The sender's configuration, which is newer than the receiver's.
     Stale = 32 {
         configuration: Box<Configuration>,
@@ -349,6 +352,18 @@ messages! {
         n: u64 as Num,
         is_stuck: bool,
     },
+    /// The message that the version of tomorrow adds. It changes nothing.
+    Tomorrow = 255,
+}
+
+impl Kind {
+    /// The first version that has this kind. None may be sent before that version is active.
+    pub fn since(self) -> u16 {
+        match self {
+            Self::Tomorrow => formats::TOMORROW,
+            _ => formats::LOWEST,
+        }
+    }
 }
 
 impl<'a> Message<'a> {

@@ -2,7 +2,7 @@ mod golden;
 mod samples;
 
 use super::*;
-use paritas_base::Sections;
+use paritas_base::{Sections, formats};
 use samples::with_each;
 
 fn header() -> Header {
@@ -320,6 +320,19 @@ fn lengths_out_of_bounds_and_unknown_kinds_are_refused() {
     let mut body = covered(&bytes).unwrap().0.to_vec();
     body[0] = 200;
     assert_eq!(decode(&sealed(&body)), Err(BadFrame::Kind(200)));
+}
+
+#[test]
+fn the_section_of_tomorrow_may_be_left_out_and_its_kind_has_its_version() {
+    let (mut plain, mut more) = (Vec::new(), Vec::new());
+    encode(&mut plain, &header(), &Message::GetConfiguration { tomorrow: false });
+    let message = Message::GetConfiguration { tomorrow: true };
+    encode(&mut more, &header(), &message);
+    assert_eq!(more.len(), plain.len() + 2);
+    assert_eq!(decode(&more).map(|(_, read)| read), Ok(message));
+    let since = |kind| Kind::new(kind).map(Kind::since);
+    assert!((0..255).filter_map(since).all(|since| since == formats::LOWEST));
+    assert_eq!(since(255), Some(formats::TOMORROW));
 }
 
 #[test]

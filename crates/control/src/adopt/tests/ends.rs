@@ -33,7 +33,7 @@ fn certify(world: &mut World, link: u64, is_announced: bool) {
 
 /// The stored record of that node.
 fn stored(coordinator: &mut Coordinator<MemoryStore>) -> StoredNode {
-    let records = Records::open(coordinator.store_mut(), &plan(), 77).unwrap();
+    let records = Records::open(coordinator.store_mut(), &plan(), 77, Versions::OURS).unwrap();
     records.nodes[&NodeId(FORMER)].clone()
 }
 
@@ -248,7 +248,7 @@ fn a_process_that_the_former_coordinator_has_replaced_is_awaited_for_the_grace_t
 /// A store with all nodes, in which the process of that node has ended with a certificate.
 fn store_with_an_end() -> MemoryStore {
     let mut store = older_store();
-    let mut records = Records::open(&mut store, &plan(), 77).unwrap();
+    let mut records = Records::open(&mut store, &plan(), 77, Versions::OURS).unwrap();
     let mut node = records.nodes[&NodeId(FORMER)].clone();
     node.certify(incarnation(FORMER));
     node.record.state = paritas_base::configuration::NodeState::Down;
@@ -299,7 +299,7 @@ fn an_end_in_an_old_store_excuses_no_node_from_reporting() {
 #[test]
 fn a_node_that_holds_nothing_and_has_ended_in_an_old_store_is_awaited_for_a_limited_time() {
     let mut store = store_with_an_end();
-    let mut records = Records::open(&mut store, &plan(), 77).unwrap();
+    let mut records = Records::open(&mut store, &plan(), 77, Versions::OURS).unwrap();
     let mut lists = next_lists(&lists_in(&store), 1);
     for c in &mut lists {
         for held in c

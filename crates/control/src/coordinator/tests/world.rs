@@ -7,6 +7,7 @@ use super::*;
 use crate::check_transition;
 use crate::message::{Opinions, Order, split};
 use paritas_base::Epoch;
+use paritas_base::formats::TOMORROW;
 
 pub(super) fn plan(data: u8, parity: u8, nodes: u16, spares: u16) -> ClusterPlan {
     ClusterPlan::simple(ClusterId(1), data, parity, nodes, spares)
@@ -97,6 +98,10 @@ pub(super) struct World {
     pub(super) slow_witnesses: BTreeSet<u16>,
     /// Nodes that their peers hear and the coordinator does not.
     cut_off: BTreeSet<u16>,
+    /// What coordinators that are opened may speak.
+    pub(super) versions: Versions,
+    /// Nodes whose processes may speak the version of tomorrow, and the version that they know to be active.
+    pub(super) newer: BTreeMap<u16, u16>,
     now: Time,
     next: u64,
 }
@@ -122,6 +127,8 @@ impl World {
             silent_since: BTreeMap::new(),
             slow_witnesses: BTreeSet::new(),
             cut_off: BTreeSet::new(),
+            versions: Versions::OURS,
+            newer: BTreeMap::new(),
             now: Time(1_000_000_000_000),
             next: 1,
         };
@@ -274,6 +281,9 @@ impl World {
         registration.heard = heard.map(|(list, (epoch, id))| (*list, *epoch, *id)).collect();
         if self.log_nodes.contains(&node) {
             registration.role = NodeRole::Log;
+        }
+        if let Some(active) = self.newer.get(&node) {
+            Versions::up_to(TOMORROW).say(*active, &mut registration.more);
         }
         self.say(link, &ToCoordinator::Register(Box::new(registration)));
         match self.received(link).pop() {
@@ -534,7 +544,7 @@ impl World {
         let mut store = self.coordinator.store_mut().clone();
         store.fail_commits(0);
         store.lose_answers(0);
-        self.coordinator = Coordinator::open(store, &self.plan, seed).unwrap();
+        self.coordinator = Coordinator::open_as(store, &self.plan, seed, self.versions).unwrap();
         self.coordinator.set_stand_in(self.stand_in);
         self.coordinator.set_slow_removal(self.slow_removal);
         self.supervisor = self.connect();

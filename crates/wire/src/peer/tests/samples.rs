@@ -284,7 +284,7 @@ pub(super) fn with_each(mut check: impl FnMut(&Message<'_>)) {
             index_end: n32(3),
             window_bytes: n(4),
         },
-        Message::GetConfiguration,
+        Message::GetConfiguration { tomorrow: false },
         Message::Stale {
             configuration: Box::new(configuration),
         },
@@ -477,6 +477,7 @@ pub(super) fn with_each(mut check: impl FnMut(&Message<'_>)) {
             position: Position(1),
             any: true,
         },
+        Message::Tomorrow,
     ];
     for message in &all {
         check(message);
