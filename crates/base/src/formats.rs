@@ -6,9 +6,9 @@ use crate::Sections;
 use core::fmt;
 
 /// The lowest version that this build speaks.
-pub const LOWEST: u16 = 9;
+pub const LOWEST: u16 = 8;
 /// The highest version that this build speaks.
-pub const HIGHEST: u16 = 9;
+pub const HIGHEST: u16 = 8;
 /// The version after it has one more message and one more section, and is for trials alone: processes of the simulator
 /// may speak it, so that clusters of two versions are tried before there are two.
 pub const TOMORROW: u16 = HIGHEST + 1;
@@ -16,7 +16,7 @@ pub const TOMORROW: u16 = HIGHEST + 1;
 pub const TOMORROW_SECTION: u8 = 127;
 
 /// The version of processes that do not say what they speak: they are from before that was said.
-const UNSAID: u16 = 9;
+const UNSAID: u16 = 8;
 /// The section of a registration with the versions that its process may speak.
 const VERSIONS_SECTION: u8 = 2;
 

@@ -78,7 +78,9 @@ fn a_violation_is_met_again_by_the_run_that_it_names() {
         };
         let (seed, what) = line_behind("seed ").split_once(": ").expect("a seed and what it met");
         let replay: Vec<&str> = line_behind("replay: simulator ").split_whitespace().collect();
-        let replayed = said(&replay);
+        // With `-v` all is checked after each event, and another check may see the same harm before.
+        let quiet: Vec<&str> = replay.iter().copied().filter(|word| *word != "-v").collect();
+        let replayed = said(&quiet);
         assert!(replayed.contains(what), "{replay:?} does not end with {what}");
         let regression = line_behind("line for crates/simulator/regressions.txt: ");
         let (run, comment) = regression.split_once(" # ").expect("a run and a comment");
