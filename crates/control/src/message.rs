@@ -7,12 +7,13 @@ use core::fmt;
 use paritas_base::configuration::{ClusterRecord, Configuration, Duty, NodeRecord, NodeRole, Tenure};
 use paritas_base::hash_slots::SlotOrder;
 use paritas_base::sections::{self, BadSections};
-use paritas_base::{ClusterId, Epoch, Incarnation, ListId, NodeId, Position, Sections, formats};
+use paritas_base::{ClusterId, Epoch, Incarnation, ListId, NodeId, Position, Sections};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// The version of these messages: the lowest that has them all, so that a cluster of two versions understands them.
-pub const MESSAGE_VERSION: u8 = formats::LOWEST as u8;
+/// The version since which these messages are as they are. It rises only when one of them changes: builds that speak a
+/// version in common must understand each other.
+pub const MESSAGE_VERSION: u8 = 8;
 /// Longest frame to a coordinator, in bytes.
 pub const TO_COORDINATOR_BYTES_MAX: usize = 256 << 10;
 /// Longest frame to an agent, in bytes: it holds all configurations of the largest cluster.

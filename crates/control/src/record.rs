@@ -8,7 +8,7 @@ use crate::mutant::{Broken, Mutant};
 use crate::plan::{ClusterPlan, PlannedNode, check_record};
 use crate::store::{Change, Expected, Store, StoreError};
 use paritas_base::configuration::{ClusterRecord, Configuration, Duty, NodeRecord, NodeRole, NodeState};
-use paritas_base::formats::{self, Versions};
+use paritas_base::formats::Versions;
 use paritas_base::{Epoch, Incarnation, ListId, NodeId, Sections};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -16,8 +16,9 @@ use std::collections::BTreeMap;
 
 pub use error::OpenError;
 
-/// The first byte of every record: the lowest version that has these records.
-pub const RECORD_FORMAT: u8 = formats::LOWEST as u8;
+/// The first byte of every record: the version since which records are as they are. It rises only when one of them
+/// changes.
+pub const RECORD_FORMAT: u8 = 8;
 const CLUSTER_KEY: &str = "cluster";
 const PLAN_KEY: &str = "plan";
 const HEAD_KEY: &str = "head";

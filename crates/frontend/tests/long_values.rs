@@ -334,20 +334,26 @@ fn a_value_that_its_owner_has_lost_is_refused_and_never_stored_empty() {
     assert_eq!(ask(&mut cluster, client, &["GET", &key]), "$3\r\nold\r\n");
 }
 
+/// Sets the key and begins to read it: after some units all are lost. Returns the number of bytes that have come.
+fn begin_get(cluster: &mut Cluster, client: Client, key: &str) -> usize {
+    assert_eq!(ask(cluster, client, &["SET", key, &value(1)]), "+OK\r\n");
+    let mut units = 0;
+    cluster.tamper = Some(Box::new(move |_, _, _, message| {
+        units += usize::from(message.kind() == Kind::UnitValue);
+        (message.kind() == Kind::UnitValue && units > 10).then(Vec::new)
+    }));
+    cluster.feed(client, &request(&["GET", key]));
+    cluster.advance(500);
+    let begun = cluster.take(client).len();
+    assert!((1..BYTES).contains(&begun), "{begun} bytes");
+    begun
+}
+
 #[test]
 fn a_long_reply_that_cannot_be_completed_ends_the_connection() {
     let (mut cluster, key) = start();
     let client = cluster.connect(3, Port::Any);
-    assert_eq!(ask(&mut cluster, client, &["SET", &key, &value(1)]), "+OK\r\n");
-    let mut pieces = 0;
-    cluster.tamper = Some(Box::new(move |_, _, _, message| {
-        pieces += usize::from(message.kind() == Kind::UnitValue);
-        (message.kind() == Kind::UnitValue && pieces > 10).then(Vec::new)
-    }));
-    cluster.feed(client, &request(&["GET", &key]));
-    cluster.advance(500);
-    let begun = cluster.take(client).len();
-    assert!((1..BYTES).contains(&begun), "{begun} bytes");
+    begin_get(&mut cluster, client, &key);
     cluster.advance(20_000);
     assert!(cluster.is_closed(client), "the client waits for the rest for ever");
 }
@@ -356,16 +362,7 @@ fn a_long_reply_that_cannot_be_completed_ends_the_connection() {
 fn a_reply_that_has_begun_is_never_begun_again() {
     let (mut cluster, key) = start();
     let client = cluster.connect(1, Port::Any);
-    assert_eq!(ask(&mut cluster, client, &["SET", &key, &value(1)]), "+OK\r\n");
-    let mut pieces = 0;
-    cluster.tamper = Some(Box::new(move |_, _, _, message| {
-        pieces += usize::from(message.kind() == Kind::UnitValue);
-        (message.kind() == Kind::UnitValue && pieces > 10).then(Vec::new)
-    }));
-    cluster.feed(client, &request(&["GET", &key]));
-    cluster.advance(500);
-    let begun = cluster.take(client).len();
-    assert!((1..BYTES).contains(&begun), "{begun} bytes");
+    let begun = begin_get(&mut cluster, client, &key);
     cluster.kill(0);
     cluster.hand_over(0, 0, 3);
     cluster.advance(20_000);

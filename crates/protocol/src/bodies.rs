@@ -19,6 +19,10 @@ use std::sync::Arc;
 const HELD_PART: u64 = 8;
 const HELD_BYTES_MIN: u64 = 32 << 20;
 
+/// Time that a value or a body is kept although no command asks for it, in leases. A command that waits is run at least
+/// once a lease.
+pub(crate) const FORGOTTEN_LEASES: u64 = 3;
+
 /// Bytes of units of this node that are read at the end of one turn.
 const OWN_BYTES_MAX: u64 = 1 << 20;
 
@@ -194,6 +198,7 @@ impl Bodies {
             return Ok(&[]);
         }
         let window = window_of(cx, record, at);
+        // It is begun before the next one: there may be room for one of them only.
         let _ = self.read(cx, configuration, pins, record, window.clone());
         if window.end < until.min(record.body_bytes) {
             let next = window_of(cx, record, window.end);

@@ -1,7 +1,7 @@
 //! Values that this node reads for its clients: the owner has answered with a record, and pins the groups (P14.7,
 //! P14.21).
 
-use crate::bodies::{Bodies, OnUnit, Pins, has_room_ahead, window_of};
+use crate::bodies::{Bodies, FORGOTTEN_LEASES, OnUnit, Pins, has_room_ahead, window_of};
 use crate::context::Context;
 use crate::interface::Out;
 use crate::lists::{List, Lists};
@@ -14,9 +14,6 @@ use paritas_base::{Span, StreamId, Time};
 use paritas_large::Record;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-
-/// Time that a range is kept although nobody asks for it, in leases.
-const FORGOTTEN_LEASES: u64 = 3;
 
 /// Bytes of a large value that are a reply: a range of its body and tail.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -86,7 +86,7 @@ pub enum Fault {
     BodyOfAnyRecord,
     /// P14.2: an object names a large value when every holder has its part. It does when all units were sent.
     PutBeforeKept,
-    /// P14.13: the groups of a long reply are pinned until it is read. They are not.
+    /// P14.21: the groups of a long reply are pinned until it is read. They are not.
     LongReplyUnpinned,
     /// P14.21: the command of a reply whose value cannot be read is sent again only if it has changed nothing. A write
     /// is sent again too.

@@ -112,6 +112,24 @@ struct Operation<'a, 'c, O: Out> {
     lookups: Lookups,
 }
 
+impl<'a, 'c, O: Out> Operation<'a, 'c, O> {
+    #[inline]
+    fn new(access: Access<'a, 'c, O>, job: &'a Job<'a>, reply: &'a mut Vec<u8>) -> Self {
+        Self {
+            access,
+            job,
+            start: reply.len(),
+            reply,
+            long: None,
+            reads: Vec::new(),
+            lookups: Lookups {
+                count: job.spec.is(flag::READONLY),
+                ..Lookups::default()
+            },
+        }
+    }
+}
+
 /// The lookups of a command.
 #[derive(Clone, Copy, Default)]
 struct Lookups {
@@ -142,7 +160,6 @@ pub(crate) fn execute<O: Out>(
     if is_transaction(job.spec.id) {
         return transaction::execute(cx, configuration, owner, job, scripts, reply);
     }
-    let start = reply.len();
     if job.args.len() > FEW_ARGS {
         if job.args.len() > ARGS_MAX && !sets_pairs(job.spec.id) {
             encode::error(reply, errors::TOO_MANY_KEYS);
@@ -152,18 +169,7 @@ pub(crate) fn execute<O: Out>(
             return Executed::Stalled(None);
         }
     }
-    let mut operation = Operation {
-        access: Access::new(cx, configuration, owner, job.database),
-        job,
-        reply,
-        start,
-        long: None,
-        reads: Vec::new(),
-        lookups: Lookups {
-            count: job.spec.is(flag::READONLY),
-            ..Lookups::default()
-        },
-    };
+    let mut operation = Operation::new(Access::new(cx, configuration, owner, job.database), job, reply);
     let result = operation.run();
     let is_plain = operation.long.is_none() && operation.reads.is_empty() && !job.is_staged;
     if result.is_ok() && is_plain && !sets_pairs(job.spec.id) {

@@ -15,7 +15,7 @@ use paritas_wire::resp::encode;
 
 /// While more than this number of bytes waits to be sent to a client, no further bytes are read for it.
 pub(crate) const UNSENT_BYTES_SOFT_MAX: usize = 1 << 20;
-/// The most long replies of a client that are not sent. Each is pinned at its owner.
+/// The most long replies of a client that are not sent, or as many bytes of shorter ones. Each is pinned at its owner.
 pub(crate) const LONG_REPLIES_MAX: usize = 4;
 /// Bytes that such a reply counts at least and at most. There may be more short ones than long ones.
 const REPLY_BYTES_COUNTED: (u64, u64) = (64 << 10, 1 << 20);
@@ -281,13 +281,10 @@ impl Router {
                 return false;
             };
             let ticket = client.ticket(cx);
-            let has_run_nothing_more = client.has_run_nothing_behind_first();
             let Some(head) = client.segments.front_mut() else {
                 return false;
             };
             let is_element = head.is_element;
-            // The elements of one array need not be of one moment (P14.16).
-            let is_first = is_element || has_run_nothing_more;
             let is_hidden = head.shown == Shown::Nothing;
             let Wait::Long(long) = &mut head.wait else {
                 return false;
@@ -327,7 +324,7 @@ impl Router {
                             let since = long.waits_since.get_or_insert(now);
                             *since = moved_at.map_or(*since, |at| at.max(*since));
                             long.is_gone |= now > *since + wait_max(cx);
-                            if is_stuck && may_begin_again(cx, lists, long, is_first) {
+                            if is_stuck && may_begin_again(cx, lists, long) {
                                 self.begin_again(cx, conn);
                                 return false;
                             }
@@ -372,28 +369,26 @@ impl Router {
         }
     }
 
-    /// Sends the command of a client's first reply again: its value cannot be read, and the owner that has pinned it is
-    /// gone.
+    /// Sends the command of a client's first reply again, unless it would run behind a later command of the client: its
+    /// value cannot be read, and the owner that has pinned it is gone.
     fn begin_again<O: Out>(&mut self, cx: &mut Context<'_, O>, conn: ConnId) {
         let Some(client) = self.clients.get_mut(&conn) else {
             return;
         };
+        let has_run_nothing_more = client.has_run_nothing_behind_first();
         let Some(head) = client.segments.front_mut() else {
             return;
         };
-        let bytes = match &mut head.wait {
-            Wait::Long(long) => long.bytes(),
-            _ => return,
-        };
-        let Wait::Long(long) = core::mem::replace(&mut head.wait, Wait::Ready) else {
+        // The elements of one array need not be of one moment (P14.16).
+        if !head.is_element && !has_run_nothing_more {
+            return;
+        }
+        let Wait::Long(long) = &mut head.wait else { return };
+        let bytes = long.bytes();
+        let Owner::Elsewhere { command, .. } = &mut long.owner else {
             return;
         };
-        let Owner::Elsewhere {
-            command: Some(command), ..
-        } = long.owner
-        else {
-            return;
-        };
+        let Some(command) = command.take() else { return };
         let mut forwarded = *command;
         forwarded.since = cx.mono();
         Dispatcher::detour(&mut client.detours, &mut forwarded);
@@ -511,15 +506,14 @@ fn step<O: Out>(
     if is_end { Step::Done } else { Step::Moved }
 }
 
-/// Whether a command whose value cannot be read may be sent again. It may if it has changed nothing, nothing of its
-/// reply was sent, and the pin has gone with the owner: an owner that has it would answer the same again. `is_first`:
-/// no later command of the client may have run. Sent again, this one would run behind it.
-fn may_begin_again<O: Out>(cx: &Context<'_, O>, lists: &Lists, long: &Long, is_first: bool) -> bool {
+/// Whether a command whose value cannot be read may be sent again. It may if it has changed nothing (the commands of
+/// writes are not kept), nothing of its reply was sent, and the pin has gone with the owner: an owner that has it would
+/// answer the same again.
+fn may_begin_again<O: Out>(cx: &Context<'_, O>, lists: &Lists, long: &Long) -> bool {
     let is_pinned = lists_tenure(lists, long.stream) == Some(long.tenure());
-    let is_write = long.is_write && !cx.rules().fault(Fault::WriteBegunAgain);
     let has_head = long.has_head && !cx.rules().fault(Fault::BegunAgainInReply);
     let is_kept = matches!(long.owner, Owner::Elsewhere { command: Some(_), .. });
-    is_kept && is_first && !is_pinned && !is_write && !has_head
+    is_kept && !is_pinned && !has_head
 }
 
 /// Tells the owner that the value is still wanted.

@@ -161,14 +161,8 @@ impl Replica {
                         owner.on_stage(&mut cx, configuration, (node, incarnation), &message)
                     }
                     None => {
-                        // The coordinator may not reach the sender: without this it would ask again and again.
-                        if let Some(list) = self.lists.get(header.stream.list)
-                            && list.configuration.epoch > header.epoch
-                        {
-                            let configuration = Box::new(list.configuration.clone());
-                            let (stale, epoch) = (Message::Stale { configuration }, list.configuration.epoch);
-                            cx.send_to(node, incarnation, Channel::Main, header.stream, epoch, &stale);
-                        }
+                        // Without this it would ask again and again.
+                        tell_newer(&mut cx, self.lists.get(header.stream.list), (node, incarnation), header);
                         let (taken, state) = (0, StageState::NotOwner);
                         let answer = Message::Staged { conn, n, taken, state };
                         cx.send_to(node, incarnation, Channel::Main, header.stream, header.epoch, &answer);
@@ -183,14 +177,9 @@ impl Replica {
                 }
             }
             Message::Wanted { conn, n, is_stuck } => {
-                if is_stuck
-                    && let Some(list) = self.lists.get(header.stream.list)
-                    && list.configuration.epoch > header.epoch
-                {
-                    // The reader asks holders of its older configuration, and the coordinator may not reach it.
-                    let configuration = Box::new(list.configuration.clone());
-                    let (stale, epoch) = (Message::Stale { configuration }, list.configuration.epoch);
-                    cx.send_to(node, incarnation, Channel::Main, header.stream, epoch, &stale);
+                if is_stuck {
+                    // It may ask the holders of an older configuration.
+                    tell_newer(&mut cx, self.lists.get(header.stream.list), (node, incarnation), header);
                 }
                 if let Some((configuration, owner)) = self.lists.owner_mut(header.stream) {
                     let ticket = Ticket {
@@ -342,6 +331,21 @@ impl Replica {
                 Role::Member(member) => on_member(&mut cx, configuration, member, from, header, message),
             }
         }
+    }
+}
+
+/// Sends this list's configuration to the sender of a message of an older epoch: the coordinator may not reach it.
+fn tell_newer<O: Out>(
+    cx: &mut Context<'_, O>,
+    list: Option<&List>,
+    (node, incarnation): (NodeId, Incarnation),
+    header: &Header,
+) {
+    let newer = list.filter(|list| list.configuration.epoch > header.epoch);
+    if let Some(List { configuration, .. }) = newer {
+        let (epoch, configuration) = (configuration.epoch, Box::new(configuration.clone()));
+        let stale = Message::Stale { configuration };
+        cx.send_to(node, incarnation, Channel::Main, header.stream, epoch, &stale);
     }
 }
 

@@ -1,6 +1,6 @@
 //! Large values of a stream (P14). Objects name them by records. [`Records`] has the groups of parts that are alive,
-//! values on their way to their holders, and replies on their way to readers. What reads or writes
-//! objects, or evicts keys, is a method of the owner: `staged`, `losses` and `hotness` have both.
+//! values on their way to their holders, bodies that commands read, and pins of values that nodes of clients read. What
+//! reads or writes objects, or evicts keys, is a method of the owner: `staged`, `losses` and `hotness` have both.
 
 mod hotness;
 mod import;
@@ -10,7 +10,7 @@ mod staged;
 mod upload;
 
 use super::{Installed, Phase, Stop, StreamOwner};
-use crate::bodies::{Bodies, OnUnit};
+use crate::bodies::{Bodies, FORGOTTEN_LEASES, OnUnit};
 use crate::context::Context;
 use crate::interface::{Channel, Out};
 use crate::parts::{PositionParts, record_of};
@@ -33,11 +33,8 @@ pub(super) use upload::Made;
 pub use upload::{LARGE_VALUE_BYTES_MAX, Piece};
 use upload::{Overtaken, Uploading};
 
-/// Time that a value or a body is kept although no command asks for it, in leases. A command that waits is run at least
-/// once a lease.
-const FORGOTTEN_LEASES: u64 = 3;
-
-/// The command of a client that writes a large value. It names the value while the command waits and is run again.
+/// A command of a client. It names the large value that the command writes while it waits and is run again, and the one
+/// that it has answered with while the client reads that.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Ticket {
     /// The node that the client is connected to.

@@ -9,7 +9,7 @@
 //! not count: the commands behind it are about that database. `versions` and each command are arrays of strings, as a
 //! client sends them. `key` is one of the keys of each slot. The reply is the array of the commands' replies.
 
-use super::{Executed, Job, Lookups, Operation, ReadLarge, Stop, admit_many, end_of};
+use super::{Executed, Job, Operation, ReadLarge, Stop, admit_many, end_of};
 use crate::dialect::Refusal;
 use crate::redis::connection::database_number;
 use crate::redis::scripts::Scripts;
@@ -220,18 +220,7 @@ impl<'c, O: Out> OnDraft<'_, 'c, O> {
     /// Runs one command on the draft, and appends its reply. An error of the command alone is its reply.
     pub(super) fn run_command(&mut self, job: &Job<'_>, reply: &mut Vec<u8>) -> Result<(), Stop> {
         let start = reply.len();
-        let mut operation = Operation {
-            access: self.access(job.database),
-            job,
-            reply,
-            start,
-            long: None,
-            reads: Vec::new(),
-            lookups: Lookups {
-                count: job.spec.is(flag::READONLY),
-                ..Lookups::default()
-            },
-        };
+        let mut operation = Operation::new(self.access(job.database), job, reply);
         let result = operation.run();
         let Operation {
             access,
