@@ -578,18 +578,23 @@ impl PositionParts {
         times.into_iter().flatten().min().unwrap_or(Time(u64::MAX))
     }
 
-    /// B2: a part of a group that objects of this owner name, which the position should keep and does not.
-    /// Values that may be lost, and are removed in that case (P14.11), are left out.
+    /// B2: a part that the position should keep and does not. It is of a group that objects of this owner name, or of a
+    /// value that the owner has pinned for a reader (P14.21). Values that may be lost, and are removed in that case
+    /// (P14.11), are left out.
     pub fn missing_part(&self, configuration: &Configuration, owner: &StreamOwner) -> Option<String> {
         let page = owner.ledger().page(None, usize::MAX - 1)?;
         let x = owner.stream().x;
-        let must_be = |alive: &&Alive| !alive.is_staging && !owner.may_be_lost(configuration, &alive.record);
-        page.alive.iter().filter(must_be).find_map(|alive| {
-            let placement = alive.record.placement(self.keeper.positions()).ok()?;
-            let mine = |part: &paritas_large::Part| {
-                part.position == self.position().0 && alive.record.group_of(part) == alive.group
-            };
-            let name = |part| alive.record.name_of(&part);
+        let sealed = page.alive.iter().filter(|alive| !alive.is_staging);
+        let named = sealed.map(|alive| (alive.group, &alive.record));
+        let pinned = owner.pinned().flat_map(|record| record.groups().map(move |group| (group, record)));
+        let mut must_be = named
+            .chain(pinned)
+            .filter(|(_, record)| !owner.may_be_lost(configuration, record));
+        must_be.find_map(|(of, record)| {
+            let placement = record.placement(self.keeper.positions()).ok()?;
+            let mine =
+                |part: &paritas_large::Part| part.position == self.position().0 && record.group_of(part) == of;
+            let name = |part| record.name_of(&part);
             let names = placement.parts().filter(mine).map(name);
             let mut lacking = names.filter(|name| !self.keeper.is_kept(&PartId { x, name: *name }));
             lacking

@@ -180,7 +180,7 @@ impl World {
     }
 
     /// B2: every position that is Live by the owner's configuration keeps its parts of the large values that objects
-    /// name.
+    /// name, or that the owner has pinned for readers.
     fn check_parts(&self, at: usize) -> Result<(), String> {
         let Some(process) = self.fleet.processes[at].as_ref() else {
             return Ok(());

@@ -457,6 +457,11 @@ impl StreamOwner {
         self.records.ledger()
     }
 
+    /// Records of the values that are pinned for readers (P14.21).
+    pub fn pinned(&self) -> impl Iterator<Item = &Arc<Record>> {
+        self.records.pinned()
+    }
+
     /// What the records have woken is passed on.
     fn pass_on_woken(&mut self, now: Time) {
         if core::mem::take(&mut self.records.woken.hand_off) {

@@ -73,6 +73,10 @@ impl Records {
         self.unpin(ticket);
     }
 
+    pub(in crate::stream_owner) fn pinned(&self) -> impl Iterator<Item = &Arc<Record>> {
+        self.pins.values().map(|pinned| &pinned.record)
+    }
+
     /// Forgets those whose reader has gone.
     pub(super) fn tend_pins(&mut self, now: Time, forgotten: Span) {
         let over = self
