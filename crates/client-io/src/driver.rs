@@ -1,0 +1,329 @@
+//! `Client`: submits operations, and waits for them. One thread drives the engine.
+
+use crate::links::Links;
+use mio::{Events, Poll, Token, Waker};
+use paritas_base::Time;
+use paritas_client::{Command, Engine, Event, Failure, OpId, Outcome, Settings, Stats, SubmitError, Value};
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// The token of the waker: no link has it.
+const WAKER: Token = Token(usize::MAX);
+/// The longest sleep, so that an arithmetic error in a deadline cannot stop the client for ever.
+const SLEEP_MAX: Duration = Duration::from_millis(500);
+
+/// An operation that was submitted. Each is to be waited for, or given up.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Ticket(u64);
+
+/// A client of a cluster. It may be shared by threads.
+#[derive(Debug)]
+pub struct Client {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    /// Something has ended.
+    ended: Condvar,
+    waker: Waker,
+    ops_max: usize,
+}
+
+#[derive(Default)]
+struct State {
+    submitted: VecDeque<(Ticket, Command)>,
+    /// `None` until it has ended.
+    ops: BTreeMap<Ticket, Option<Outcome>>,
+    /// Those whose outcome nobody wants.
+    unwanted: Vec<Ticket>,
+    under_way: usize,
+    next: u64,
+    stats: Stats,
+    is_closing: bool,
+}
+
+impl core::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Shared").finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Client {
+    /// A client of the cluster whose nodes have these addresses (`host:port` of the port for any key). Connections are
+    /// made when they are needed.
+    ///
+    /// # Errors
+    /// If there is no address, or the machine gives no poll or thread.
+    pub fn connect(addresses: Vec<String>, settings: Settings) -> io::Result<Self> {
+        if addresses.is_empty() {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "a client needs the address of at least one node, as host:port",
+            ));
+        }
+        let poll = Poll::new()?;
+        let shared = Arc::new(Shared {
+            state: Mutex::default(),
+            ended: Condvar::new(),
+            waker: Waker::new(poll.registry(), WAKER)?,
+            ops_max: settings.ops_max.max(1),
+        });
+        let links = Links::new(poll.registry().try_clone()?);
+        let driver = Driver {
+            engine: Engine::new(addresses, settings),
+            links,
+            shared: shared.clone(),
+            tickets: BTreeMap::new(),
+        };
+        let thread = std::thread::Builder::new().name("paritas-client".to_owned());
+        let thread = thread.spawn(move || driver.run(poll))?;
+        Ok(Self {
+            shared,
+            thread: Some(thread),
+        })
+    }
+
+    /// Begins an operation; waits while as many are under way as [`Settings::ops_max`].
+    pub fn submit(&self, command: Command) -> Ticket {
+        let mut state = self.shared.lock();
+        while state.under_way >= self.shared.ops_max {
+            state = self.shared.ended.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        self.begin(state, command)
+    }
+
+    /// Begins an operation.
+    ///
+    /// # Errors
+    /// [`SubmitError::Busy`] if as many are under way as [`Settings::ops_max`].
+    pub fn try_submit(&self, command: Command) -> Result<Ticket, SubmitError> {
+        let state = self.shared.lock();
+        match state.under_way >= self.shared.ops_max {
+            true => Err(SubmitError::Busy),
+            false => Ok(self.begin(state, command)),
+        }
+    }
+
+    fn begin(&self, mut state: MutexGuard<'_, State>, command: Command) -> Ticket {
+        let ticket = Ticket(state.next);
+        state.next += 1;
+        state.under_way += 1;
+        state.ops.insert(ticket, None);
+        state.submitted.push_back((ticket, command));
+        drop(state);
+        // It fails only if the thread has gone, and then the operation ends with that.
+        let _ = self.shared.waker.wake();
+        ticket
+    }
+
+    /// The outcome of an operation, if it has ended. It is given once.
+    pub fn test(&self, ticket: Ticket) -> Option<Outcome> {
+        take(&mut self.shared.lock(), ticket)
+    }
+
+    /// Waits for an operation. Its outcome is given once.
+    ///
+    /// # Panics
+    /// If its outcome was taken or given up.
+    pub fn wait(&self, ticket: Ticket) -> Outcome {
+        let mut state = self.shared.lock();
+        loop {
+            if let Some(outcome) = take(&mut state, ticket) {
+                return outcome;
+            }
+            assert!(state.ops.contains_key(&ticket), "the outcome of {ticket:?} was taken already");
+            state = self.shared.ended.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Waits until one of these operations has ended, and tells which.
+    ///
+    /// # Panics
+    /// If there is none of which the outcome was not taken.
+    pub fn wait_any(&self, tickets: &[Ticket]) -> (Ticket, Outcome) {
+        let mut state = self.shared.lock();
+        loop {
+            let ended = tickets.iter().find_map(|ticket| Some((*ticket, take(&mut state, *ticket)?)));
+            if let Some(ended) = ended {
+                return ended;
+            }
+            let is_any = tickets.iter().any(|ticket| state.ops.contains_key(ticket));
+            assert!(is_any, "no operation is waited for: all outcomes were taken already");
+            state = self.shared.ended.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Nobody wants the outcome of an operation. It may happen all the same.
+    pub fn give_up(&self, ticket: Ticket) {
+        let mut state = self.shared.lock();
+        match state.ops.get(&ticket) {
+            Some(Some(_)) => drop(state.ops.remove(&ticket)),
+            Some(None) => state.unwanted.push(ticket),
+            None => {}
+        }
+    }
+
+    /// The value of a key.
+    ///
+    /// # Errors
+    /// If a node refuses the command, or none answers.
+    pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Failure> {
+        match self.run(Command::get(key))? {
+            Value::Bulk(value) => Ok(Some(value)),
+            Value::Null => Ok(None),
+            other => Err(Failure::Refused(format!("the reply of GET is no string: {other:?}"))),
+        }
+    }
+
+    /// Sets the value of a key.
+    ///
+    /// # Errors
+    /// If a node refuses the command, none answers, or it is not known whether it has happened.
+    pub fn set(&self, key: &[u8], value: Vec<u8>) -> Result<(), Failure> {
+        self.run(Command::set(key, value)).map(drop)
+    }
+
+    /// Any command, and its reply.
+    ///
+    /// # Errors
+    /// As for [`Self::set`].
+    pub fn run(&self, command: Command) -> Result<Value, Failure> {
+        self.wait(self.submit(command)).result
+    }
+
+    /// Counts since the beginning.
+    pub fn stats(&self) -> Stats {
+        self.shared.lock().stats
+    }
+}
+
+impl Drop for Client {
+    /// What is under way ends without an outcome.
+    fn drop(&mut self) {
+        self.shared.lock().is_closing = true;
+        let _ = self.shared.waker.wake();
+        if let Some(thread) = self.thread.take() {
+            // A panic of the thread was reported there.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn take(state: &mut State, ticket: Ticket) -> Option<Outcome> {
+    match state.ops.get_mut(&ticket)? {
+        Some(_) => state.ops.remove(&ticket).flatten(),
+        None => None,
+    }
+}
+
+struct Driver {
+    engine: Engine,
+    links: Links,
+    shared: Arc<Shared>,
+    tickets: BTreeMap<OpId, Ticket>,
+}
+
+impl Driver {
+    fn run(mut self, mut poll: Poll) {
+        let mut events = Events::with_capacity(256);
+        loop {
+            if !self.submit() {
+                return;
+            }
+            self.pump();
+            let now = self.links.now();
+            let at = self.engine.next_at().unwrap_or(Time(u64::MAX));
+            let sleep = Duration::from_nanos((at - now).0).min(SLEEP_MAX);
+            if poll.poll(&mut events, Some(sleep)).is_err() {
+                // A signal: what is due is looked at again.
+                continue;
+            }
+            for event in events.iter().filter(|event| event.token() != WAKER) {
+                let (link, is_new) = self.links.on_ready(event);
+                if is_new {
+                    let now = self.links.now();
+                    self.engine.on(now, Event::Connected(link), &mut self.links);
+                }
+                self.read(link);
+            }
+            let now = self.links.now();
+            self.engine.on(now, Event::Timer, &mut self.links);
+        }
+    }
+
+    fn read(&mut self, link: paritas_client::LinkId) {
+        // The engine writes to the links while it reads: the bytes are its own meanwhile.
+        while let Some(bytes) = self.links.read(link).map(<[u8]>::to_vec) {
+            let now = self.links.now();
+            self.engine.on(now, Event::Bytes(link, &bytes), &mut self.links);
+        }
+    }
+
+    /// Begins what was submitted. False if the client closes.
+    fn submit(&mut self) -> bool {
+        let now = self.links.now();
+        loop {
+            let shared = self.shared.clone();
+            let mut state = shared.lock();
+            if state.is_closing {
+                return false;
+            }
+            let Some((ticket, command)) = state.submitted.pop_front() else {
+                return true;
+            };
+            drop(state);
+            match self.engine.submit(now, command, &mut self.links) {
+                Ok(op) => {
+                    self.tickets.insert(op, ticket);
+                }
+                Err((SubmitError::Busy, command)) => {
+                    shared.lock().submitted.push_front((ticket, command));
+                    return true;
+                }
+            }
+        }
+    }
+
+    /// Tells the engine what has failed, the waiting threads what has ended, and sends what is to be sent.
+    fn pump(&mut self) {
+        self.links.flush();
+        while let Some(link) = self.links.failed.pop() {
+            let now = self.links.now();
+            self.engine.on(now, Event::Closed(link), &mut self.links);
+            self.links.flush();
+        }
+        let done = core::mem::take(&mut self.links.done);
+        if done.is_empty() {
+            return;
+        }
+        let mut state = self.shared.lock();
+        state.stats = self.engine.stats();
+        for (op, outcome) in done {
+            let Some(ticket) = self.tickets.remove(&op) else { continue };
+            state.under_way -= 1;
+            let unwanted = state.unwanted.iter().position(|unwanted| *unwanted == ticket);
+            match unwanted {
+                Some(at) => {
+                    state.unwanted.swap_remove(at);
+                    state.ops.remove(&ticket);
+                }
+                None => {
+                    state.ops.insert(ticket, Some(outcome));
+                }
+            }
+        }
+        drop(state);
+        self.shared.ended.notify_all();
+    }
+}

@@ -1,0 +1,165 @@
+//! `Links`: the sockets, as the engine's `Out`.
+
+use mio::event::Event;
+use mio::net::TcpStream;
+use mio::{Interest, Registry, Token};
+use paritas_base::Time;
+use paritas_client::{LinkId, OpId, Out, Outcome};
+use std::collections::BTreeMap;
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::time::Instant;
+
+/// Bytes that are read at once.
+const READ_BYTES: usize = 256 << 10;
+
+struct Link {
+    stream: TcpStream,
+    is_up: bool,
+    unsent: Vec<u8>,
+    sent: usize,
+}
+
+/// All sockets, and what the engine wants besides.
+pub(crate) struct Links {
+    registry: Registry,
+    links: BTreeMap<LinkId, Link>,
+    began: Instant,
+    buffer: Vec<u8>,
+    /// Connections that could not be made.
+    pub(crate) failed: Vec<LinkId>,
+    /// Operations that have ended.
+    pub(crate) done: Vec<(OpId, Outcome)>,
+}
+
+impl Links {
+    pub(crate) fn new(registry: Registry) -> Self {
+        Self {
+            registry,
+            links: BTreeMap::new(),
+            began: Instant::now(),
+            buffer: vec![0; READ_BYTES],
+            failed: Vec::new(),
+            done: Vec::new(),
+        }
+    }
+
+    pub(crate) fn now(&self) -> Time {
+        Time(self.began.elapsed().as_nanos() as u64)
+    }
+
+    /// A link has become ready. Whether it has come up now.
+    pub(crate) fn on_ready(&mut self, event: &Event) -> (LinkId, bool) {
+        let id = LinkId(event.token().0 as u64);
+        let Some(link) = self.links.get_mut(&id) else {
+            return (id, false);
+        };
+        if link.is_up || !event.is_writable() && !event.is_error() {
+            return (id, false);
+        }
+        match (link.stream.take_error(), link.stream.peer_addr()) {
+            (Ok(None), Ok(_)) => {
+                link.is_up = true;
+                // A request is often shorter than a segment, and its answer is awaited.
+                let _ = link.stream.set_nodelay(true);
+                (id, true)
+            }
+            (Ok(None), Err(error)) if error.kind() == ErrorKind::NotConnected => (id, false),
+            _ => {
+                self.drop_link(id);
+                self.failed.push(id);
+                (id, false)
+            }
+        }
+    }
+
+    /// The next bytes of a link: `None` if there are none now. A link that has ended is among the failed ones.
+    pub(crate) fn read(&mut self, id: LinkId) -> Option<&[u8]> {
+        let link = self.links.get_mut(&id).filter(|link| link.is_up)?;
+        loop {
+            match link.stream.read(&mut self.buffer) {
+                Ok(count) if count > 0 => return self.buffer.get(..count),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return None,
+                Ok(_) | Err(_) => {
+                    self.drop_link(id);
+                    self.failed.push(id);
+                    return None;
+                }
+            }
+        }
+    }
+
+    /// Sends what can be sent.
+    pub(crate) fn flush(&mut self) {
+        let mut ended = Vec::new();
+        for (id, link) in self.links.iter_mut().filter(|(_, link)| link.is_up) {
+            while let Some(rest) = link.unsent.get(link.sent..).filter(|rest| !rest.is_empty()) {
+                match link.stream.write(rest) {
+                    Ok(count) => link.sent += count,
+                    Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                    Err(_) => {
+                        ended.push(*id);
+                        break;
+                    }
+                }
+            }
+            if link.sent == link.unsent.len() && link.sent > 0 {
+                (link.unsent, link.sent) = (Vec::new(), 0);
+            }
+        }
+        for id in ended {
+            self.drop_link(id);
+            self.failed.push(id);
+        }
+    }
+
+    fn drop_link(&mut self, id: LinkId) {
+        if let Some(mut link) = self.links.remove(&id) {
+            let _ = self.registry.deregister(&mut link.stream);
+        }
+    }
+
+    fn connect(&mut self, id: LinkId, address: &str) -> std::io::Result<()> {
+        let addresses: Vec<SocketAddr> = address.to_socket_addrs()?.collect();
+        let first = addresses.first().ok_or(ErrorKind::NotFound)?;
+        let mut stream = TcpStream::connect(*first)?;
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        self.registry.register(&mut stream, Token(id.0 as usize), interest)?;
+        let link = Link {
+            stream,
+            is_up: false,
+            unsent: Vec::new(),
+            sent: 0,
+        };
+        self.links.insert(id, link);
+        Ok(())
+    }
+}
+
+impl Out for Links {
+    fn dial(&mut self, link: LinkId, address: &str) {
+        if self.connect(link, address).is_err() {
+            self.failed.push(link);
+        }
+    }
+
+    fn write(&mut self, link: LinkId, bytes: &[u8]) {
+        if let Some(link) = self.links.get_mut(&link) {
+            link.unsent.extend_from_slice(bytes);
+        }
+    }
+
+    fn close(&mut self, link: LinkId) {
+        self.drop_link(link);
+    }
+
+    fn done(&mut self, op: OpId, outcome: Outcome) {
+        self.done.push((op, outcome));
+    }
+
+    fn clock(&mut self) -> Time {
+        self.now()
+    }
+}

@@ -1,0 +1,56 @@
+//! `Settings`: what a user of the engine may choose.
+
+use paritas_base::Span;
+
+/// Who decodes large values.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Decode {
+    /// A node: every read is a GET.
+    Server,
+    /// The client.
+    Client,
+    /// Whoever has been faster for values of that size.
+    Auto,
+}
+
+/// What a user of the engine may choose.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// User and password for AUTH. Without a user, the default user.
+    pub password: Option<(Option<String>, String)>,
+    /// Who decodes large values.
+    pub decode: Decode,
+    /// The most operations under way; more are refused as busy.
+    pub ops_max: usize,
+    /// The most bytes of values under way. An operation that is longer runs alone.
+    pub bytes_max: u64,
+    /// The longest value that is read from its parts, in bytes.
+    pub value_bytes_max: u64,
+    /// The time after which an operation is given up.
+    pub deadline: Span,
+    /// After this time without an answer, a command that only reads is sent to another node.
+    pub retry: Span,
+    /// Units count as late after this time, and after four times the median.
+    pub late_min: Span,
+    /// Bytes that may be asked for twice, per 1,000 bytes that were read.
+    pub hedge_per_mille: u64,
+    /// Seeds the trials of [`Decode::Auto`].
+    pub seed: u64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            password: None,
+            decode: Decode::Auto,
+            ops_max: 64,
+            bytes_max: 8 << 20,
+            value_bytes_max: 512 << 20,
+            deadline: Span::from_ms(10_000),
+            retry: Span::from_ms(1_000),
+            late_min: Span::from_ms(5),
+            hedge_per_mille: 100,
+            seed: 0,
+        }
+    }
+}
