@@ -303,6 +303,9 @@ commands! {
     ParitasRedundancy = row("paritas.redundancy", -2, WRITE | DENYOOM, "generic", "0.1.0")
         .keys(1, 1, 1, &["RW access update"]).categories("keyspace"),
         "Tells or changes the redundancy of a large value";
+    ParitasLocate = row("paritas.locate", 2, READONLY | FAST | NOSCRIPT, "generic", "0.1.0")
+        .keys(1, 1, 1, &["RO access"]).categories("keyspace"),
+        "Tells where the parts of a large value are; other values as GET";
     ReadItem = row("paritas.item", 3, READONLY | FAST | INTERNAL, "memcached", "0.1.0").keys(1, 1, 1, &["RO"]),
         "A line of memcached that reads an item";
     ChangeItem = row("paritas.change", 3, WRITE | FAST | INTERNAL, "memcached", "0.1.0").keys(1, 1, 1, &["RW"]),

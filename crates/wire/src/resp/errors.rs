@@ -90,6 +90,8 @@ pub const UNREADABLE_LIBRARIES: &str =
 pub const NOT_BUSY: &str = "NOTBUSY No scripts in execution right now.";
 /// SCRIPT FLUSH of another word.
 pub const SCRIPT_FLUSH_OPTIONS: &str = "ERR SCRIPT FLUSH only support SYNC|ASYNC option";
+/// PARITAS.LOCATE, PARITAS.UNITS. Not in Redis.
+pub const CLIENT_CODING_OFF: &str = "ERR client_coding = \"off\": clients of this node read large values by GET alone";
 /// A script in a transaction that names no key. Not in Redis.
 pub const SCRIPT_WITHOUT_KEYS: &str =
     "ERR a script in a transaction must name a key, so that it is known where it runs: give one of its keys";
