@@ -43,7 +43,7 @@ pub use parameters::{
 pub use paritas_large::{Class, ClassRules, Hotness, HotnessSetting, PartId};
 pub use paritas_store::Policy;
 pub use parity_member::{Log, ParityMember};
-pub use parts::{PositionParts, UnitRef};
+pub use parts::{PositionParts, StoredUnits, UnitRef};
 pub use readers::{Readers, ValueRange};
 pub use replica::{
     Figures, Fill, FrontMessage, Notice, Opinions, PeerCommand, Replica, ReplyBody, flip_bit, flip_bit_of_unit,

@@ -5,7 +5,9 @@ use crate::client::Lengths;
 use crate::disks::draw_settings;
 use paritas_base::{Prng, Span, formats};
 use paritas_protocol::paritylog::Settings;
-use paritas_protocol::{ClientCoding, ClientLimits, Hotness, LogAssist, Parameters, Policy, Reads, Rules, Transactions};
+use paritas_protocol::{
+    ClientCoding, ClientLimits, Hotness, LogAssist, Parameters, Policy, Reads, Rules, Transactions,
+};
 
 /// The fixed part of a run's shape. The rest is drawn from its seed.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]

@@ -4,7 +4,8 @@ use super::connection::is_word;
 use crate::router::client::Client;
 use paritas_base::DATABASES;
 use paritas_protocol::{
-    ClassRules, ClientCoding, Context, HotnessSetting, Lists, LogAssist, Out, Port, Shared, check_class_rules, check_hotness,
+    ClassRules, ClientCoding, Context, HotnessSetting, Lists, LogAssist, Out, Port, Shared, check_class_rules,
+    check_hotness,
 };
 use paritas_store::Policy;
 use paritas_wire::command::glob::{Case, NAME_PATTERNS_BYTES_MAX, Pattern};

@@ -43,7 +43,9 @@ impl<O: Out> Access<'_, '_, O> {
             stream,
             record: record_bytes,
             unit_bytes: shared.arena.chunk_bytes(),
-            holders: (0..positions_in_memory(self.cx, self.configuration)).map(holder).collect(),
+            holders: (0..positions_in_memory(self.cx, self.configuration))
+                .map(holder)
+                .collect(),
             capabilities: record.groups().flat_map(capability).collect(),
         })
     }
