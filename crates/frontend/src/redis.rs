@@ -13,4 +13,5 @@ pub(crate) mod parts;
 pub(crate) mod refusals;
 pub(crate) mod scripts;
 pub(crate) mod transactions;
+mod units;
 mod wait;

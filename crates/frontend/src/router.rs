@@ -591,6 +591,7 @@ impl Dispatcher {
             owner,
             job,
             &mut self.scripts,
+            &self.nodes,
             &mut call.turn.bytes,
         ) {
             Executed::Stalled(moved_at) => {

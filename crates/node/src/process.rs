@@ -141,6 +141,7 @@ pub fn run(settings: NodeSettings, file: Option<PathBuf>, supervision: Supervisi
         client_limits: client_limits(&settings),
         item_bytes_max: settings.memcached_item_max.map_or(DEFAULT_ITEM_BYTES, |max| max.0) as usize,
         reads: settings.reads.map(|reads| reads.0).unwrap_or_default(),
+        client_coding: settings.client_coding.map(|coding| coding.0).unwrap_or_default(),
         transactions: settings.transactions.map(|keys| keys.0).unwrap_or_default(),
         policy: settings.maxmemory_policy.map(|policy| policy.0).unwrap_or_default(),
         #[cfg(feature = "mutants")]

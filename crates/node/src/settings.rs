@@ -6,7 +6,7 @@ use crate::{Failure, LogLayout};
 use clap::Args;
 use paritas_code::Scheme;
 use paritas_control::LostPolicy;
-use paritas_protocol::{ClassRules, HotnessSetting, LogAssist, Policy, Reads, Transactions};
+use paritas_protocol::{ClassRules, ClientCoding, HotnessSetting, LogAssist, Policy, Reads, Transactions};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::fmt;
@@ -102,6 +102,9 @@ settings! {
         /// Which keys a transaction may have: by-slot (any; the commands of each hash slot happen together), or strict
         /// (those of one hash slot). It should be the same at all nodes [default: by-slot]
         pub transactions: Text<Transactions>,
+        /// Whether clients may read parts of values above 64 KiB themselves: read, or off. It should be the same at all
+        /// nodes [default: read]
+        pub client_coding: Text<ClientCoding>,
         /// Directory for logged parity. It makes this node a log node, which holds nothing else
         pub log_dir: PathBuf,
         /// Most bytes on its disk [default: 8gb]

@@ -6,6 +6,7 @@
 
 mod asked;
 mod bodies;
+mod capability;
 mod context;
 mod disk_log;
 mod interface;
@@ -29,17 +30,20 @@ mod stream_owner;
 mod takeovers;
 mod unit_requests;
 
+pub use capability::Capability;
 pub use context::{Context, Shared};
 pub use interface::{
     Answer, Channel, Ends, Event, FrameBuf, HaltReason, Identity, LinkId, Out, Port, ProcessFigures, Proposal, ReplyBuf,
 };
 pub use lists::{Halted, List, Lists, Role};
 pub use mark::Mark;
-pub use parameters::{ClientLimits, LogAssist, Parameters, Reads, Transactions, check_class_rules, check_hotness};
+pub use parameters::{
+    ClientCoding, ClientLimits, LogAssist, Parameters, Reads, Transactions, check_class_rules, check_hotness,
+};
 pub use paritas_large::{Class, ClassRules, Hotness, HotnessSetting, PartId};
 pub use paritas_store::Policy;
 pub use parity_member::{Log, ParityMember};
-pub use parts::{PositionParts, UnitRef};
+pub use parts::{PositionParts, StoredUnits, UnitRef};
 pub use readers::{Readers, ValueRange};
 pub use replica::{
     Figures, Fill, FrontMessage, Notice, Opinions, PeerCommand, Replica, ReplyBody, flip_bit, flip_bit_of_unit,
@@ -50,8 +54,8 @@ pub use scrub::ScrubCounts;
 pub use session::PROTOCOL_VERSION;
 pub use slot_map::{SlotMap, SlotOwner};
 pub use stream_owner::{
-    Access, Draft, Effect, FUNCTIONS_KEY, KEY_STEPS, LARGE_VALUE_BYTES_MAX, Member, Phase, Piece, RandomKey, ReadLease,
-    StagedSoFar, Stop, StreamOwner, Ticket, Uploaded, WriteRefusal, body_bytes, class_of, fits_one_delta,
+    Access, Draft, Effect, FUNCTIONS_KEY, KEY_STEPS, LARGE_VALUE_BYTES_MAX, Located, Member, Phase, Piece, RandomKey,
+    ReadLease, StagedSoFar, Stop, StreamOwner, Ticket, Uploaded, WriteRefusal, body_bytes, class_of, fits_one_delta,
 };
 
 pub use takeovers::Takeovers;

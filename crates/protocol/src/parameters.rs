@@ -110,6 +110,44 @@ impl FromStr for Transactions {
     }
 }
 
+/// Whether clients may read parts of large values themselves (P14.17).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum ClientCoding {
+    /// They may not.
+    Off,
+    /// They may.
+    #[default]
+    Read,
+}
+
+impl ClientCoding {
+    /// All values.
+    pub const ALL: [Self; 2] = [Self::Off, Self::Read];
+
+    /// Its name in settings.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Read => "read",
+        }
+    }
+}
+
+impl fmt::Display for ClientCoding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for ClientCoding {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|coding| coding.name() == text);
+        found.ok_or_else(|| format!("{text:?} is neither off nor read"))
+    }
+}
+
 /// Whether a background rebuild uses parities of log nodes in place of chunks or parities in memory, where the latter
 /// would be enough.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -239,6 +277,8 @@ pub struct Parameters {
     pub turn_steps: u64,
     /// Which keys a transaction may have.
     pub transactions: Transactions,
+    /// Whether clients may read parts of large values. Clients can change it while the node runs.
+    pub client_coding: ClientCoding,
     /// The highest version of formats that the process may speak.
     pub version_max: u16,
     /// The most bytes of deltas above `stable` of a stream (W).
@@ -294,6 +334,7 @@ impl Default for Parameters {
             walk_keys: 1024,
             turn_steps: 2_000_000,
             transactions: Transactions::BySlot,
+            client_coding: ClientCoding::Read,
             version_max: formats::HIGHEST,
             window_bytes: 1 << 20,
             history_bytes: 1 << 20,

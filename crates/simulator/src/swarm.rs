@@ -5,7 +5,9 @@ use crate::client::Lengths;
 use crate::disks::draw_settings;
 use paritas_base::{Prng, Span, formats};
 use paritas_protocol::paritylog::Settings;
-use paritas_protocol::{ClientLimits, Hotness, LogAssist, Parameters, Policy, Reads, Rules, Transactions};
+use paritas_protocol::{
+    ClientCoding, ClientLimits, Hotness, LogAssist, Parameters, Policy, Reads, Rules, Transactions,
+};
 
 /// The fixed part of a run's shape. The rest is drawn from its seed.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -199,6 +201,7 @@ impl Swarm {
             credit_batch: random.between(4, 16) as u32,
             walk_keys: 1024,
             transactions: Transactions::BySlot,
+            client_coding: ClientCoding::Read,
             version_max: formats::HIGHEST,
             item_bytes_max: (1 << 20) - 1,
             turn_steps: 2_000_000,

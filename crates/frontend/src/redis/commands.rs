@@ -13,6 +13,7 @@ mod items;
 mod keys;
 mod keyspace;
 mod lcs;
+mod located;
 mod redundancy;
 mod script;
 mod strings;
@@ -25,7 +26,7 @@ pub(crate) use strings::key_count_error;
 use crate::dialect::{Dialect, Refusal};
 use crate::redis::scripts::Scripts;
 use paritas_base::Time;
-use paritas_base::configuration::Configuration;
+use paritas_base::configuration::{Configuration, NodeRecord};
 use paritas_protocol::{
     Access, Context, Effect, KEY_STEPS, Out, StreamOwner, Ticket, ValueRange, WriteRefusal, body_bytes,
 };
@@ -110,6 +111,8 @@ struct Operation<'a, 'c, O: Out> {
     /// Large values that it has read, if reads are counted.
     reads: Vec<ReadLarge>,
     lookups: Lookups,
+    /// All nodes, for addresses. Not known in a transaction.
+    nodes: &'a [NodeRecord],
 }
 
 impl<'a, 'c, O: Out> Operation<'a, 'c, O> {
@@ -126,6 +129,7 @@ impl<'a, 'c, O: Out> Operation<'a, 'c, O> {
                 count: job.spec.is(flag::READONLY),
                 ..Lookups::default()
             },
+            nodes: &[],
         }
     }
 }
@@ -148,13 +152,14 @@ struct ReadLarge {
     bytes: u64,
 }
 
-/// Runs one command on keys of one stream. The owner must be in the phase Serve.
+/// Runs one command on keys of one stream. The owner must be in the phase Serve. `nodes`: all of the cluster.
 pub(crate) fn execute<O: Out>(
     cx: &mut Context<'_, O>,
     configuration: &Configuration,
     owner: &mut StreamOwner,
     job: &Job<'_>,
     scripts: &mut Scripts,
+    nodes: &[NodeRecord],
     reply: &mut Vec<u8>,
 ) -> Executed {
     if is_transaction(job.spec.id) {
@@ -169,7 +174,11 @@ pub(crate) fn execute<O: Out>(
             return Executed::Stalled(None);
         }
     }
-    let mut operation = Operation::new(Access::new(cx, configuration, owner, job.database), job, reply);
+    let access = Access::new(cx, configuration, owner, job.database);
+    let mut operation = Operation {
+        nodes,
+        ..Operation::new(access, job, reply)
+    };
     let result = operation.run();
     let is_plain = operation.long.is_none() && operation.reads.is_empty() && !job.is_staged;
     if result.is_ok() && is_plain && !sets_pairs(job.spec.id) {
@@ -182,6 +191,12 @@ pub(crate) fn execute<O: Out>(
 /// Whether a command sets several keys to values.
 pub(crate) fn sets_pairs(id: Command) -> bool {
     matches!(id, Command::Mset | Command::Msetnx | Command::Msetex)
+}
+
+/// Whether a command with a key can be in no transaction and no script. One writes a body anew, step by step; the other
+/// tells where the body of a committed value is.
+pub(crate) fn is_on_its_own(id: Command) -> bool {
+    matches!(id, Command::ParitasRedundancy | Command::ParitasLocate)
 }
 
 /// Whether a command runs on a draft.
@@ -223,6 +238,7 @@ fn end<O: Out>(mut operation: Operation<'_, '_, O>, result: Result<(), Stop>) ->
         long,
         reads,
         lookups: _,
+        nodes: _,
     } = operation;
     if result.is_ok() {
         for read in &reads {
@@ -402,6 +418,7 @@ impl<O: Out> Operation<'_, '_, O> {
             Command::Bitfield => self.bitfield(false),
             Command::BitfieldRo => self.bitfield(true),
             Command::ParitasRedundancy => self.redundancy(),
+            Command::ParitasLocate => self.locate(),
             Command::ReadItem => self.read_item(),
             Command::ChangeItem => self.change_item(),
             Command::StoreItem => self.store_item(),

@@ -4,7 +4,8 @@ use super::connection::is_word;
 use crate::router::client::Client;
 use paritas_base::DATABASES;
 use paritas_protocol::{
-    ClassRules, Context, HotnessSetting, Lists, LogAssist, Out, Port, Shared, check_class_rules, check_hotness,
+    ClassRules, ClientCoding, Context, HotnessSetting, Lists, LogAssist, Out, Port, Shared, check_class_rules,
+    check_hotness,
 };
 use paritas_store::Policy;
 use paritas_wire::command::glob::{Case, NAME_PATTERNS_BYTES_MAX, Pattern};
@@ -26,6 +27,7 @@ enum Setting {
     ClassRules,
     Hotness,
     ScrubRate,
+    ClientCoding,
     Clients,
     ClientsMemory,
     Query,
@@ -33,7 +35,8 @@ enum Setting {
 }
 
 impl Setting {
-    const ALL: [(&'static str, &'static str, Self); 11] = [
+    const ALL: [(&'static str, &'static str, Self); 12] = [
+        ("client-coding", "client_coding", Self::ClientCoding),
         ("client-query-buffer-limit", "query_max", Self::Query),
         ("log-assist", "log_assist", Self::LogAssist),
         ("maxclients", "clients_max", Self::Clients),
@@ -54,6 +57,7 @@ impl Setting {
             Self::Policy => shared.parameters.policy.to_string(),
             Self::Memory => shared.maxmemory_bytes.to_string(),
             Self::LogAssist => shared.parameters.log_assist.to_string(),
+            Self::ClientCoding => shared.parameters.client_coding.to_string(),
             Self::ClassRules => shared.parameters.class_rules.to_string(),
             Self::Hotness => HotnessSetting(shared.parameters.hotness).to_string(),
             Self::RebuildRate => shared.parameters.rebuild_rate.unwrap_or(0).to_string(),
@@ -78,6 +82,10 @@ impl Setting {
         if self == Self::LogAssist {
             let names = || one_of(&LogAssist::ALL.map(LogAssist::name));
             return text.parse().map(Change::LogAssist).map_err(|_| names());
+        }
+        if self == Self::ClientCoding {
+            let names = || one_of(&ClientCoding::ALL.map(ClientCoding::name));
+            return text.parse().map(Change::ClientCoding).map_err(|_| names());
         }
         if self == Self::ClassRules {
             let rules: ClassRules = text.parse()?;
@@ -112,9 +120,13 @@ impl Setting {
             Self::Clients => (1, CLIENTS_MAX),
             Self::ClientsMemory if number == 0 => (0, 0),
             Self::Query | Self::Reply | Self::ClientsMemory => (CLIENT_BYTES_MIN, i64::MAX as u64),
-            Self::RebuildRate | Self::ScrubRate | Self::Policy | Self::LogAssist | Self::ClassRules | Self::Hotness => {
-                (0, i64::MAX as u64)
-            }
+            Self::RebuildRate
+            | Self::ScrubRate
+            | Self::Policy
+            | Self::LogAssist
+            | Self::ClientCoding
+            | Self::ClassRules
+            | Self::Hotness => (0, i64::MAX as u64),
         };
         if !(least..=most).contains(&number) {
             let why = match self {
@@ -137,6 +149,7 @@ impl Setting {
                 }
             }
             Change::LogAssist(assist) => shared.parameters.log_assist = assist,
+            Change::ClientCoding(coding) => shared.parameters.client_coding = coding,
             Change::ClassRules(rules) => shared.parameters.class_rules = rules,
             Change::Hotness(hotness) => shared.parameters.hotness = hotness.0,
             Change::Number(number) => match self {
@@ -147,7 +160,7 @@ impl Setting {
                 Self::ClientsMemory => clients.bytes_max = if number == 0 { usize::MAX } else { number as usize },
                 Self::Query => clients.query_bytes_max = number as usize,
                 Self::Reply => clients.reply_bytes_max = number as usize,
-                Self::Policy | Self::LogAssist | Self::ClassRules | Self::Hotness => {}
+                Self::Policy | Self::LogAssist | Self::ClientCoding | Self::ClassRules | Self::Hotness => {}
             },
         }
     }
@@ -158,6 +171,7 @@ impl Setting {
 enum Change {
     Policy(Policy),
     LogAssist(LogAssist),
+    ClientCoding(ClientCoding),
     ClassRules(ClassRules),
     Hotness(HotnessSetting),
     Number(u64),
@@ -169,6 +183,7 @@ impl Change {
         match self {
             Self::Policy(policy) => format!("\"{policy}\""),
             Self::LogAssist(assist) => format!("\"{assist}\""),
+            Self::ClientCoding(coding) => format!("\"{coding}\""),
             // Escaped as in TOML, which takes the escapes of Rust.
             Self::ClassRules(rules) => format!("{:?}", rules.to_string()),
             Self::Hotness(hotness) => format!("\"{hotness}\""),

@@ -6,6 +6,7 @@ use crate::redis::clients::{self, Replies};
 use crate::redis::commands::{Job, key_count_error};
 use crate::redis::functions::FUNCTION_HELP;
 use crate::redis::refusals::is_error;
+use crate::redis::units::{self, Answered, WRONG_CAPABILITIES_MAX};
 use crate::router::call::Call;
 use crate::router::client::{About, Caller, Client, Wait};
 use crate::router::counts;
@@ -204,6 +205,15 @@ impl Dispatcher {
                 }
                 _ => encode::error(out, "ERR usage: PARITAS.DUTY node drain|shun|serve"),
             },
+            Command::ParitasUnits => {
+                if units::units(call.cx, call.lists, out, args) == Answered::WrongCapability {
+                    self.counters.wrong_capabilities += 1;
+                    call.client.wrong_capabilities += 1;
+                    if call.client.wrong_capabilities >= WRONG_CAPABILITIES_MAX {
+                        ran = Ran::Close;
+                    }
+                }
+            }
             _ => call.client.answer_at_once(call.cx.now.wall_ms, spec, args, out),
         }
         if matches!(spec.id, Command::Auth | Command::Hello)
@@ -213,10 +223,11 @@ impl Dispatcher {
         }
         if is_slow {
             let reply_bytes = call.turn.bytes.len() - start;
-            call.cx
-                .shared
-                .turn_budget
-                .spend(SLOW_STEPS + SLOW_BYTE_STEPS * reply_bytes as u64);
+            let steps = match spec.id {
+                Command::ParitasUnits => units::steps(args, reply_bytes),
+                _ => SLOW_BYTE_STEPS * reply_bytes as u64,
+            };
+            call.cx.shared.turn_budget.spend(SLOW_STEPS + steps);
         }
         self.push(call, start, wait);
         ran

@@ -20,6 +20,8 @@ pub(crate) struct Counters {
     errors: u64,
     /// AUTH and HELLO with a wrong user or password.
     pub(crate) wrong_passwords: u64,
+    /// PARITAS.UNITS with a wrong capability.
+    pub(crate) wrong_capabilities: u64,
     by_command: Vec<ByCommand>,
     /// When the latest samples were taken, and how many commands had run by then.
     samples: VecDeque<(Time, u64)>,
@@ -43,6 +45,7 @@ impl Default for Counters {
             commands: 0,
             errors: 0,
             wrong_passwords: 0,
+            wrong_capabilities: 0,
             by_command: vec![ByCommand::default(); Command::COUNT],
             samples: VecDeque::with_capacity(SAMPLES_MAX),
         }
@@ -347,6 +350,7 @@ impl Dispatcher {
                 line("lost_values", &cx.shared.lost_values);
                 line("to_hot_values", &cx.shared.to_hot_values);
                 line("to_cold_values", &cx.shared.to_cold_values);
+                line("wrong_capabilities", &self.counters.wrong_capabilities);
                 line("log_assisted_chunks", &cx.shared.assisted_chunks());
                 line("refused_sums", &cx.shared.bad_sums());
                 let scrub = cx.shared.scrub_counts();

@@ -58,6 +58,8 @@ pub(crate) struct Client {
     pub(crate) about: Box<About>,
     /// It has given the password, or needs none.
     pub(crate) authenticated: bool,
+    /// Wrong capabilities that it has shown (P14.19).
+    pub(crate) wrong_capabilities: u8,
     pub(crate) segments: VecDeque<Segment>,
     /// The number of the next command; a forwarded one brings its own.
     pub(crate) next_n: u64,
@@ -153,6 +155,7 @@ impl Client {
                 ..About::default()
             }),
             authenticated: true,
+            wrong_capabilities: 0,
             segments: VecDeque::new(),
             next_n: 0,
             forwarded_bytes: 0,

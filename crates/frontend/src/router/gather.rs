@@ -481,7 +481,8 @@ impl Dispatcher {
                 database,
                 ..call.client.job(call.cx, spec, args, &command)
             };
-            let executed = commands::execute(call.cx, configuration, owner, &job, &mut self.scripts, &mut reply);
+            let (scripts, nodes) = (&mut self.scripts, &self.nodes);
+            let executed = commands::execute(call.cx, configuration, owner, &job, scripts, nodes, &mut reply);
             if let Executed::Replied(effect) = executed {
                 let wait = Wait::of(effect, stream, owner.tenure().term(), call.cx.mono());
                 self.recycle(command);

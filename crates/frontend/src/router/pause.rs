@@ -58,6 +58,7 @@ impl Pause {
                     | Command::ParitasStatus
                     | Command::ParitasSlots
                     | Command::ParitasDuty
+                    | Command::ParitasUnits
             );
             return !is_spared && !spec.is(flag::NO_AUTH);
         }

@@ -9,7 +9,7 @@ use super::client::{Caller, Client, Wait};
 use super::gather::{Gather, How, splits};
 use super::{Dispatcher, Job, Ran, forward};
 use crate::dialect::Refusal;
-use crate::redis::commands::key_count_error;
+use crate::redis::commands::{is_on_its_own, key_count_error};
 use crate::redis::connection::{database_number, may_be_in_transaction};
 use crate::redis::parts;
 use crate::redis::transactions::{Place, Queue, Queued, Transaction, is_function_call};
@@ -197,7 +197,7 @@ impl Dispatcher {
             encode::error(reply, errors::TOO_MANY_KEYS);
         } else if command::lacks_keys(spec, args) {
             encode::error(reply, key_count_error(args.arg(1)));
-        } else if command::keys_of(spec, args).len() > 0 && spec.id != Command::ParitasRedundancy {
+        } else if command::keys_of(spec, args).len() > 0 && !is_on_its_own(spec.id) {
             let mut slots = command::keys_of(spec, args).map(|at| command::slot(args.arg(at)));
             let first = slots.next().unwrap_or_default();
             let is_one = slots.all(|slot| slot == first);

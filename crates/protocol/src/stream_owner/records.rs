@@ -616,10 +616,15 @@ fn named(ledger: &mut Ledger, bytes: &[u8], removed_at: Option<u64>) -> Result<(
 
 /// The record of an object, from its bytes without the length byte.
 fn decode(bytes: &[u8]) -> Option<Arc<Record>> {
+    decode_with_bytes(bytes).map(|(record, _)| record)
+}
+
+/// The same, and its bytes with the length byte.
+pub(super) fn decode_with_bytes(bytes: &[u8]) -> Option<(Arc<Record>, Vec<u8>)> {
     let mut encoded = Vec::with_capacity(1 + bytes.len());
     encoded.push(u8::try_from(bytes.len()).ok()?);
     encoded.extend_from_slice(bytes);
-    record_of(&encoded)
+    Some((record_of(&encoded)?, encoded))
 }
 
 /// The class of a large value, from the record of its object; `None` if the record is damaged.

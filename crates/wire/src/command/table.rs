@@ -303,6 +303,9 @@ commands! {
     ParitasRedundancy = row("paritas.redundancy", -2, WRITE | DENYOOM, "generic", "0.1.0")
         .keys(1, 1, 1, &["RW access update"]).categories("keyspace"),
         "Tells or changes the redundancy of a large value";
+    ParitasLocate = row("paritas.locate", 2, READONLY | FAST | NOSCRIPT, "generic", "0.1.0")
+        .keys(1, 1, 1, &["RO access"]).categories("keyspace"),
+        "Tells where the parts of a large value are; other values as GET";
     ReadItem = row("paritas.item", 3, READONLY | FAST | INTERNAL, "memcached", "0.1.0").keys(1, 1, 1, &["RO"]),
         "A line of memcached that reads an item";
     ChangeItem = row("paritas.change", 3, WRITE | FAST | INTERNAL, "memcached", "0.1.0").keys(1, 1, 1, &["RW"]),
@@ -329,6 +332,8 @@ commands! {
         "Between nodes: a change of the libraries of functions";
     KeyVersions = row("paritas.versions", -2, READONLY | INTERNAL, "transactions", "0.1.0").keys(1, -1, 1, &["RO"]),
         "Between nodes: versions of keys, for WATCH";
+    ParitasUnits = row("paritas.units", -8, READONLY | NOSCRIPT, "generic", "0.1.0"),
+        "Tells units of a part that this node keeps, with their sums";
     ParitasStatus = row("paritas.status", -1, LOADING | STALE, "server", "0.1.0")
         .tips("nondeterministic_output"), "Tells the state of the cluster: nodes, lists, repair";
     ParitasSlots = row("paritas.slots", -2, ADMIN | LOADING | STALE, "server", "0.1.0"),

@@ -90,6 +90,14 @@ pub const UNREADABLE_LIBRARIES: &str =
 pub const NOT_BUSY: &str = "NOTBUSY No scripts in execution right now.";
 /// SCRIPT FLUSH of another word.
 pub const SCRIPT_FLUSH_OPTIONS: &str = "ERR SCRIPT FLUSH only support SYNC|ASYNC option";
+/// PARITAS.LOCATE, PARITAS.UNITS. Not in Redis.
+pub const CLIENT_CODING_OFF: &str = "ERR client_coding = \"off\": clients of this node read large values by GET alone";
+/// PARITAS.UNITS. Clients look for the first word. Not in Redis.
+pub const NOPART: &str = "NOPART this node does not keep these units in memory: locate the value again with \
+                          PARITAS.LOCATE, or use GET";
+/// PARITAS.UNITS. Not in Redis.
+pub const WRONG_CAPABILITY: &str = "NOPERM the capability is not that of this group: take it from PARITAS.LOCATE. \
+                                    After three wrong ones the connection is closed";
 /// A script in a transaction that names no key. Not in Redis.
 pub const SCRIPT_WITHOUT_KEYS: &str =
     "ERR a script in a transaction must name a key, so that it is known where it runs: give one of its keys";

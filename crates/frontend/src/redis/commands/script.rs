@@ -1,7 +1,7 @@
 //! A script at the owner of its keys. It is a transaction: its commands run on the draft.
 
 use super::transaction::OnDraft;
-use super::{Job, Stop};
+use super::{Job, Stop, is_on_its_own};
 use crate::dialect::{Dialect, Refusal};
 use crate::redis::connection::database_number;
 use crate::redis::scripts::{Script, Scripts, answer_without_key, resolve, why_ended};
@@ -51,7 +51,7 @@ impl<O: Out> DraftHost<'_, '_, '_, O> {
                 return Ok(());
             }
         };
-        if !spec.has_keys() || spec.is(flag::NOSCRIPT) || spec.id == Command::ParitasRedundancy {
+        if !spec.has_keys() || spec.is(flag::NOSCRIPT) || is_on_its_own(spec.id) {
             if !answer_without_key(spec, args, self.on_draft.cx.now.wall_ms, reply) {
                 encode::error(reply, errors::NOT_IN_SCRIPT);
             }

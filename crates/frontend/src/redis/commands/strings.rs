@@ -86,7 +86,7 @@ fn append_value(reply: &mut Vec<u8>, object: &Object<'_>) {
     }
 }
 
-fn append_value_or_null(reply: &mut Vec<u8>, object: Option<&Object<'_>>, proto: Proto) {
+pub(super) fn append_value_or_null(reply: &mut Vec<u8>, object: Option<&Object<'_>>, proto: Proto) {
     match object {
         Some(object) => append_value(reply, object),
         None => encode::null(reply, proto),
