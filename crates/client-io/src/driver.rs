@@ -1,6 +1,6 @@
 //! `Client`: submits operations, and waits for them. One thread drives the engine.
 
-use crate::links::Links;
+use crate::links::{Links, READ_BYTES};
 use mio::{Events, Poll, Token, Waker};
 use paritas_base::Time;
 use paritas_client::{Command, Engine, Event, Failure, OpId, Outcome, Settings, Stats, SubmitError, Value};
@@ -85,6 +85,7 @@ impl Client {
             links,
             shared: shared.clone(),
             tickets: BTreeMap::new(),
+            buffer: vec![0; READ_BYTES],
         };
         let thread = std::thread::Builder::new().name("paritas-client".to_owned());
         let thread = thread.spawn(move || driver.run(poll))?;
@@ -142,7 +143,10 @@ impl Client {
             if let Some(outcome) = take(&mut state, ticket) {
                 return outcome;
             }
-            assert!(state.ops.contains_key(&ticket), "the outcome of {ticket:?} was taken already");
+            assert!(
+                state.ops.contains_key(&ticket),
+                "the outcome of {ticket:?} was taken already"
+            );
             state = self.shared.ended.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
     }
@@ -154,7 +158,9 @@ impl Client {
     pub fn wait_any(&self, tickets: &[Ticket]) -> (Ticket, Outcome) {
         let mut state = self.shared.lock();
         loop {
-            let ended = tickets.iter().find_map(|ticket| Some((*ticket, take(&mut state, *ticket)?)));
+            let ended = tickets
+                .iter()
+                .find_map(|ticket| Some((*ticket, take(&mut state, *ticket)?)));
             if let Some(ended) = ended {
                 return ended;
             }
@@ -232,6 +238,7 @@ struct Driver {
     links: Links,
     shared: Arc<Shared>,
     tickets: BTreeMap<OpId, Ticket>,
+    buffer: Vec<u8>,
 }
 
 impl Driver {
@@ -263,10 +270,9 @@ impl Driver {
     }
 
     fn read(&mut self, link: paritas_client::LinkId) {
-        // The engine writes to the links while it reads: the bytes are its own meanwhile.
-        while let Some(bytes) = self.links.read(link).map(<[u8]>::to_vec) {
+        while let Some(bytes) = self.links.read(link, &mut self.buffer) {
             let now = self.links.now();
-            self.engine.on(now, Event::Bytes(link, &bytes), &mut self.links);
+            self.engine.on(now, Event::Bytes(link, bytes), &mut self.links);
         }
     }
 
@@ -310,7 +316,9 @@ impl Driver {
         let mut state = self.shared.lock();
         state.stats = self.engine.stats();
         for (op, outcome) in done {
-            let Some(ticket) = self.tickets.remove(&op) else { continue };
+            let Some(ticket) = self.tickets.remove(&op) else {
+                continue;
+            };
             state.under_way -= 1;
             let unwanted = state.unwanted.iter().position(|unwanted| *unwanted == ticket);
             match unwanted {

@@ -11,7 +11,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::Instant;
 
 /// Bytes that are read at once.
-const READ_BYTES: usize = 256 << 10;
+pub(crate) const READ_BYTES: usize = 256 << 10;
 
 struct Link {
     stream: TcpStream,
@@ -25,7 +25,6 @@ pub(crate) struct Links {
     registry: Registry,
     links: BTreeMap<LinkId, Link>,
     began: Instant,
-    buffer: Vec<u8>,
     /// Connections that could not be made.
     pub(crate) failed: Vec<LinkId>,
     /// Operations that have ended.
@@ -38,7 +37,6 @@ impl Links {
             registry,
             links: BTreeMap::new(),
             began: Instant::now(),
-            buffer: vec![0; READ_BYTES],
             failed: Vec::new(),
             done: Vec::new(),
         }
@@ -74,11 +72,11 @@ impl Links {
     }
 
     /// The next bytes of a link: `None` if there are none now. A link that has ended is among the failed ones.
-    pub(crate) fn read(&mut self, id: LinkId) -> Option<&[u8]> {
+    pub(crate) fn read<'b>(&mut self, id: LinkId, buffer: &'b mut [u8]) -> Option<&'b [u8]> {
         let link = self.links.get_mut(&id).filter(|link| link.is_up)?;
         loop {
-            match link.stream.read(&mut self.buffer) {
-                Ok(count) if count > 0 => return self.buffer.get(..count),
+            match link.stream.read(buffer) {
+                Ok(count) if count > 0 => return buffer.get(..count),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return None,
                 Ok(_) | Err(_) => {

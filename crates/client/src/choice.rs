@@ -143,7 +143,10 @@ mod tests {
             assert!(took <= 1_100 * server.min(client), "{took} for {server}, {client}");
             run(&mut choice, 3_000, (client, server));
             let took = run(&mut choice, 1_000, (client, server));
-            assert!(took <= 1_100 * server.min(client), "after the change {took} for {server}, {client}");
+            assert!(
+                took <= 1_100 * server.min(client),
+                "after the change {took} for {server}, {client}"
+            );
         }
     }
 

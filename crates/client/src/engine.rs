@@ -272,12 +272,7 @@ impl Engine {
     ///
     /// # Errors
     /// [`SubmitError::Busy`] if too many are under way, and the command.
-    pub fn submit(
-        &mut self,
-        now: Time,
-        command: Command,
-        out: &mut impl Out,
-    ) -> Result<OpId, (SubmitError, Command)> {
+    pub fn submit(&mut self, now: Time, command: Command, out: &mut impl Out) -> Result<OpId, (SubmitError, Command)> {
         let bytes = command.bytes();
         let is_full = self.ops.len() >= self.settings.ops_max || self.bytes + bytes > self.settings.bytes_max;
         if is_full && !self.ops.is_empty() {
@@ -468,12 +463,10 @@ impl Engine {
             }
             Reply::Error(text) if text.starts_with(b"UNCERTAIN") => self.end(now, id, Err(Failure::Uncertain), out),
             Reply::Error(text) => self.end(now, id, Err(Failure::Refused(text_of(text))), out),
-            Reply::Array(items) if is_located => {
-                match Located::of_reply(items, self.settings.value_bytes_max) {
-                    Some(located) => self.read(now, id, located, out),
-                    None => self.ask_node(now, id, out),
-                }
-            }
+            Reply::Array(items) if is_located => match Located::of_reply(items, self.settings.value_bytes_max) {
+                Some(located) => self.read(now, id, located, out),
+                None => self.ask_node(now, id, out),
+            },
             reply => self.end(now, id, Ok(reply.to_value()), out),
         }
     }
@@ -531,15 +524,7 @@ impl Engine {
         }
     }
 
-    fn ask_holder(
-        &mut self,
-        now: Time,
-        op: OpId,
-        attempt: u32,
-        located: &Located,
-        ask: Ask,
-        out: &mut impl Out,
-    ) {
+    fn ask_holder(&mut self, now: Time, op: OpId, attempt: u32, located: &Located, ask: Ask, out: &mut impl Out) {
         let Some(address) = located.holder(&ask.part) else {
             return;
         };
@@ -688,7 +673,11 @@ impl Engine {
         for id in ids {
             let Some(op) = self.ops.get_mut(&id) else { continue };
             if now >= op.submitted_at + self.settings.deadline {
-                let failure = if op.is_sent { Failure::Uncertain } else { Failure::Unreachable };
+                let failure = if op.is_sent {
+                    Failure::Uncertain
+                } else {
+                    Failure::Unreachable
+                };
                 self.end(now, id, Err(failure), out);
                 continue;
             }

@@ -30,7 +30,19 @@ impl Located {
     /// Reads the reply. `None` if this client does not understand it, or the value is longer than `value_bytes_max`:
     /// the value is read by GET.
     pub(crate) fn of_reply(items: &[Reply<'_>], value_bytes_max: u64) -> Option<Self> {
-        let [version, list, x, record, tail, positions, unit_bytes, holders, capabilities, ..] = items else {
+        let [
+            version,
+            list,
+            x,
+            record,
+            tail,
+            positions,
+            unit_bytes,
+            holders,
+            capabilities,
+            ..,
+        ] = items
+        else {
             return None;
         };
         let integer = |reply: &Reply<'_>| match reply {

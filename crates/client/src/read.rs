@@ -133,10 +133,7 @@ impl Read {
     pub(crate) fn on_units(&mut self, id: FetchId, answer: Option<&[u8]>) -> Answer {
         let asked = |window: &Window| window.fetches.iter().position(|fetch| fetch.id == id);
         let found = self.windows.iter().enumerate();
-        let Some((at, place)) = found
-            .filter_map(|(at, window)| Some((at, asked(window)?)))
-            .next()
-        else {
+        let Some((at, place)) = found.filter_map(|(at, window)| Some((at, asked(window)?))).next() else {
             return Answer::Late;
         };
         let window = &mut self.windows[at];
@@ -178,7 +175,9 @@ impl Read {
     /// If its blocks do not have the checks of the record.
     pub(crate) fn finish(mut self) -> Result<Vec<u8>, ReadFailed> {
         for (i, sums) in (0u8..).zip(&self.sums) {
-            let check = sums.iter().fold(0, |check, sum| crc32c_append(check, &sum.to_le_bytes()));
+            let check = sums
+                .iter()
+                .fold(0, |check, sum| crc32c_append(check, &sum.to_le_bytes()));
             let block = Part {
                 group: Group::Data,
                 number: i,
@@ -245,14 +244,21 @@ impl Read {
         }
         let Some((.., source)) = candidates.into_iter().min() else {
             // Late units may still come.
-            return if window.fetches.is_empty() { Err(ReadFailed) } else { Ok(None) };
+            return if window.fetches.is_empty() {
+                Err(ReadFailed)
+            } else {
+                Ok(None)
+            };
         };
         let part = self.sources[source].0;
         let units = match part.content {
             Content::Whole => window.rows.start * data as u32..window.rows.end * data as u32,
             Content::Block(_) | Content::Parity(_) => window.rows.clone(),
         };
-        let bytes = units.clone().map(|unit| u64::from(part.content.unit_bytes(layout, unit))).sum();
+        let bytes = units
+            .clone()
+            .map(|unit| u64::from(part.content.unit_bytes(layout, unit)))
+            .sum();
         let id = FetchId(self.next_fetch);
         self.next_fetch += 1;
         self.windows[at].fetches.push(Fetch {
@@ -272,7 +278,10 @@ impl Read {
     fn finish_window(&mut self, mut window: Window) {
         let layout = &self.located.layout;
         let (data, unit_bytes) = (usize::from(layout.data()), layout.unit_bytes() as usize);
-        let missing: Vec<u8> = (0..data).filter(|i| window.blocks[*i].is_none()).map(|i| i as u8).collect();
+        let missing: Vec<u8> = (0..data)
+            .filter(|i| window.blocks[*i].is_none())
+            .map(|i| i as u8)
+            .collect();
         if let Some(code) = self.code.as_ref().filter(|_| !missing.is_empty()) {
             let blocks = (0u8..).zip(&window.blocks);
             let present: Vec<(u8, &[u8])> = blocks
@@ -285,7 +294,10 @@ impl Read {
             let done = code.decode(&present, &missing, &mut out);
             debug_assert!(done.is_ok(), "k blocks decode: {done:?}");
             for (i, bytes) in missing.into_iter().zip(decoded) {
-                let sums = bytes.chunks(unit_bytes).map(|unit| sum::of_extent(unit_bytes, 0, unit)).collect();
+                let sums = bytes
+                    .chunks(unit_bytes)
+                    .map(|unit| sum::of_extent(unit_bytes, 0, unit))
+                    .collect();
                 window.blocks[usize::from(i)] = Some(Block { bytes, sums });
             }
         }
@@ -305,7 +317,11 @@ impl Read {
 /// Cuts an answer into blocks: of a whole copy all data blocks, else one. `None` if it has another length, or a unit is
 /// not that of its sum.
 fn cut(layout: &paritas_large::Layout, content: Content, rows: &Range<u32>, answer: &[u8]) -> Option<Vec<Block>> {
-    let blocks = if content == Content::Whole { usize::from(layout.data()) } else { 1 };
+    let blocks = if content == Content::Whole {
+        usize::from(layout.data())
+    } else {
+        1
+    };
     let count = rows.len() * blocks;
     let (sums, mut units) = answer.split_at_checked(4 * count)?;
     let mut sums = sums.as_chunks::<4>().0.iter().map(|sum| u32::from_le_bytes(*sum));
