@@ -69,7 +69,7 @@ fn large(n: i64, bytes: usize) -> String {
 }
 
 /// The number that a value says. `None` if a large value, or a part that was appended to it, is not whole.
-fn number_of(text: &str) -> Option<i64> {
+pub(crate) fn number_of(text: &str) -> Option<i64> {
     let mut parts = text.split('|');
     let first = parts.next()?;
     // A key that did not exist has only what was appended.

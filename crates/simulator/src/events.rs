@@ -5,6 +5,7 @@ use crate::governed::Control;
 use crate::world::World;
 use paritas_base::configuration::{Configuration, Tenure};
 use paritas_base::{ConnId, Incarnation, ListId, NodeId, Position, Span, Time};
+use paritas_client::LinkId as ReaderLinkId;
 use paritas_protocol::paritylog::Io;
 use paritas_protocol::{Channel, Event, LinkId, Proposal};
 use std::cmp::Ordering;
@@ -66,6 +67,25 @@ pub(crate) enum SimEvent {
     ClientLost {
         client: usize,
         conn: ConnId,
+    },
+    ReaderWakes(usize),
+    ReaderUp {
+        reader: usize,
+        link: ReaderLinkId,
+    },
+    ReaderSends {
+        reader: usize,
+        link: ReaderLinkId,
+        bytes: Vec<u8>,
+    },
+    ReaderReads {
+        reader: usize,
+        link: ReaderLinkId,
+        bytes: Vec<u8>,
+    },
+    ReaderLost {
+        reader: usize,
+        link: ReaderLinkId,
     },
     Restart(usize),
     Detect {
@@ -143,6 +163,9 @@ impl World {
             SimEvent::ClientUp { client, conn } | SimEvent::ClientSends { client, conn, .. } => {
                 let (node, incarnation, current) = self.workload.clients[*client].conn?;
                 (current == *conn).then_some((usize::from(node.0), incarnation))
+            }
+            SimEvent::ReaderUp { reader, link } | SimEvent::ReaderSends { reader, link, .. } => {
+                self.end_of_reader(*reader, *link)
             }
             SimEvent::Control(what) => {
                 let (at, incarnation) = what.agent()?;
@@ -310,6 +333,11 @@ impl World {
             SimEvent::ClientSends { client, conn, bytes } => self.client_sends(client, conn, bytes),
             SimEvent::ClientReads { client, conn, bytes } => self.client_reads(client, conn, &bytes),
             SimEvent::ClientLost { client, conn } => self.client_lost(client, conn),
+            SimEvent::ReaderWakes(reader) => self.reader_wakes(reader),
+            SimEvent::ReaderUp { reader, link } => self.reader_up(reader, link),
+            SimEvent::ReaderSends { reader, link, bytes } => self.reader_sends(reader, link, bytes),
+            SimEvent::ReaderReads { reader, link, bytes } => self.reader_reads(reader, link, &bytes),
+            SimEvent::ReaderLost { reader, link } => self.reader_lost(reader, link),
             SimEvent::Restart(at) => self.start(at),
             SimEvent::Detect {
                 at,

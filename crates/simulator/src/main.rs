@@ -25,6 +25,7 @@ mod marks;
 mod moves;
 mod network;
 mod oracle;
+mod readers;
 mod regressions;
 mod report;
 mod runs;

@@ -57,6 +57,10 @@ pub(crate) enum Seen {
     SecondServes,
     TwoServe,
     LargeGroupRead,
+    DecodedByClient,
+    UnitsReplaced,
+    LocatedAgain,
+    WrongUnits,
     TransactionDone,
     WatchHeld,
     WatchStopped,
@@ -76,7 +80,7 @@ pub(crate) enum Seen {
     BelowActive,
 }
 
-const SEEN: [(Seen, &str); 67] = [
+const SEEN: [(Seen, &str); 71] = [
     (Seen::TwoTakeovers, "two data positions without their chunks at once"),
     (Seen::RefillBesideTakeover, "a parity refilled beside a takeover"),
     (Seen::BornAgain, "a position without parity begins again empty"),
@@ -163,6 +167,10 @@ const SEEN: [(Seen, &str); 67] = [
         Seen::LargeGroupRead,
         "14.14 keys of one MSET read together, with large values",
     ),
+    (Seen::DecodedByClient, "14.17 a value put together by its client"),
+    (Seen::UnitsReplaced, "14.17 late units replaced by a client"),
+    (Seen::LocatedAgain, "14.17 a value located again"),
+    (Seen::WrongUnits, "14.17 wrong units seen by a client"),
     (Seen::TransactionDone, "1.9 a transaction done"),
     (Seen::WatchHeld, "1.9 a transaction done after WATCH"),
     (

@@ -70,6 +70,8 @@ pub(crate) struct Swarm {
     pub(crate) larges: u64,
     /// Half of the operations are on keys with large values, and most of these read.
     pub(crate) reads_large: bool,
+    /// Clients that read large values from their parts.
+    pub(crate) readers: usize,
     /// Commands write several keys with large values.
     pub(crate) large_groups: bool,
     /// Clients read several large values by one MGET. Some of these replies are longer than one reply may be.
@@ -286,6 +288,7 @@ impl Swarm {
             crowd_keys: 0,
             larges: 0,
             reads_large: false,
+            readers: 0,
             large_groups: false,
             reads_each: false,
             appends: false,
@@ -425,6 +428,9 @@ impl Swarm {
             }
             swarm.appends = Prng::new(own.clone().next_u64()).chance(150_000);
             swarm.reads_large = Prng::new(own.clone().next_u64().rotate_left(7)).chance(400_000);
+            if Prng::new(own.clone().next_u64().rotate_left(9)).chance(400_000) {
+                swarm.readers = 2;
+            }
             // If nodes evict, one key of a group may go without the others.
             swarm.large_groups = !evicts && own.chance(500_000);
             // A long reply is not atomic, as reads of groups must be.

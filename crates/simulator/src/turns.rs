@@ -210,7 +210,9 @@ impl World {
                 .clients
                 .iter()
                 .position(|c| c.conn.is_some_and(|(_, _, id)| id == conn));
-            if buffer.deadline.take().is_some_and(|d| fresh >= d) || client.is_none() {
+            let reader = self.workload.reader_of(conn);
+            let is_unknown = client.is_none() && reader.is_none();
+            if buffer.deadline.take().is_some_and(|d| fresh >= d) || is_unknown {
                 process.out.clients.remove(&conn);
                 process.inputs.remove(&conn);
                 let clock = process.clock(self.schedule.now);
@@ -218,6 +220,10 @@ impl World {
                 if let Some(client) = client {
                     self.schedule
                         .push(Span::from_us(200), SimEvent::ClientLost { client, conn });
+                }
+                if let Some((reader, link)) = reader {
+                    self.schedule
+                        .push(Span::from_us(200), SimEvent::ReaderLost { reader, link });
                 }
                 continue;
             }
@@ -227,6 +233,11 @@ impl World {
             let released = core::mem::take(&mut buffer.released);
             let bytes: Vec<u8> = buffer.bytes.drain(..released).collect();
             let close = buffer.close;
+            if let Some((reader, link)) = reader {
+                self.workload
+                    .reply_to_reader(&mut self.schedule, &self.swarm, (reader, link), bytes, close);
+                continue;
+            }
             let Some(client) = client else { continue };
             let delay = self.schedule.delay(&self.swarm);
             let arrives = (self.schedule.now + delay).max(self.workload.clients[client].last + Span(1));

@@ -8,6 +8,7 @@ use crate::events::SimEvent;
 use crate::linear::{Action, Operation, Outcome};
 use crate::marks::Seen;
 use crate::oracle::Oracle;
+use crate::readers::Reader;
 use crate::schedule::Schedule;
 use crate::swarm::Swarm;
 use crate::world::World;
@@ -18,6 +19,8 @@ use paritas_protocol::{Ends, Event, Port};
 pub(crate) struct Workload {
     pub(crate) clients: Vec<Client>,
     pub(crate) crowds: Crowds,
+    /// Clients that read large values from their parts.
+    pub(crate) readers: Vec<Reader>,
     next_value: i64,
     /// The number of the latest command of any client.
     latest_command: u64,
@@ -40,6 +43,7 @@ impl Workload {
         Self {
             clients: (0..swarm.clients).map(|_| Client::new()).collect(),
             crowds,
+            readers: (0..swarm.readers).map(|nth| Reader::new(swarm, nth)).collect(),
             next_value: 0,
             latest_command: 0,
             final_reads: Vec::new(),

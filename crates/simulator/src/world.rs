@@ -174,6 +174,9 @@ impl World {
         for client in 0..world.workload.clients.len() {
             world.schedule.push(Span::from_ms(5), SimEvent::ClientWakes(client));
         }
+        for reader in 0..world.workload.readers.len() {
+            world.schedule.push(Span::from_ms(6), SimEvent::ReaderWakes(reader));
+        }
         if world.governed.is_none() {
             world.schedule.push(Span::from_ms(20), SimEvent::PushAll);
         }

@@ -1,0 +1,366 @@
+//! Clients that read large values from their parts: the engine that ships (crate `client`), over simulated connections.
+//! Each has connections to many nodes, and reads one value at a time.
+
+use crate::client::{self, LARGE};
+use crate::events::SimEvent;
+use crate::linear::{Action, Operation, Outcome};
+use crate::marks::Seen;
+use crate::schedule::Schedule;
+use crate::swarm::Swarm;
+use crate::workload::Workload;
+use crate::world::World;
+use paritas_base::{ConnId, Incarnation, NodeId, Span, Time};
+use paritas_client::{Command, Decode, Engine, Event as ReaderEvent, Failure, LinkId, OpId, Out, Settings, Value};
+use paritas_protocol::{Ends, Event, Port};
+use std::collections::{BTreeMap, VecDeque};
+
+/// What a client that was refused waits for before it reads again.
+const REFUSED_WAIT: Span = Span::from_ms(5);
+
+/// One client.
+#[derive(Debug)]
+pub(crate) struct Reader {
+    engine: Engine,
+    links: BTreeMap<LinkId, ReaderLink>,
+    /// The key that is read, and since when.
+    reads: Option<(String, Time)>,
+    /// Whether [`SimEvent::ReaderWakes`] is planned, and for when.
+    wakes_at: Option<Time>,
+}
+
+/// A connection to a node.
+#[derive(Debug)]
+struct ReaderLink {
+    to: (NodeId, Incarnation),
+    conn: ConnId,
+    port: Port,
+    /// Bytes that a paused node has not read yet.
+    held: VecDeque<Vec<u8>>,
+    /// When the last bytes on the way arrive. A connection keeps the order of bytes.
+    last: (Time, Time),
+}
+
+/// The engine's wishes of one event.
+#[derive(Default)]
+struct Wishes {
+    now: Time,
+    dials: Vec<(LinkId, String)>,
+    writes: Vec<(LinkId, Vec<u8>)>,
+    closes: Vec<LinkId>,
+    done: Vec<paritas_client::Outcome>,
+}
+
+impl Out for Wishes {
+    fn dial(&mut self, link: LinkId, address: &str) {
+        self.dials.push((link, address.to_owned()));
+    }
+
+    fn write(&mut self, link: LinkId, bytes: &[u8]) {
+        self.writes.push((link, bytes.to_vec()));
+    }
+
+    fn close(&mut self, link: LinkId) {
+        self.closes.push(link);
+    }
+
+    fn done(&mut self, _: OpId, outcome: paritas_client::Outcome) {
+        self.done.push(outcome);
+    }
+
+    fn clock(&mut self) -> Time {
+        self.now
+    }
+}
+
+impl Reader {
+    pub(crate) fn new(swarm: &Swarm, nth: usize) -> Self {
+        let settings = Settings {
+            decode: if nth == 0 { Decode::Client } else { Decode::Auto },
+            deadline: Span::from_ms(2_000),
+            retry: Span::from_ms(300),
+            late_min: Span::from_ms(3),
+            seed: nth as u64,
+            ..Settings::default()
+        };
+        let nodes = usize::from(swarm.data + swarm.parity) + usize::from(swarm.spares);
+        let seeds = (0..nodes).map(|at| any_address((at + nth) % nodes)).collect();
+        Self {
+            engine: Engine::new(seeds, settings),
+            links: BTreeMap::new(),
+            reads: None,
+            wakes_at: None,
+        }
+    }
+}
+
+/// The address of a node's port for any key.
+fn any_address(at: usize) -> String {
+    format!("node-{at}:6000")
+}
+
+/// The node and port of an address.
+fn node_of(address: &str) -> Option<(usize, Port)> {
+    let (at, port) = address.strip_prefix("node-")?.split_once(':')?;
+    let port = if port == "6000" { Port::Any } else { Port::Cluster };
+    Some((at.parse().ok()?, port))
+}
+
+impl Workload {
+    /// The reader and link that a node knows as this connection.
+    pub(crate) fn reader_of(&self, conn: ConnId) -> Option<(usize, LinkId)> {
+        let readers = self.readers.iter().enumerate();
+        readers
+            .filter_map(|(nth, reader)| {
+                let link = reader.links.iter().find(|(_, link)| link.conn == conn)?;
+                Some((nth, *link.0))
+            })
+            .next()
+    }
+
+    /// What a node has released for a reader.
+    pub(crate) fn reply_to_reader(
+        &mut self,
+        schedule: &mut Schedule,
+        swarm: &Swarm,
+        (reader, link): (usize, LinkId),
+        bytes: Vec<u8>,
+        close: bool,
+    ) {
+        let delay = schedule.delay(swarm);
+        let Some(it) = self.readers[reader].links.get_mut(&link) else {
+            return;
+        };
+        let arrives = (schedule.now + delay).max(it.last.1 + Span(1));
+        it.last.1 = arrives;
+        if !bytes.is_empty() {
+            schedule.push_at(arrives, SimEvent::ReaderReads { reader, link, bytes });
+        }
+        if close {
+            schedule.push_at(arrives + Span(1), SimEvent::ReaderLost { reader, link });
+        }
+    }
+}
+
+impl World {
+    /// The process that a link of a reader leads to.
+    pub(crate) fn end_of_reader(&self, reader: usize, link: LinkId) -> Option<(usize, Incarnation)> {
+        let (node, incarnation) = self.workload.readers[reader].links.get(&link)?.to;
+        Some((usize::from(node.0), incarnation))
+    }
+
+    /// A process has ended: its connections with readers, too.
+    pub(crate) fn readers_lose(&mut self, at: usize, incarnation: Incarnation) {
+        for (reader, it) in self.workload.readers.iter().enumerate() {
+            let end = (NodeId(at as u16), incarnation);
+            for (link, _) in it.links.iter().filter(|(_, link)| link.to == end) {
+                let lost = SimEvent::ReaderLost { reader, link: *link };
+                self.schedule.push(Span::from_us(300), lost);
+            }
+        }
+    }
+
+    pub(crate) fn reader_wakes(&mut self, reader: usize) {
+        let now = self.schedule.now;
+        if self.workload.readers[reader].wakes_at.take().is_some_and(|at| at > now) {
+            // Another one was planned for earlier.
+            self.workload.readers[reader].wakes_at = None;
+        }
+        let is_idle = self.workload.readers[reader].reads.is_none();
+        if is_idle && !self.schedule.healing {
+            let key = format!("{LARGE}{}", self.schedule.random.below(self.swarm.larges.max(1)));
+            if self.oracle.has_room(&key) {
+                let mut wishes = Wishes {
+                    now,
+                    ..Wishes::default()
+                };
+                let it = &mut self.workload.readers[reader];
+                let submitted = it.engine.submit(now, Command::get(key.as_bytes()), &mut wishes);
+                if submitted.is_ok() {
+                    it.reads = Some((key, now));
+                }
+                return self.fulfil(reader, wishes);
+            }
+        }
+        self.reader_event(reader, ReaderEvent::Timer);
+    }
+
+    pub(crate) fn reader_up(&mut self, reader: usize, link: LinkId) {
+        let Some((at, incarnation)) = self.end_of_reader(reader, link) else {
+            return;
+        };
+        if self.fleet.is_paused(at, self.schedule.now) {
+            let until = self.fleet.resumes_at(at, self.schedule.now);
+            return self.schedule.push_at(until, SimEvent::ReaderUp { reader, link });
+        }
+        let it = &self.workload.readers[reader].links[&link];
+        let (conn, port) = (it.conn, it.port);
+        let Some(process) = self.fleet.alive(at, incarnation) else {
+            return self.reader_lost(reader, link);
+        };
+        process.out.clients.insert(conn, Default::default());
+        process.inputs.insert(conn, Vec::new());
+        let end = ([0; 4], 0).into();
+        let ends = Ends {
+            client: end,
+            server: end,
+        };
+        let again = || SimEvent::ReaderUp { reader, link };
+        self.turn(at, incarnation, Event::ClientUp { conn, port, ends }, again);
+        self.reader_event(reader, ReaderEvent::Connected(link));
+    }
+
+    /// Bytes reach a node; see [`World::client_sends`].
+    pub(crate) fn reader_sends(&mut self, reader: usize, link: LinkId, bytes: Vec<u8>) {
+        let Some((at, incarnation)) = self.end_of_reader(reader, link) else {
+            return;
+        };
+        let now = self.schedule.now;
+        let is_paused = self.fleet.is_paused(at, now);
+        let Some(it) = self.workload.readers[reader].links.get_mut(&link) else {
+            return;
+        };
+        if !bytes.is_empty() {
+            it.held.push_back(bytes);
+        }
+        if is_paused {
+            let until = self.fleet.resumes_at(at, now);
+            let bytes = Vec::new();
+            return self
+                .schedule
+                .push_at(until, SimEvent::ReaderSends { reader, link, bytes });
+        }
+        let conn = it.conn;
+        let Some(bytes) = it.held.pop_front() else { return };
+        let Some(process) = self.fleet.alive(at, incarnation) else {
+            return;
+        };
+        if let Some(input) = process.inputs.get_mut(&conn) {
+            input.extend_from_slice(&bytes);
+            let again = || SimEvent::ReaderSends { reader, link, bytes };
+            self.turn(at, incarnation, Event::Timer, again);
+        }
+    }
+
+    pub(crate) fn reader_reads(&mut self, reader: usize, link: LinkId, bytes: &[u8]) {
+        if self.workload.readers[reader].links.contains_key(&link) {
+            self.reader_event(reader, ReaderEvent::Bytes(link, bytes));
+        }
+    }
+
+    pub(crate) fn reader_lost(&mut self, reader: usize, link: LinkId) {
+        if self.workload.readers[reader].links.remove(&link).is_some() {
+            self.reader_event(reader, ReaderEvent::Closed(link));
+        }
+    }
+
+    fn reader_event(&mut self, reader: usize, event: ReaderEvent<'_>) {
+        let now = self.schedule.now;
+        let mut wishes = Wishes {
+            now,
+            ..Wishes::default()
+        };
+        self.workload.readers[reader].engine.on(now, event, &mut wishes);
+        self.fulfil(reader, wishes);
+    }
+
+    /// Does what the engine of a reader asks for.
+    fn fulfil(&mut self, reader: usize, wishes: Wishes) {
+        let now = self.schedule.now;
+        for (link, address) in wishes.dials {
+            let delay = self.schedule.delay(&self.swarm);
+            let Some((at, port)) = node_of(&address).filter(|(at, _)| self.fleet.processes.get(*at).is_some()) else {
+                self.violate(format!("a client was told of a node at {address}"));
+                return;
+            };
+            let to = (NodeId(at as u16), self.fleet.records[at].incarnation);
+            let conn = ConnId(self.network.new_id());
+            let it = ReaderLink {
+                to,
+                conn,
+                port,
+                held: VecDeque::new(),
+                last: (now, now),
+            };
+            self.workload.readers[reader].links.insert(link, it);
+            self.schedule.push(delay, SimEvent::ReaderUp { reader, link });
+        }
+        for (link, bytes) in wishes.writes {
+            let delay = self.schedule.delay(&self.swarm);
+            let Some(it) = self.workload.readers[reader].links.get_mut(&link) else {
+                continue;
+            };
+            let arrives = (now + delay).max(it.last.0 + Span(1));
+            it.last.0 = arrives;
+            let sends = SimEvent::ReaderSends { reader, link, bytes };
+            self.schedule.push_at(arrives, sends);
+        }
+        for link in wishes.closes {
+            // Its node notices at its next output.
+            self.workload.readers[reader].links.remove(&link);
+        }
+        let mut next = self.workload.readers[reader].engine.next_at();
+        for outcome in wishes.done {
+            let wait = match outcome.result {
+                Ok(_) => Span(self.schedule.random.below(3_000_000)),
+                Err(_) => REFUSED_WAIT,
+            };
+            self.note_read(reader, outcome);
+            let again = now + wait;
+            next = Some(next.map_or(again, |next| next.min(again)));
+        }
+        let it = &mut self.workload.readers[reader];
+        if it.reads.is_none() && next.is_none() && !self.schedule.healing {
+            next = Some(now + REFUSED_WAIT);
+        }
+        if let Some(next) = next
+            && it.wakes_at.is_none_or(|at| next < at || at <= now)
+        {
+            let next = next.max(now + Span(1));
+            it.wakes_at = Some(next);
+            self.schedule.push_at(next, SimEvent::ReaderWakes(reader));
+        }
+    }
+
+    fn note_read(&mut self, reader: usize, outcome: paritas_client::Outcome) {
+        let Some((key, begin)) = self.workload.readers[reader].reads.take() else {
+            return self.violate("I14: a reader was answered that has asked nothing".into());
+        };
+        let (stats, now) = (self.workload.readers[reader].engine.stats(), self.schedule.now);
+        self.oracle.counts.replies += 1;
+        self.schedule.log(|| format!("reader {reader}: {key} = {outcome:?}"));
+        for (seen, count) in [
+            (Seen::DecodedByClient, stats.decoded_here),
+            (Seen::UnitsReplaced, stats.replaced),
+            (Seen::LocatedAgain, stats.located_again),
+            (Seen::WrongUnits, stats.wrong),
+        ] {
+            if count > 0 {
+                self.oracle.marks.see(seen);
+            }
+        }
+        let value = match outcome.result {
+            Ok(Value::Null) => None,
+            Ok(Value::Bulk(bytes)) => match client::number_of(&String::from_utf8_lossy(&bytes)) {
+                Some(n) => Some(n),
+                None => {
+                    let text: String = String::from_utf8_lossy(&bytes).chars().take(80).collect();
+                    return self.violate(format!("B6: a reader of {key} put this together: {text}"));
+                }
+            },
+            Ok(other) => return self.violate(format!("I14: GET of {key} was answered {other:?}")),
+            Err(Failure::Uncertain) => return self.violate(format!("I14: GET of {key} is uncertain")),
+            Err(_) => {
+                self.oracle.counts.refused += 1;
+                return;
+            }
+        };
+        let operation = Operation {
+            place: None,
+            begin,
+            end: now,
+            action: Action::Get,
+            outcome: Outcome::Done(value),
+        };
+        self.oracle.record(&[key], operation);
+    }
+}
