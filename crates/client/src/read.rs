@@ -345,3 +345,6 @@ fn cut(layout: &paritas_large::Layout, content: Content, rows: &Range<u32>, answ
     }
     units.is_empty().then_some(cut)
 }
+
+#[cfg(test)]
+mod tests;

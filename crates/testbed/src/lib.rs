@@ -420,6 +420,11 @@ impl Cluster {
         self.pump();
     }
 
+    /// Whether a node was not killed.
+    pub fn is_up(&self, at: usize) -> bool {
+        self.processes[at].up
+    }
+
     /// A killed node runs again, as a new process that has no configuration.
     pub fn begin_anew(&mut self, at: usize) {
         let identity = Identity {

@@ -66,7 +66,7 @@ const CRATES: &[(&str, &[&str])] = &[
 ];
 
 /// Exceptions: the tests of the first crate may use the second one, which is above it and drives the tested machine.
-const TESTS_FROM_ABOVE: &[(&str, &str)] = &[("protocol", "testbed"), ("frontend", "testbed")];
+const TESTS_FROM_ABOVE: &[(&str, &str)] = &[("protocol", "testbed"), ("frontend", "testbed"), ("client", "testbed")];
 
 /// Crates without clock, entropy, threads and sockets, so that the simulator can replay them.
 pub(super) const PURE: &[&str] = &[
