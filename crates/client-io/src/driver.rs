@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// The token of the waker: no link has it.
 const WAKER: Token = Token(usize::MAX);
@@ -65,12 +65,19 @@ impl Client {
     ///
     /// # Errors
     /// If there is no address, or the machine gives no poll or thread.
-    pub fn connect(addresses: Vec<String>, settings: Settings) -> io::Result<Self> {
+    pub fn connect(addresses: Vec<String>, mut settings: Settings) -> io::Result<Self> {
         if addresses.is_empty() {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
                 "a client needs the address of at least one node, as host:port",
             ));
+        }
+        if settings.seed == 0 {
+            // Clients that start together differ by their process, or by the time.
+            let since = SystemTime::now()
+                .duration_since(SystemTime::UNIX_EPOCH)
+                .unwrap_or_default();
+            settings.seed = since.as_nanos() as u64 ^ u64::from(std::process::id()) << 32;
         }
         let poll = Poll::new()?;
         let shared = Arc::new(Shared {
@@ -119,11 +126,16 @@ impl Client {
     fn begin(&self, mut state: MutexGuard<'_, State>, command: Command) -> Ticket {
         let ticket = Ticket(state.next);
         state.next += 1;
+        if state.is_closing {
+            // The thread has ended.
+            state.ops.insert(ticket, Some(Outcome::failed(Failure::Unreachable)));
+            return ticket;
+        }
         state.under_way += 1;
         state.ops.insert(ticket, None);
         state.submitted.push_back((ticket, command));
         drop(state);
-        // It fails only if the thread has gone, and then the operation ends with that.
+        // If it fails, the operation begins after the longest sleep.
         let _ = self.shared.waker.wake();
         ticket
     }
@@ -241,8 +253,31 @@ struct Driver {
     buffer: Vec<u8>,
 }
 
+/// When the thread ends, however it ends, nobody may wait for it any more.
+struct EndsAll(Arc<Shared>);
+
+impl Drop for EndsAll {
+    fn drop(&mut self) {
+        let Self(shared) = self;
+        let mut state = shared.lock();
+        state.is_closing = true;
+        let unsent: Vec<Ticket> = state.submitted.drain(..).map(|(ticket, _)| ticket).collect();
+        for (ticket, outcome) in state.ops.iter_mut().filter(|(_, outcome)| outcome.is_none()) {
+            let is_unsent = unsent.contains(ticket);
+            *outcome = Some(Outcome::failed(if is_unsent {
+                Failure::Unreachable
+            } else {
+                Failure::Uncertain
+            }));
+        }
+        state.under_way = 0;
+        shared.ended.notify_all();
+    }
+}
+
 impl Driver {
     fn run(mut self, mut poll: Poll) {
+        let _end = EndsAll(self.shared.clone());
         let mut events = Events::with_capacity(256);
         loop {
             if !self.submit() {

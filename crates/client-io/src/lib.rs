@@ -16,4 +16,6 @@ mod driver;
 mod links;
 
 pub use driver::{Client, Ticket};
-pub use paritas_client::{Command, Decode, Failure, Outcome, Phases, Settings, Stats, SubmitError, Value};
+pub use paritas_client::{
+    Command, Decode, Failure, OfConnection, Outcome, Phases, Settings, Stats, SubmitError, Value,
+};

@@ -13,8 +13,13 @@ use std::time::Instant;
 /// Bytes that are read at once.
 pub(crate) const READ_BYTES: usize = 256 << 10;
 
+/// Bytes that were sent and are still in memory, at most about twice.
+const SENT_BYTES_KEPT: usize = 1 << 20;
+
 struct Link {
     stream: TcpStream,
+    /// Further addresses of the host, to be tried if this one takes no connection.
+    others: Vec<SocketAddr>,
     is_up: bool,
     unsent: Vec<u8>,
     sent: usize,
@@ -64,8 +69,12 @@ impl Links {
             }
             (Ok(None), Err(error)) if error.kind() == ErrorKind::NotConnected => (id, false),
             _ => {
+                let (others, unsent) = (core::mem::take(&mut link.others), core::mem::take(&mut link.unsent));
                 self.drop_link(id);
-                self.failed.push(id);
+                match self.connect(id, others) {
+                    Ok(link) => link.unsent = unsent,
+                    Err(_) => self.failed.push(id),
+                }
                 (id, false)
             }
         }
@@ -105,6 +114,9 @@ impl Links {
             }
             if link.sent == link.unsent.len() && link.sent > 0 {
                 (link.unsent, link.sent) = (Vec::new(), 0);
+            } else if link.sent > SENT_BYTES_KEPT {
+                link.unsent.drain(..link.sent);
+                link.sent = 0;
             }
         }
         for id in ended {
@@ -119,26 +131,31 @@ impl Links {
         }
     }
 
-    fn connect(&mut self, id: LinkId, address: &str) -> std::io::Result<()> {
-        let addresses: Vec<SocketAddr> = address.to_socket_addrs()?.collect();
-        let first = addresses.first().ok_or(ErrorKind::NotFound)?;
-        let mut stream = TcpStream::connect(*first)?;
+    /// Connects to one of these addresses.
+    fn connect(&mut self, id: LinkId, mut others: Vec<SocketAddr>) -> std::io::Result<&mut Link> {
+        let first = others.pop().ok_or(ErrorKind::NotFound)?;
+        let mut stream = TcpStream::connect(first)?;
         let interest = Interest::READABLE | Interest::WRITABLE;
         self.registry.register(&mut stream, Token(id.0 as usize), interest)?;
         let link = Link {
             stream,
+            others,
             is_up: false,
             unsent: Vec::new(),
             sent: 0,
         };
-        self.links.insert(id, link);
-        Ok(())
+        self.links.remove(&id);
+        Ok(self.links.entry(id).or_insert(link))
     }
 }
 
 impl Out for Links {
     fn dial(&mut self, link: LinkId, address: &str) {
-        if self.connect(link, address).is_err() {
+        // A name is looked up here, which may take time. The first address is tried first.
+        let addresses = address.to_socket_addrs().map(|found| found.collect::<Vec<_>>());
+        let mut addresses = addresses.unwrap_or_default();
+        addresses.reverse();
+        if self.connect(link, addresses).is_err() {
             self.failed.push(link);
         }
     }

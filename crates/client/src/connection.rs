@@ -33,34 +33,74 @@ pub(crate) struct AskedUnits {
     pub(crate) is_replaced: bool,
 }
 
+/// How far a connection is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Phase {
+    Dialled,
+    /// AUTH was sent. Commands wait: a node that refuses it may do them all the same.
+    Proving,
+    Open,
+}
+
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) link: LinkId,
     pub(crate) address: String,
-    pub(crate) is_up: bool,
-    /// Commands that wait until it is up.
+    pub(crate) phase: Phase,
+    /// Commands that wait until it is open.
     pub(crate) unsent: Vec<u8>,
     pub(crate) awaited: VecDeque<Awaited>,
+    /// Since when something is awaited without a pause.
+    waits_since: Time,
+    /// When bytes came last.
+    pub(crate) heard_at: Time,
     pub(crate) input: Vec<u8>,
     pub(crate) decoder: ReplyDecoder,
 }
 
 impl Connection {
-    pub(crate) fn new(link: LinkId, address: &str) -> Self {
+    pub(crate) fn new(now: Time, link: LinkId, address: &str) -> Self {
         Self {
             link,
             address: address.to_owned(),
-            is_up: false,
+            phase: Phase::Dialled,
             unsent: Vec::new(),
             awaited: VecDeque::new(),
+            waits_since: now,
+            heard_at: Time(0),
             input: Vec::new(),
             decoder: ReplyDecoder::new(),
         }
     }
 
+    /// One more reply is awaited.
+    pub(crate) fn await_reply(&mut self, now: Time, awaited: Awaited) {
+        if self.awaited.is_empty() {
+            self.waits_since = now;
+        }
+        self.awaited.push_back(awaited);
+    }
+
+    /// Since when the node has been silent although something is awaited of it.
+    pub(crate) fn silent_since(&self) -> Option<Time> {
+        let waits = self.phase != Phase::Open || !self.awaited.is_empty();
+        waits.then_some(self.waits_since.max(self.heard_at))
+    }
+
     /// Whether it owes units that are late: its node is asked last.
     pub(crate) fn owes(&self) -> bool {
-        let mut awaited = self.awaited.iter();
-        awaited.any(|awaited| matches!(awaited, Awaited::Units(units) if units.is_late))
+        self.units().any(|units| units.is_late)
+    }
+
+    /// Whether it owes units to an operation.
+    pub(crate) fn owes_to(&self, op: OpId) -> bool {
+        self.units().any(|units| units.op == op)
+    }
+
+    fn units(&self) -> impl Iterator<Item = &AskedUnits> {
+        self.awaited.iter().filter_map(|awaited| match awaited {
+            Awaited::Units(units) => Some(units),
+            _ => None,
+        })
     }
 }

@@ -1,7 +1,7 @@
 //! `Engine`: all operations of one client.
 
 use crate::choice::{Choice, Way};
-use crate::connection::{AskedUnits, Awaited, Connection};
+use crate::connection::{AskedUnits, Awaited, Connection, Phase};
 use crate::latency::Latency;
 use crate::located::Located;
 use crate::queue::Queue;
@@ -9,8 +9,10 @@ use crate::read::{Answer, Ask, Read};
 use crate::{Decode, Settings};
 use core::fmt;
 use paritas_base::{Span, Time};
+use paritas_large::Part;
 use paritas_wire::resp::{Reply, Value, encode};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// The wait before a node is asked or dialled again.
 const AGAIN: Span = Span::from_ms(20);
@@ -18,8 +20,8 @@ const AGAIN: Span = Span::from_ms(20);
 const HEDGE_BYTES: (u64, u64) = (1 << 20, 8 << 20);
 /// Times that a value is located before a node is asked for it.
 const LOCATED_MAX: u32 = 2;
-/// Bytes that a reply may have beside the value.
-const REPLY_BYTES_MORE: u64 = 1 << 20;
+/// The time for which nodes are not asked where parts are, once one has refused to tell.
+const LOCATES_AGAIN: Span = Span::from_secs(1);
 
 /// An operation of this client.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -29,17 +31,62 @@ pub struct OpId(pub u64);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct LinkId(pub u64);
 
+/// Commands that change their connection, or other replies on it. All operations share the connections.
+const OF_CONNECTIONS: [&str; 17] = [
+    "AUTH",
+    "CLIENT",
+    "DISCARD",
+    "EXEC",
+    "HELLO",
+    "MONITOR",
+    "MULTI",
+    "PSUBSCRIBE",
+    "PUNSUBSCRIBE",
+    "QUIT",
+    "RESET",
+    "SELECT",
+    "SSUBSCRIBE",
+    "SUBSCRIBE",
+    "UNSUBSCRIBE",
+    "UNWATCH",
+    "WATCH",
+];
+
+/// What the engine knows of a command.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    /// GET of the key. It changes nothing, so it may be sent again.
+    Get,
+    /// SET of the key. If it is refused it has not happened.
+    Set,
+    /// If it is refused, a part of it may have happened.
+    Other,
+}
+
 /// A command.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Command {
     args: Vec<Vec<u8>>,
     /// Commands with the same key happen in the order of their submission.
     key: Option<Vec<u8>>,
-    /// It changes nothing, so it may be sent again.
-    is_read: bool,
-    /// It is GET of the key.
-    is_get: bool,
+    kind: Kind,
 }
+
+/// A command that changes its connection: all operations of a client share the connections.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct OfConnection(String);
+
+impl fmt::Display for OfConnection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(name) = self;
+        write!(
+            f,
+            "{name} is about one connection, and all operations of this client share their connections"
+        )
+    }
+}
+
+impl core::error::Error for OfConnection {}
 
 impl Command {
     /// GET of a key.
@@ -47,8 +94,7 @@ impl Command {
         Self {
             args: vec![b"GET".to_vec(), key.to_vec()],
             key: Some(key.to_vec()),
-            is_read: true,
-            is_get: true,
+            kind: Kind::Get,
         }
     }
 
@@ -57,19 +103,22 @@ impl Command {
         Self {
             args: vec![b"SET".to_vec(), key.to_vec(), value],
             key: Some(key.to_vec()),
-            is_read: false,
-            is_get: false,
+            kind: Kind::Set,
         }
     }
 
     /// Any command, its name first. `key`: it happens in order with other commands of this key.
-    pub fn other(args: Vec<Vec<u8>>, key: Option<Vec<u8>>) -> Self {
-        Self {
-            args,
-            key,
-            is_read: false,
-            is_get: false,
+    ///
+    /// # Errors
+    /// If the command changes its connection, as SELECT and MULTI do, or has no name.
+    pub fn other(args: Vec<Vec<u8>>, key: Option<Vec<u8>>) -> Result<Self, OfConnection> {
+        let name = args.first().map(|name| text_of(name).to_ascii_uppercase());
+        let name = name.unwrap_or_else(|| "a command without a name".to_owned());
+        if args.is_empty() || OF_CONNECTIONS.contains(&name.as_str()) {
+            return Err(OfConnection(name));
         }
+        let kind = Kind::Other;
+        Ok(Self { args, key, kind })
     }
 
     fn bytes(&self) -> u64 {
@@ -115,10 +164,21 @@ pub struct Outcome {
     pub is_decoded_here: bool,
 }
 
+impl Outcome {
+    /// Of an operation that no engine has ended.
+    pub fn failed(failure: Failure) -> Self {
+        Self {
+            result: Err(failure),
+            phases: Phases::default(),
+            is_decoded_here: false,
+        }
+    }
+}
+
 /// Where the time of an operation went (the fifth paper, §VI-B).
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Phases {
-    /// From the submission until the first command was written.
+    /// From the submission until the first command was given to a connection.
     pub request: Span,
     /// Sums and decoding.
     pub coding: Span,
@@ -129,7 +189,7 @@ pub struct Phases {
 /// Why an operation has no reply.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Failure {
-    /// A node has refused it with this text; it has not happened.
+    /// A node has answered with this error. GET and SET have not happened; of another command a part may have.
     Refused(String),
     /// A connection ended after it was sent: it may have happened, or may happen yet.
     Uncertain,
@@ -191,11 +251,15 @@ struct Op {
     /// Counts what was sent for it: replies to earlier attempts are not its reply.
     attempt: u32,
     located_count: u32,
+    /// A node was asked because the parts could not be read.
+    is_by_node: bool,
     /// A write was sent.
     is_sent: bool,
-    /// Bytes that it counts among those under way.
+    /// Bytes that it counts among those under way: of its command, then of the value that it reads.
     bytes: u64,
     submitted_at: Time,
+    /// When it began, or got on.
+    moved_at: Time,
     written_at: Option<Time>,
     coding: Span,
 }
@@ -208,6 +272,8 @@ enum State {
     Waits(Time),
     /// It was sent at this time.
     Asked(Time, LinkId),
+    /// It waits until there is room for its value.
+    Held(Arc<Located>),
     /// Its value is read from its parts.
     Reads(Box<Read>),
 }
@@ -228,6 +294,8 @@ pub struct Engine {
     /// Bytes that may be asked for twice.
     hedge_bytes: u64,
     bytes: u64,
+    /// Nodes do not tell where parts are until then: a node has refused to.
+    locates_at: Time,
     next_op: u64,
     next_link: u64,
     stats: Stats,
@@ -242,9 +310,10 @@ impl Engine {
         assert!(!seeds.is_empty(), "a client needs the address of a node");
         Self {
             choice: Choice::new(settings.seed),
+            // Clients begin at different nodes.
+            home: (settings.seed % seeds.len() as u64) as usize,
             settings,
             seeds,
-            home: 0,
             dial_at: Time(0),
             connections: BTreeMap::new(),
             ops: BTreeMap::new(),
@@ -252,6 +321,7 @@ impl Engine {
             latency: Latency::default(),
             hedge_bytes: HEDGE_BYTES.0,
             bytes: 0,
+            locates_at: Time(0),
             next_op: 0,
             next_link: 0,
             stats: Stats::default(),
@@ -281,10 +351,11 @@ impl Engine {
         let id = OpId(self.next_op);
         self.next_op += 1;
         let may_begin = match &command.key {
-            Some(key) => self.queue.enter(key, id, command.is_read),
+            Some(key) => self.queue.enter(key, id, command.kind == Kind::Get),
             None => true,
         };
         let way = match (self.settings.decode, &command.key) {
+            _ if now < self.locates_at => Way::Server,
             (Decode::Auto, Some(key)) => self.choice.choose(now, key),
             (Decode::Client, _) => Way::Client,
             _ => Way::Server,
@@ -295,9 +366,11 @@ impl Engine {
             way,
             attempt: 0,
             located_count: 0,
+            is_by_node: false,
             is_sent: false,
             bytes,
             submitted_at: now,
+            moved_at: now,
             written_at: None,
             coding: Span(0),
         };
@@ -310,8 +383,8 @@ impl Engine {
     /// Handles one event.
     pub fn on(&mut self, now: Time, event: Event<'_>, out: &mut impl Out) {
         match event {
-            Event::Connected(link) => self.on_connected(link, out),
-            Event::Closed(link) => self.on_closed(now, link, out),
+            Event::Connected(link) => self.on_connected(now, link, out),
+            Event::Closed(link) => self.on_closed(now, link, None, out),
             Event::Bytes(link, bytes) => self.on_bytes(now, link, bytes, out),
             Event::Timer => {}
         }
@@ -321,21 +394,60 @@ impl Engine {
     /// When [`Event::Timer`] is due.
     pub fn next_at(&self) -> Option<Time> {
         let late = self.late();
-        let of_op = self.ops.values().map(|op| {
+        let of_op = self.ops.iter().map(|(id, op)| {
             let at = match op.state {
                 State::Waits(at) => at.max(self.dial_at),
-                State::Asked(at, _) if op.command.is_read => at + self.settings.retry,
+                State::Asked(at, link) if op.command.kind == Kind::Get => self.silent_at(at, link),
                 _ => Time(u64::MAX),
             };
-            at.min(op.submitted_at + self.settings.deadline)
+            at.min(self.given_up_at(*id, op))
         });
-        let awaited = self.connections.values().flat_map(|connection| &connection.awaited);
-        let of_units = awaited.filter_map(|awaited| match awaited {
-            Awaited::Units(units) if !units.is_late => Some(units.at + late),
-            Awaited::Units(units) if !units.is_replaced => Some(units.at + self.settings.retry),
-            _ => None,
+        let of_link = self.connections.values().flat_map(|connection| {
+            let awaited = connection.awaited.iter();
+            awaited.filter_map(|awaited| match awaited {
+                Awaited::Units(units) if !units.is_late => Some(units.at + late),
+                Awaited::Units(units) if !units.is_replaced => Some(self.silent_at(units.at, connection.link)),
+                _ => None,
+            })
         });
-        of_op.chain(of_units).min()
+        let of_silence = self.connections.values().filter_map(|it| self.closed_at(it));
+        of_op.chain(of_link).chain(of_silence).min()
+    }
+
+    /// When a connection is closed, if nothing comes until then.
+    fn closed_at(&self, connection: &Connection) -> Option<Time> {
+        let is_open = connection.phase == Phase::Open;
+        let patience = if is_open {
+            self.settings.deadline
+        } else {
+            self.settings.retry
+        };
+        Some(connection.silent_since()? + patience)
+    }
+
+    /// When a node counts as silent that was asked at this time.
+    fn silent_at(&self, asked_at: Time, link: LinkId) -> Time {
+        let heard_at = self
+            .connections
+            .get(&link)
+            .map_or(Time(0), |connection| connection.heard_at);
+        asked_at.max(heard_at) + self.settings.retry
+    }
+
+    /// When an operation is given up, if nothing comes until then. One that waits for another begins later.
+    fn given_up_at(&self, id: OpId, op: &Op) -> Time {
+        let heard_at = |link: &LinkId| self.connections.get(link).map_or(Time(0), |it| it.heard_at);
+        let moved_at = match &op.state {
+            State::Queued => return Time(u64::MAX),
+            State::Waits(_) | State::Held(_) => op.moved_at,
+            State::Asked(_, link) => op.moved_at.max(heard_at(link)),
+            // A holder that is silent is given up by itself.
+            State::Reads(_) => {
+                let links = self.connections.values().filter(|it| it.owes_to(id));
+                op.moved_at.max(links.map(|it| it.heard_at).max().unwrap_or_default())
+            }
+        };
+        moved_at + self.settings.deadline
     }
 
     /// The time after which units are late.
@@ -343,29 +455,36 @@ impl Engine {
         self.settings.late_min.max(Span(4 * self.latency.median().0))
     }
 
-    fn on_connected(&mut self, link: LinkId, out: &mut impl Out) {
+    fn on_connected(&mut self, now: Time, link: LinkId, out: &mut impl Out) {
         let Some(connection) = self.connections.get_mut(&link) else {
             return;
         };
-        connection.is_up = true;
-        if let Some((user, password)) = &self.settings.password {
-            let user = user.iter().map(String::as_bytes);
-            let words: Vec<&[u8]> = core::iter::once(&b"AUTH"[..])
-                .chain(user)
-                .chain([password.as_bytes()])
-                .collect();
-            let mut bytes = Vec::new();
-            encode::request(&mut bytes, &words);
-            out.write(link, &bytes);
-            connection.awaited.push_front(Awaited::Auth);
-        }
+        connection.heard_at = now;
+        let Some((user, password)) = &self.settings.password else {
+            return Self::open(connection, out);
+        };
+        let user = user.iter().map(String::as_bytes);
+        let words: Vec<&[u8]> = core::iter::once(&b"AUTH"[..])
+            .chain(user)
+            .chain([password.as_bytes()])
+            .collect();
+        let mut bytes = Vec::new();
+        encode::request(&mut bytes, &words);
+        out.write(link, &bytes);
+        connection.phase = Phase::Proving;
+        connection.awaited.push_front(Awaited::Auth);
+    }
+
+    fn open(connection: &mut Connection, out: &mut impl Out) {
+        connection.phase = Phase::Open;
         let unsent = core::mem::take(&mut connection.unsent);
         if !unsent.is_empty() {
-            out.write(link, &unsent);
+            out.write(connection.link, &unsent);
         }
     }
 
-    fn on_closed(&mut self, now: Time, link: LinkId, out: &mut impl Out) {
+    /// `refused`: the node has refused the password, with this text.
+    fn on_closed(&mut self, now: Time, link: LinkId, refused: Option<&str>, out: &mut impl Out) {
         let Some(connection) = self.connections.remove(&link) else {
             return;
         };
@@ -380,12 +499,11 @@ impl Engine {
                     let Some(it) = self.ops.get_mut(&op).filter(|it| it.attempt == attempt) else {
                         continue;
                     };
-                    if !connection.is_up {
-                        it.is_sent = false;
-                    }
-                    match it.is_sent {
-                        true => self.end(now, op, Err(Failure::Uncertain), out),
-                        false => it.state = State::Waits(now + AGAIN),
+                    it.is_sent &= connection.phase == Phase::Open;
+                    match (it.is_sent, refused) {
+                        (true, _) => self.end(now, op, Err(Failure::Uncertain), out),
+                        (false, Some(text)) => self.end(now, op, Err(Failure::Refused(text.to_owned())), out),
+                        (false, None) => it.state = State::Waits(now + AGAIN),
                     }
                 }
                 Awaited::Units(units) => self.on_units(now, units, None, out),
@@ -397,13 +515,14 @@ impl Engine {
         let Some(connection) = self.connections.get_mut(&link) else {
             return;
         };
+        connection.heard_at = now;
         // It is taken from the connection while its replies are read.
         let mut input = core::mem::take(&mut connection.input);
         let mut decoder = connection.decoder.clone();
         input.extend_from_slice(bytes);
         let mut used = 0;
-        let mut is_wrong = input.len() as u64 > self.settings.value_bytes_max + REPLY_BYTES_MORE;
-        while !is_wrong && used < input.len() {
+        let (mut is_wrong, mut refused) = (false, None);
+        while used < input.len() && !is_wrong {
             let rest = input.get(used..).unwrap_or_default();
             let (reply, length) = match decoder.decode(rest) {
                 Ok(Some(found)) => found,
@@ -413,14 +532,19 @@ impl Engine {
                     break;
                 }
             };
-            let awaited = self.connections.get_mut(&link).and_then(|it| it.awaited.pop_front());
-            match awaited {
-                Some(Awaited::Auth) => {
-                    if let Reply::Error(text) = &reply {
-                        self.refuse_all(now, &text_of(text), out);
+            used += length;
+            let Some(connection) = self.connections.get_mut(&link) else {
+                return;
+            };
+            match connection.awaited.pop_front() {
+                Some(Awaited::Auth) => match &reply {
+                    Reply::Error(text) => {
                         is_wrong = true;
+                        // A node that has too many connections says nothing about the password.
+                        refused = Some(text_of(text)).filter(|text| !text.starts_with("ERR max number"));
                     }
-                }
+                    _ => Self::open(connection, out),
+                },
                 Some(Awaited::Command { op, attempt }) => self.on_reply(now, op, attempt, &reply, out),
                 Some(Awaited::Units(units)) => {
                     let bytes = match &reply {
@@ -435,11 +559,14 @@ impl Engine {
                 Some(Awaited::Nothing) => {}
                 None => is_wrong = true,
             }
-            used += length;
+        }
+        if (input.len() - used) as u64 > self.settings.reply_bytes_max {
+            is_wrong = true;
+            self.refuse_long_reply(now, link, out);
         }
         if is_wrong {
             out.close(link);
-            return self.on_closed(now, link, out);
+            return self.on_closed(now, link, refused.as_deref(), out);
         }
         if let Some(connection) = self.connections.get_mut(&link) {
             input.drain(..used);
@@ -447,18 +574,35 @@ impl Engine {
         }
     }
 
+    /// The reply that comes on a connection is longer than this client takes.
+    fn refuse_long_reply(&mut self, now: Time, link: LinkId, out: &mut impl Out) {
+        let awaited = self.connections.get(&link).and_then(|it| it.awaited.front());
+        if let Some(Awaited::Command { op, attempt }) = awaited {
+            let op = *op;
+            let it = self.ops.get(&op).filter(|it| it.attempt == *attempt);
+            if it.is_some_and(|it| it.command.kind == Kind::Get) {
+                let text = format!(
+                    "the value is longer than reply_bytes_max, {} B",
+                    self.settings.reply_bytes_max
+                );
+                self.end(now, op, Err(Failure::Refused(text)), out);
+            }
+        }
+    }
+
     fn on_reply(&mut self, now: Time, id: OpId, attempt: u32, reply: &Reply<'_>, out: &mut impl Out) {
         let Some(op) = self.ops.get_mut(&id).filter(|op| op.attempt == attempt) else {
             return;
         };
-        let is_located = op.command.is_get && op.way == Way::Client;
+        let is_located = op.command.kind == Kind::Get && op.way == Way::Client;
         match reply {
-            Reply::Error(text) if may_be_sent_again(text) => {
+            Reply::Error(text) if op.command.kind != Kind::Other && may_be_sent_again(text) => {
                 op.is_sent = false;
                 op.state = State::Waits(now + AGAIN);
             }
             // Some nodes do not know the command, or it is switched off.
             Reply::Error(text) if is_located && !text.starts_with(b"WRONGTYPE") && !text.starts_with(b"NO") => {
+                self.locates_at = now + LOCATES_AGAIN;
                 self.ask_node(now, id, out);
             }
             Reply::Error(text) if text.starts_with(b"UNCERTAIN") => self.end(now, id, Err(Failure::Uncertain), out),
@@ -471,51 +615,63 @@ impl Engine {
         }
     }
 
-    /// Begins to read a value from its parts.
+    /// A value is to be read from its parts.
     fn read(&mut self, now: Time, id: OpId, located: Located, out: &mut impl Out) {
-        if let Some(op) = self.ops.get_mut(&id) {
-            let bytes = located.value_bytes();
-            self.bytes = self.bytes - op.bytes + bytes;
-            op.bytes = bytes;
-            op.state = State::Reads(Box::new(Read::new(located)));
+        let Some(op) = self.ops.get_mut(&id) else { return };
+        (op.state, op.moved_at) = (State::Held(Arc::new(located)), now);
+        self.begin_held(now, out);
+    }
+
+    /// Begins to read the values for which there is room. One that is longer than all the room is read alone.
+    fn begin_held(&mut self, now: Time, out: &mut impl Out) {
+        loop {
+            let is_any_read = self.ops.values().any(|op| matches!(op.state, State::Reads(_)));
+            let held = self.ops.iter().find_map(|(id, op)| match &op.state {
+                State::Held(located) => Some((*id, op.bytes, located.clone())),
+                _ => None,
+            });
+            let Some((id, command_bytes, located)) = held else {
+                return;
+            };
+            let bytes = self.bytes - command_bytes + located.value_bytes();
+            if is_any_read && bytes > self.settings.bytes_max {
+                return;
+            }
+            self.bytes = bytes;
+            if let Some(op) = self.ops.get_mut(&id) {
+                (op.bytes, op.moved_at) = (located.value_bytes(), now);
+                op.state = State::Reads(Box::new(Read::new(located)));
+            }
             self.ask_for_units(now, id, out);
         }
     }
 
     /// The value cannot be read from its parts, or not by this client: a node is asked for it.
     fn ask_node(&mut self, now: Time, id: OpId, out: &mut impl Out) {
-        if let Some(op) = self.ops.get_mut(&id) {
-            op.way = Way::Server;
-            op.state = State::Waits(now);
-            self.stats.by_node += 1;
+        let Some(op) = self.ops.get_mut(&id) else { return };
+        if op.located_count > 0 {
             self.choice.on_failure(now, op.bytes);
-            self.go_on(now, id, out);
         }
+        (op.way, op.is_by_node, op.state) = (Way::Server, true, State::Waits(now));
+        self.stats.by_node += 1;
+        self.go_on(now, id, out);
     }
 
     fn ask_for_units(&mut self, now: Time, id: OpId, out: &mut impl Out) {
         loop {
-            let Some(op) = self.ops.get_mut(&id) else { return };
+            let Self { ops, connections, .. } = self;
+            let Some(op) = ops.get_mut(&id) else { return };
             let attempt = op.attempt;
             let State::Reads(read) = &mut op.state else { return };
             if read.is_done() {
                 return self.finish(now, id, out);
             }
-            let holders: Vec<(String, bool)> = {
-                let placement = read.located().placement;
-                let owes = |address: &str| {
-                    let mut connections = self.connections.values();
-                    connections.any(|connection| connection.address == address && connection.owes())
-                };
-                let holders = placement.parts().filter_map(|part| read.located().holder(&part));
-                holders.map(|address| (address.to_owned(), owes(address))).collect()
-            };
             let located = read.located().clone();
-            let rank = |part: &paritas_large::Part| {
-                let address = located.holder(part)?;
-                let owes = holders.iter().any(|(holder, owes)| *owes && holder == address);
-                Some(u32::from(owes))
+            let owes = |address: &str| {
+                let mut connections = connections.values();
+                connections.any(|connection| connection.address == address && connection.owes())
             };
+            let rank = |part: &Part| Some(u32::from(owes(located.holder(part)?)));
             match read.next_ask(rank) {
                 Ok(Some(ask)) => self.ask_holder(now, id, attempt, &located, ask, out),
                 Ok(None) => return,
@@ -528,7 +684,7 @@ impl Engine {
         let Some(address) = located.holder(&ask.part) else {
             return;
         };
-        let link = self.link_to(address, out);
+        let link = self.link_to(now, address, out);
         let units = AskedUnits {
             op,
             attempt,
@@ -539,7 +695,7 @@ impl Engine {
             is_replaced: false,
         };
         let words = located.ask(&ask);
-        self.send(link, &words, Awaited::Units(units), out);
+        self.send(now, link, &words, Awaited::Units(units), out);
     }
 
     fn on_units(&mut self, now: Time, units: AskedUnits, bytes: Option<&[u8]>, out: &mut impl Out) {
@@ -552,6 +708,7 @@ impl Engine {
         op.coding = op.coding + (out.clock() - before);
         match answer {
             Answer::Sound => {
+                op.moved_at = now;
                 self.stats.unit_bytes += units.ask.bytes;
                 let earned = units.ask.bytes * self.settings.hedge_per_mille / 1_000;
                 self.hedge_bytes = (self.hedge_bytes + earned).min(HEDGE_BYTES.1);
@@ -561,7 +718,7 @@ impl Engine {
                 // The holder compares them, and mends what is wrong (P14.12).
                 let mut words = read.located().ask(&units.ask).to_vec();
                 words.push(b"CHECK".to_vec());
-                self.send(units.link, &words, Awaited::Nothing, out);
+                self.send(now, units.link, &words, Awaited::Nothing, out);
             }
             Answer::Absent | Answer::Late => {}
         }
@@ -617,22 +774,22 @@ impl Engine {
         if !is_there && self.dial_at > now {
             return;
         }
-        let link = self.link_to(&address, out);
+        let link = self.link_to(now, &address, out);
         let Some(op) = self.ops.get_mut(&id) else { return };
         op.attempt += 1;
         op.state = State::Asked(now, link);
-        op.is_sent = !op.command.is_read;
+        op.is_sent = op.command.kind != Kind::Get;
         let attempt = op.attempt;
         if op.written_at.is_none() {
             op.written_at = Some(out.clock());
         }
         let mut words = core::mem::take(&mut op.command.args);
-        let is_located = op.command.is_get && op.way == Way::Client;
+        let is_located = op.command.kind == Kind::Get && op.way == Way::Client;
         let name = match words.first_mut().filter(|_| is_located) {
             Some(name) => core::mem::replace(name, b"PARITAS.LOCATE".to_vec()),
             None => Vec::new(),
         };
-        self.send(link, &words, Awaited::Command { op: id, attempt }, out);
+        self.send(now, link, &words, Awaited::Command { op: id, attempt }, out);
         if let Some(op) = self.ops.get_mut(&id) {
             if let Some(first) = words.first_mut().filter(|_| is_located) {
                 *first = name;
@@ -641,38 +798,45 @@ impl Engine {
         }
     }
 
-    fn send(&mut self, link: LinkId, words: &[Vec<u8>], awaited: Awaited, out: &mut impl Out) {
+    fn send(&mut self, now: Time, link: LinkId, words: &[Vec<u8>], awaited: Awaited, out: &mut impl Out) {
         let Some(connection) = self.connections.get_mut(&link) else {
             return;
         };
-        connection.awaited.push_back(awaited);
+        connection.await_reply(now, awaited);
         let mut bytes = Vec::new();
         encode::request(&mut bytes, words);
-        match connection.is_up {
-            true => out.write(link, &bytes),
-            false => connection.unsent.extend_from_slice(&bytes),
+        match connection.phase {
+            Phase::Open => out.write(link, &bytes),
+            Phase::Dialled | Phase::Proving => connection.unsent.extend_from_slice(&bytes),
         }
     }
 
     /// The connection to an address, which is made if there is none.
-    fn link_to(&mut self, address: &str, out: &mut impl Out) -> LinkId {
+    fn link_to(&mut self, now: Time, address: &str, out: &mut impl Out) -> LinkId {
         let mut connections = self.connections.values();
         if let Some(connection) = connections.find(|connection| connection.address == address) {
             return connection.link;
         }
         let link = LinkId(self.next_link);
         self.next_link += 1;
-        self.connections.insert(link, Connection::new(link, address));
+        self.connections.insert(link, Connection::new(now, link, address));
         out.dial(link, address);
         link
     }
 
     fn on_time(&mut self, now: Time, out: &mut impl Out) {
+        let all = self.connections.values();
+        let silent = all.filter(|connection| self.closed_at(connection).is_some_and(|at| at <= now));
+        let silent: Vec<LinkId> = silent.map(|connection| connection.link).collect();
+        for link in silent {
+            out.close(link);
+            self.on_closed(now, link, None, out);
+        }
         self.on_late(now, out);
         let ids: Vec<OpId> = self.ops.keys().copied().collect();
         for id in ids {
-            let Some(op) = self.ops.get_mut(&id) else { continue };
-            if now >= op.submitted_at + self.settings.deadline {
+            let Some(op) = self.ops.get(&id) else { continue };
+            if now >= self.given_up_at(id, op) {
                 let failure = if op.is_sent {
                     Failure::Uncertain
                 } else {
@@ -682,9 +846,11 @@ impl Engine {
                 continue;
             }
             match op.state {
-                State::Asked(at, link) if op.command.is_read && now >= at + self.settings.retry => {
+                State::Asked(at, link) if op.command.kind == Kind::Get && now >= self.silent_at(at, link) => {
                     // The next node may have what this one does not answer.
-                    op.state = State::Waits(now);
+                    if let Some(op) = self.ops.get_mut(&id) {
+                        op.state = State::Waits(now);
+                    }
                     let asked = self.connections.get(&link).map(|it| it.address.clone());
                     if asked.as_ref() == self.seeds.get(self.home) {
                         self.home = (self.home + 1) % self.seeds.len();
@@ -692,48 +858,51 @@ impl Engine {
                     self.go_on(now, id, out);
                 }
                 State::Waits(_) => self.go_on(now, id, out),
-                State::Queued | State::Asked(..) | State::Reads(_) => {}
+                State::Queued | State::Asked(..) | State::Held(_) | State::Reads(_) => {}
             }
         }
     }
 
-    /// Asks for other units in the place of late ones, as far as the budget goes.
+    /// Asks for other units in the place of late ones, as far as the budget goes, and gives up silent holders.
     fn on_late(&mut self, now: Time, out: &mut impl Out) {
-        let (late, given_up) = (self.late(), self.settings.retry);
-        let mut replaced = Vec::new();
+        let (late, retry) = (self.late(), self.settings.retry);
+        let mut found = Vec::new();
         for connection in self.connections.values_mut() {
+            let heard_at = connection.heard_at;
             for awaited in &mut connection.awaited {
                 let Awaited::Units(units) = awaited else { continue };
-                if now < units.at + late || units.is_replaced {
+                let is_silent = now >= units.at.max(heard_at) + retry;
+                if now < units.at + late && !is_silent || units.is_replaced {
                     continue;
                 }
                 units.is_late = true;
-                let is_given_up = now >= units.at + given_up;
-                if is_given_up || self.hedge_bytes >= units.ask.bytes {
-                    if !is_given_up {
-                        self.hedge_bytes -= units.ask.bytes;
+                let op = self.ops.get(&units.op).filter(|op| op.attempt == units.attempt);
+                let is_read = op.is_some_and(|op| matches!(op.state, State::Reads(_)));
+                if is_read && !is_silent {
+                    if self.hedge_bytes < units.ask.bytes {
+                        continue;
                     }
-                    units.is_replaced = true;
-                    replaced.push(*units);
+                    self.hedge_bytes -= units.ask.bytes;
+                }
+                units.is_replaced = true;
+                if is_read {
+                    found.push((*units, is_silent));
                 }
             }
         }
-        for units in replaced {
-            let Some(op) = self.ops.get_mut(&units.op).filter(|op| op.attempt == units.attempt) else {
+        for (units, is_silent) in found {
+            let op = self.ops.get_mut(&units.op).filter(|op| op.attempt == units.attempt);
+            let Some(State::Reads(read)) = op.map(|op| &mut op.state) else {
                 continue;
             };
-            let State::Reads(read) = &mut op.state else { continue };
-            read.on_late(units.ask.id);
             self.stats.replaced += 1;
             self.stats.replaced_bytes += units.ask.bytes;
-            self.ask_for_units(now, units.op, out);
-        }
-    }
-
-    fn refuse_all(&mut self, now: Time, text: &str, out: &mut impl Out) {
-        let ids: Vec<OpId> = self.ops.keys().copied().collect();
-        for id in ids {
-            self.end(now, id, Err(Failure::Refused(text.to_owned())), out);
+            if is_silent {
+                self.on_units(now, units, None, out);
+            } else {
+                read.on_late(units.ask.id);
+                self.ask_for_units(now, units.op, out);
+            }
         }
     }
 
@@ -758,7 +927,8 @@ impl Engine {
             coding: op.coding,
             wait: Span(took.0.saturating_sub(request.0 + op.coding.0)),
         };
-        if let (true, Ok(Value::Bulk(value)), Some(key)) = (op.command.is_get, &result, &op.command.key) {
+        let is_choice = op.command.kind == Kind::Get && !op.is_by_node;
+        if let (true, Ok(Value::Bulk(value)), Some(key)) = (is_choice, &result, &op.command.key) {
             let way = if is_decoded_here { Way::Client } else { Way::Server };
             self.choice.on_read(key, value.len() as u64, way, took);
         }
@@ -768,10 +938,11 @@ impl Engine {
             is_decoded_here,
         };
         out.done(id, outcome);
+        self.begin_held(now, out);
         let Some(key) = &op.command.key else { return };
         for next in self.queue.leave(key, id) {
             if let Some(op) = self.ops.get_mut(&next) {
-                op.state = State::Waits(now);
+                (op.state, op.moved_at) = (State::Waits(now), now);
                 self.go_on(now, next, out);
             }
         }
@@ -788,3 +959,6 @@ fn may_be_sent_again(text: &[u8]) -> bool {
 fn text_of(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
+
+#[cfg(test)]
+mod tests;

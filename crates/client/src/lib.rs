@@ -19,6 +19,8 @@ mod queue;
 mod read;
 mod settings;
 
-pub use engine::{Command, Engine, Event, Failure, LinkId, OpId, Out, Outcome, Phases, Stats, SubmitError};
+pub use engine::{
+    Command, Engine, Event, Failure, LinkId, OfConnection, OpId, Out, Outcome, Phases, Stats, SubmitError,
+};
 pub use paritas_wire::resp::Value;
 pub use settings::{Decode, Settings};

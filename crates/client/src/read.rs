@@ -7,6 +7,7 @@ use crate::located::Located;
 use core::ops::Range;
 use paritas_code::{Code, Scheme, crc32c_append, sum};
 use paritas_large::{Content, Group, Part};
+use std::sync::Arc;
 
 /// Bytes of one part that are asked for at once. A node gives at most 512 KiB.
 const ASK_BYTES: u32 = 256 << 10;
@@ -47,7 +48,7 @@ pub(crate) struct ReadFailed;
 
 #[derive(Debug)]
 pub(crate) struct Read {
-    located: Located,
+    located: Arc<Located>,
     code: Option<Code>,
     /// The parts, and whether each may still be asked.
     sources: Vec<(Part, bool)>,
@@ -83,7 +84,7 @@ struct Fetch {
 }
 
 impl Read {
-    pub(crate) fn new(located: Located) -> Self {
+    pub(crate) fn new(located: Arc<Located>) -> Self {
         let class = located.placement.class();
         let scheme = Scheme::new(class.data(), class.parity());
         let rows = located.layout.rows() as usize;
@@ -99,7 +100,7 @@ impl Read {
         }
     }
 
-    pub(crate) fn located(&self) -> &Located {
+    pub(crate) fn located(&self) -> &Arc<Located> {
         &self.located
     }
 

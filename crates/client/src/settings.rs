@@ -24,17 +24,19 @@ pub struct Settings {
     pub ops_max: usize,
     /// The most bytes of values under way. An operation that is longer runs alone.
     pub bytes_max: u64,
-    /// The longest value that is read from its parts, in bytes.
+    /// The longest value that is read from its parts, in bytes. Longer ones are read by GET.
     pub value_bytes_max: u64,
-    /// The time after which an operation is given up.
+    /// The longest reply, in bytes.
+    pub reply_bytes_max: u64,
+    /// The time without progress after which an operation is given up. Bytes of its node are progress.
     pub deadline: Span,
-    /// After this time without an answer, a command that only reads is sent to another node.
+    /// The time without a byte of a node after which another one is asked instead, if the command only reads.
     pub retry: Span,
     /// Units count as late after this time, and after four times the median.
     pub late_min: Span,
     /// Bytes that may be asked for twice, per 1,000 bytes that were read.
     pub hedge_per_mille: u64,
-    /// Seeds the trials of [`Decode::Auto`].
+    /// Chooses the node that is asked first, and the trials of [`Decode::Auto`]. 0: the driver draws one.
     pub seed: u64,
 }
 
@@ -46,6 +48,7 @@ impl Default for Settings {
             ops_max: 64,
             bytes_max: 8 << 20,
             value_bytes_max: 512 << 20,
+            reply_bytes_max: 1 << 30,
             deadline: Span::from_ms(10_000),
             retry: Span::from_ms(1_000),
             late_min: Span::from_ms(5),

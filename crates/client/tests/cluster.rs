@@ -166,7 +166,9 @@ fn values_of_each_length_and_class_are_read_from_their_parts() {
     }
     for class in ["rep:3", "eor:3,4", "ec:3,2"] {
         let words = ["PARITAS.REDUNDANCY", "k3", class].map(|word| word.as_bytes().to_vec());
-        let reply = world.run(Command::other(words.to_vec(), Some(b"k3".to_vec()))).result;
+        let reply = world
+            .run(Command::other(words.to_vec(), Some(b"k3".to_vec())).unwrap())
+            .result;
         assert!(matches!(reply, Ok(Value::Simple(_))), "{class}: {reply:?}");
         assert_eq!(world.read("k3"), (Some(value(3, 300_007)), true), "{class}");
     }

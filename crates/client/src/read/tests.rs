@@ -88,7 +88,7 @@ fn walk(seed: u64) -> (bool, bool) {
     let flips = random.chance(200_000);
     let mut flipped = vec![false; parts.len()];
     let at = |part: &Part| parts.iter().position(|it| it == part).expect("a part");
-    let mut read = Read::new(kept.located.clone());
+    let mut read = Read::new(Arc::new(kept.located.clone()));
     let mut asked: Vec<Ask> = Vec::new();
     let mut all: Vec<(Part, u32)> = Vec::new();
     let failed = loop {
@@ -167,7 +167,7 @@ fn a_holder_that_changes_units_and_sums_is_found_by_the_check_of_the_record() {
         let (sum, unit) = &mut kept.parts[0][1];
         unit[5] ^= 1;
         *sum = sum::of_extent(UNIT_BYTES as usize, 0, unit);
-        let mut read = Read::new(kept.located.clone());
+        let mut read = Read::new(Arc::new(kept.located.clone()));
         while let Ok(Some(ask)) = read.next_ask(|_| Some(0)) {
             assert_eq!(read.on_units(ask.id, Some(&answer(&kept, &ask))), Answer::Sound);
         }
@@ -180,7 +180,7 @@ fn a_holder_that_changes_units_and_sums_is_found_by_the_check_of_the_record() {
 fn a_late_unit_is_replaced_by_another_part_and_may_still_come() {
     let random = &mut Prng::new(2);
     let kept = keep(random, "ec:4,2".parse().expect("a class"), 30_000);
-    let mut read = Read::new(kept.located.clone());
+    let mut read = Read::new(Arc::new(kept.located.clone()));
     let mut asks = Vec::new();
     while let Ok(Some(ask)) = read.next_ask(|_| Some(0)) {
         asks.push(ask);
