@@ -11,6 +11,7 @@ mod forwarded_waits;
 mod functions;
 mod hotness;
 mod large_pairs;
+mod located;
 mod long_commands;
 mod long_mget;
 mod long_values;

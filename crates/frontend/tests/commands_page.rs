@@ -103,6 +103,8 @@ not want is not read |
 | PARITAS.DUTY, PARITAS.SLOTS | `PARITAS.DUTY NODE` and `drain`, `shun` or `serve`; \
 `PARITAS.SLOTS FIRST LAST` and a node or `LIST/POSITION`, or `PARITAS.SLOTS stop`: what `paritas drain`, `shun` and \
 `move-slots` send |
+| PARITAS.LOCATE, PARITAS.UNITS | for client libraries that read the parts of a large value from their holders \
+([formats/large.md](formats/large.md)); refused with `client_coding = \"off\"` in the file of a node |
 | PARITAS.REDUNDANCY | `PARITAS.REDUNDANCY KEY` tells the class of a value, and with a class changes it \
 ([redundancy.md](redundancy.md)) |
 | SCAN | while hash slots move, their keys may be missed; afterwards none is. Without moves no key comes twice |
@@ -132,7 +134,7 @@ hits, misses, expired and evicted keys, and `refused_writes` (`-OOM`) at the own
 | CONFIG SET | of the node asked. It changes `maxmemory` (up to its value at the start, \
 and where keys are evicted not below one and a half times the memory of parity), \
 `maxmemory-policy`, `maxmemory-clients`, `maxclients`, `client-query-buffer-limit`, `reply-max`, \
-`log-assist`, `redundancy-hotness`, `redundancy-rules`, `rebuild-rate` (0: limited only by clients) and \
+`client-coding`, `log-assist`, `redundancy-hotness`, `redundancy-rules`, `rebuild-rate` (0: limited only by clients) and \
 `scrub-rate` (0: off). \
 A value that is set already is OK |
 | maxmemory-clients | an eighth of the memory by default. Beyond it, the clients that use most are closed, \
