@@ -335,6 +335,22 @@ fn encode_names(names: Vec<String>, action: Action, lengths: Lengths) -> Vec<u8>
     words(&args.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
+/// The value of a key that says this number.
+pub(crate) fn text_of(name: &str, n: i64, lengths: Lengths) -> String {
+    if name.starts_with(LARGE) || (name.starts_with(LARGE_GROUP) && !name.ends_with('c')) {
+        let (shortest, longest) = lengths.large_bytes;
+        // Numbers are multiples of 1,000.
+        let more = (n as usize / 1000).wrapping_mul(7919) % (longest - shortest + 1);
+        return large(n, shortest + more);
+    }
+    let width = if name.starts_with(FILLER) {
+        lengths.filler_bytes
+    } else {
+        0
+    };
+    format!("{n:0width$}")
+}
+
 /// The words of a command.
 fn words_of(names: Vec<String>, action: Action, lengths: Lengths) -> Vec<String> {
     if names.first().is_some_and(|name| name == LIBRARY) {
@@ -342,20 +358,7 @@ fn words_of(names: Vec<String>, action: Action, lengths: Lengths) -> Vec<String>
     }
     let several = names.len() > 1;
     let mut args: Vec<String> = Vec::new();
-    let text = |name: &str, n: i64| {
-        if name.starts_with(LARGE) || (name.starts_with(LARGE_GROUP) && !name.ends_with('c')) {
-            let (shortest, longest) = lengths.large_bytes;
-            // Numbers are multiples of 1,000.
-            let more = (n as usize / 1000).wrapping_mul(7919) % (longest - shortest + 1);
-            return large(n, shortest + more);
-        }
-        let width = if name.starts_with(FILLER) {
-            lengths.filler_bytes
-        } else {
-            0
-        };
-        format!("{n:0width$}")
-    };
+    let text = |name: &str, n: i64| text_of(name, n, lengths);
     // Short ones too, which come with their command.
     let more = |name: &str, n: i64| match n / 1000 % 3 {
         0 => format!("|{n};"),

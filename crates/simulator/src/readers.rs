@@ -1,5 +1,6 @@
 //! Clients that read large values from their parts: the engine that ships (crate `client`), over simulated connections.
-//! Each has connections to many nodes, and reads one value at a time.
+//! Each has connections to many nodes, and several operations under way. It writes, too: what it calls refused or not
+//! done has not happened.
 
 use crate::client::{self, LARGE};
 use crate::events::SimEvent;
@@ -17,13 +18,16 @@ use std::collections::{BTreeMap, VecDeque};
 /// What a client that was refused waits for before it reads again.
 const REFUSED_WAIT: Span = Span::from_ms(5);
 
+/// Operations that a client begins together.
+const OPS_MAX: u64 = 4;
+
 /// One client.
 #[derive(Debug)]
 pub(crate) struct Reader {
     engine: Engine,
     links: BTreeMap<LinkId, ReaderLink>,
-    /// The key that is read, and since when.
-    reads: Option<(String, Time)>,
+    /// The operations under way: key, action, and since when.
+    ops: BTreeMap<OpId, (String, Action, Time)>,
     /// Whether [`SimEvent::ReaderWakes`] is planned, and for when.
     wakes_at: Option<Time>,
 }
@@ -47,7 +51,7 @@ struct Wishes {
     dials: Vec<(LinkId, String)>,
     writes: Vec<(LinkId, Vec<u8>)>,
     closes: Vec<LinkId>,
-    done: Vec<paritas_client::Outcome>,
+    done: Vec<(OpId, paritas_client::Outcome)>,
 }
 
 impl Out for Wishes {
@@ -63,8 +67,8 @@ impl Out for Wishes {
         self.closes.push(link);
     }
 
-    fn done(&mut self, _: OpId, outcome: paritas_client::Outcome) {
-        self.done.push(outcome);
+    fn done(&mut self, op: OpId, outcome: paritas_client::Outcome) {
+        self.done.push((op, outcome));
     }
 
     fn clock(&mut self) -> Time {
@@ -87,7 +91,7 @@ impl Reader {
         Self {
             engine: Engine::new(seeds, settings),
             links: BTreeMap::new(),
-            reads: None,
+            ops: BTreeMap::new(),
             wakes_at: None,
         }
     }
@@ -161,27 +165,41 @@ impl World {
 
     pub(crate) fn reader_wakes(&mut self, reader: usize) {
         let now = self.schedule.now;
-        if self.workload.readers[reader].wakes_at.take().is_some_and(|at| at > now) {
-            // Another one was planned for earlier.
-            self.workload.readers[reader].wakes_at = None;
-        }
-        let is_idle = self.workload.readers[reader].reads.is_none();
+        self.workload.readers[reader].wakes_at = None;
+        let is_idle = self.workload.readers[reader].ops.is_empty();
         if is_idle && !self.schedule.healing {
-            let key = format!("{LARGE}{}", self.schedule.random.below(self.swarm.larges.max(1)));
-            if self.oracle.has_room(&key) {
-                let mut wishes = Wishes {
-                    now,
-                    ..Wishes::default()
-                };
-                let it = &mut self.workload.readers[reader];
-                let submitted = it.engine.submit(now, Command::get(key.as_bytes()), &mut wishes);
-                if submitted.is_ok() {
-                    it.reads = Some((key, now));
-                }
-                return self.fulfil(reader, wishes);
+            let mut wishes = Wishes {
+                now,
+                ..Wishes::default()
+            };
+            for _ in 0..self.schedule.random.between(1, OPS_MAX) {
+                self.begin_op(reader, &mut wishes);
             }
+            self.fulfil(reader, wishes);
         }
         self.reader_event(reader, ReaderEvent::Timer);
+    }
+
+    fn begin_op(&mut self, reader: usize, wishes: &mut Wishes) {
+        let now = self.schedule.now;
+        let random = &mut self.schedule.random;
+        let key = format!("{LARGE}{}", random.below(self.swarm.larges.max(1)));
+        let is_write = random.chance(250_000);
+        if !self.oracle.has_room(&key) {
+            return;
+        }
+        let (command, action) = match is_write {
+            true => {
+                let n = self.workload.new_value();
+                let value = client::text_of(&key, n, self.swarm.lengths());
+                (Command::set(key.as_bytes(), value.into_bytes()), Action::Set(n))
+            }
+            false => (Command::get(key.as_bytes()), Action::Get),
+        };
+        let it = &mut self.workload.readers[reader];
+        if let Ok(op) = it.engine.submit(now, command, wishes) {
+            it.ops.insert(op, (key, action, now));
+        }
     }
 
     pub(crate) fn reader_up(&mut self, reader: usize, link: LinkId) {
@@ -299,17 +317,17 @@ impl World {
             self.workload.readers[reader].links.remove(&link);
         }
         let mut next = self.workload.readers[reader].engine.next_at();
-        for outcome in wishes.done {
+        for (op, outcome) in wishes.done {
             let wait = match outcome.result {
                 Ok(_) => Span(self.schedule.random.below(3_000_000)),
                 Err(_) => REFUSED_WAIT,
             };
-            self.note_read(reader, outcome);
+            self.note_outcome(reader, op, outcome);
             let again = now + wait;
             next = Some(next.map_or(again, |next| next.min(again)));
         }
         let it = &mut self.workload.readers[reader];
-        if it.reads.is_none() && next.is_none() && !self.schedule.healing {
+        if it.ops.is_empty() && next.is_none() && !self.schedule.healing {
             next = Some(now + REFUSED_WAIT);
         }
         if let Some(next) = next
@@ -321,13 +339,14 @@ impl World {
         }
     }
 
-    fn note_read(&mut self, reader: usize, outcome: paritas_client::Outcome) {
-        let Some((key, begin)) = self.workload.readers[reader].reads.take() else {
+    fn note_outcome(&mut self, reader: usize, op: OpId, outcome: paritas_client::Outcome) {
+        let Some((key, action, begin)) = self.workload.readers[reader].ops.remove(&op) else {
             return self.violate("I14: a reader was answered that has asked nothing".into());
         };
         let (stats, now) = (self.workload.readers[reader].engine.stats(), self.schedule.now);
         self.oracle.counts.replies += 1;
-        self.schedule.log(|| format!("reader {reader}: {key} = {outcome:?}"));
+        self.schedule
+            .log(|| format!("reader {reader}: {action:?} {key} = {outcome:?}"));
         for (seen, count) in [
             (Seen::DecodedByClient, stats.decoded_here),
             (Seen::UnitsReplaced, stats.replaced),
@@ -338,29 +357,39 @@ impl World {
                 self.oracle.marks.see(seen);
             }
         }
+        let operation = |outcome| Operation {
+            place: None,
+            begin,
+            end: now,
+            action,
+            outcome,
+        };
         let value = match outcome.result {
-            Ok(Value::Null) => None,
-            Ok(Value::Bulk(bytes)) => match client::number_of(&String::from_utf8_lossy(&bytes)) {
-                Some(n) => Some(n),
-                None => {
-                    let text: String = String::from_utf8_lossy(&bytes).chars().take(80).collect();
-                    return self.violate(format!("B6: a reader of {key} put this together: {text}"));
+            Ok(Value::Simple(_)) if action != Action::Get => None,
+            Ok(Value::Null) if action == Action::Get => None,
+            Ok(Value::Bulk(bytes)) if action == Action::Get => {
+                match client::number_of(&String::from_utf8_lossy(&bytes)) {
+                    Some(n) => Some(n),
+                    None => {
+                        let text: String = String::from_utf8_lossy(&bytes).chars().take(80).collect();
+                        return self.violate(format!("B6: a reader of {key} put this together: {text}"));
+                    }
                 }
-            },
-            Ok(other) => return self.violate(format!("I14: GET of {key} was answered {other:?}")),
-            Err(Failure::Uncertain) => return self.violate(format!("I14: GET of {key} is uncertain")),
+            }
+            Ok(other) => return self.violate(format!("I14: {action:?} of {key} was answered {other:?}")),
+            Err(Failure::Uncertain) if action == Action::Get => {
+                return self.violate(format!("I14: GET of {key} is uncertain"));
+            }
+            Err(Failure::Uncertain) => {
+                self.oracle.counts.uncertain += 1;
+                return self.oracle.record(&[key], operation(Outcome::Unknown));
+            }
+            // It has not happened.
             Err(_) => {
                 self.oracle.counts.refused += 1;
                 return;
             }
         };
-        let operation = Operation {
-            place: None,
-            begin,
-            end: now,
-            action: Action::Get,
-            outcome: Outcome::Done(value),
-        };
-        self.oracle.record(&[key], operation);
+        self.oracle.record(&[key], operation(Outcome::Done(value)));
     }
 }
