@@ -1,7 +1,7 @@
 //! Reads or writes large values at random keys for some seconds, and prints bytes a second. Clusters are parted by `;`:
 //! each has a part of the keys. Each value says its key, and is compared.
 //!
-//! `uniform CLUSTERS fill|server|client|auto BYTES KEYS SECONDS WINDOW SEED`, where CLUSTERS is `ADDRESS[,ADDRESS…][;…]`
+//! `uniform CLUSTERS fill|server|client|auto BYTES KEYS SECONDS WINDOW SEED`; CLUSTERS: `ADDRESS[,ADDRESS…][;…]`
 
 use paritas_client_io::{Client, Command, Decode, Settings, Value};
 use std::collections::VecDeque;
