@@ -178,7 +178,7 @@ def test_clients_can_ask_about_the_commands(whole):
     assert all({"readonly", "noscript"} <= {str_if_bytes(flag) for flag in entry[2]} for entry in known)
     assert client.command_getkeys("PARITAS.LOCATE", "key") == ["key"]
     docs = client.execute_command("COMMAND DOCS", "paritas.locate", "paritas.units")
-    assert docs[::2] == [b"paritas.locate", b"paritas.units"]
+    assert set(docs) == {b"paritas.locate", b"paritas.units"}
 
 
 def test_a_connection_that_guesses_capabilities_is_closed(whole, rng):
