@@ -1,12 +1,14 @@
 """Clients that read large values themselves from the nodes that hold the parts: PARITAS.LOCATE and PARITAS.UNITS, by the
 bytes of `docs/formats/large.md`."""
 
+import functools
 import struct
 
 import pytest
 import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
+from redis.utils import str_if_bytes
 
 from conftest import TIMEOUT_S, Background, Cluster, once_done, once_served, until
 from test_large_values import bytes_of, owner_of, until_parts_are
@@ -29,6 +31,7 @@ def table_of_crc32c():
 TABLE = table_of_crc32c()
 
 
+@functools.cache
 def sum_of(unit):
     """That of a chunk that begins with the unit and ends with zeros."""
     crc = 0
@@ -169,11 +172,13 @@ def test_other_values_are_answered_as_by_get(whole):
 
 def test_clients_can_ask_about_the_commands(whole):
     client = bytes_of(whole, 0)
-    info = client.execute_command("COMMAND", "INFO", "paritas.locate", "paritas.units")
-    assert [name.decode() if isinstance(name, bytes) else name for name in info] == ["paritas.locate", "paritas.units"]
-    assert client.execute_command("COMMAND", "GETKEYS", "PARITAS.LOCATE", "key") == [b"key"]
-    docs = client.execute_command("COMMAND", "DOCS", "paritas.locate", "paritas.units")
-    assert len(docs) == 4
+    known = client.execute_command("COMMAND INFO", "paritas.locate", "paritas.units")
+    # Name, arity, flags, and the index of the first key.
+    assert [(entry[0], entry[1], entry[3]) for entry in known] == [(b"paritas.locate", 2, 1), (b"paritas.units", -8, 0)]
+    assert all({"readonly", "noscript"} <= {str_if_bytes(flag) for flag in entry[2]} for entry in known)
+    assert client.command_getkeys("PARITAS.LOCATE", "key") == ["key"]
+    docs = client.execute_command("COMMAND DOCS", "paritas.locate", "paritas.units")
+    assert set(docs) == {b"paritas.locate", b"paritas.units"}
 
 
 def test_a_connection_that_guesses_capabilities_is_closed(whole, rng):

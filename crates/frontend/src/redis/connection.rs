@@ -208,8 +208,9 @@ impl Dispatcher {
             Command::ParitasUnits => {
                 if units::units(call.cx, call.lists, out, args) == Answered::WrongCapability {
                     self.counters.wrong_capabilities += 1;
-                    call.client.wrong_capabilities += 1;
-                    if call.client.wrong_capabilities >= WRONG_CAPABILITIES_MAX {
+                    let wrong_count = call.client.wrong_capabilities.saturating_add(1);
+                    call.client.wrong_capabilities = wrong_count;
+                    if wrong_count >= WRONG_CAPABILITIES_MAX {
                         ran = Ran::Close;
                     }
                 }
