@@ -586,14 +586,15 @@ impl PositionParts {
         let x = owner.stream().x;
         let sealed = page.alive.iter().filter(|alive| !alive.is_staging);
         let named = sealed.map(|alive| (alive.group, &alive.record));
-        let pinned = owner.pinned().flat_map(|record| record.groups().map(move |group| (group, record)));
+        let pinned = owner
+            .pinned()
+            .flat_map(|record| record.groups().map(move |group| (group, record)));
         let mut must_be = named
             .chain(pinned)
             .filter(|(_, record)| !owner.may_be_lost(configuration, record));
         must_be.find_map(|(of, record)| {
             let placement = record.placement(self.keeper.positions()).ok()?;
-            let mine =
-                |part: &paritas_large::Part| part.position == self.position().0 && record.group_of(part) == of;
+            let mine = |part: &paritas_large::Part| part.position == self.position().0 && record.group_of(part) == of;
             let name = |part| record.name_of(&part);
             let names = placement.parts().filter(mine).map(name);
             let mut lacking = names.filter(|name| !self.keeper.is_kept(&PartId { x, name: *name }));
