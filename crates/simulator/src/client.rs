@@ -369,7 +369,8 @@ fn words_of(names: Vec<String>, action: Action, lengths: Lengths) -> Vec<String>
         Action::GetEach => args.push("MGET".into()),
         Action::Get => args.push(if several { "MGET" } else { "GET" }.into()),
         Action::Set(_) => args.push(if several { "MSET" } else { "SET" }.into()),
-        Action::SetFor(..) => args.push("SET".into()),
+        Action::SetFor(..) | Action::Exchange(_) => args.push("SET".into()),
+        Action::Take => args.push("GETDEL".into()),
         Action::Append(_) => args.push("APPEND".into()),
         Action::Delete => args.push("DEL".into()),
         Action::Increment => args.push("INCR".into()),
@@ -379,6 +380,7 @@ fn words_of(names: Vec<String>, action: Action, lengths: Lengths) -> Vec<String>
     }
     match action {
         Action::Set(n) => args.extend(pairs(n)),
+        Action::Exchange(n) => args.extend(pairs(n).chain(["GET".into()])),
         Action::SetFor(n, lasts) => args.extend(pairs(n).chain(["PX".into(), lasts.as_ms().to_string()])),
         Action::Append(n) => args.extend(names.iter().flat_map(|name| [name.clone(), more(name, n)])),
         Action::Class(n) => args.extend(names.into_iter().chain([lengths.class(n)])),

@@ -95,6 +95,8 @@ pub(crate) enum SimEvent {
     },
     Fault(Fault),
     Replace(ListId, Position),
+    /// No frames reach this node for a time.
+    Deafen(usize, Span),
     Drain {
         list: ListId,
         position: Position,
@@ -296,6 +298,7 @@ impl World {
                     };
                     let again = || SimEvent::Frame { link, at, bytes: copy };
                     self.turn(at, incarnation, Event::Frame { link, bytes: &bytes }, again);
+                    self.cut_at_reply(at, &bytes);
                 }
                 self.network.spare_frame(bytes);
             }
@@ -351,6 +354,7 @@ impl World {
                 }
             }
             SimEvent::Control(what) => self.happen_control(what),
+            SimEvent::Deafen(at, lasts) => self.deafen(at, lasts),
             SimEvent::Replace(list, position) => {
                 if !self.schedule.healing && self.governed.is_none() {
                     self.replace_again(list, position);

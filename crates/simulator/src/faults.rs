@@ -10,6 +10,7 @@ use crate::swarm::Swarm;
 use crate::world::World;
 use paritas_base::configuration::{Configuration, Tenure};
 use paritas_base::{ListId, NodeId, Position, Span, Time};
+use paritas_wire::peer::{self, Kind};
 
 /// The kinds of faults.
 #[derive(Clone, Copy, Debug)]
@@ -231,6 +232,46 @@ impl World {
         self.cut_off(side);
         after += self.schedule.random.below(lease);
         self.schedule.push(Span(after), SimEvent::Replace(list, x));
+    }
+
+    /// If the frame tells a node to read a large value for its client: soon no units of it come, and its owner is
+    /// replaced. The node may then send the command again only if it has changed nothing, and nothing of the reply was
+    /// sent (P14.21).
+    pub(crate) fn cut_at_reply(&mut self, at: usize, frame: &[u8]) {
+        let may = self.swarm.cut_at_reply > 0 && !self.schedule.healing;
+        if !may || peer::kind_of(frame) != Some(Kind::ReplyBody) {
+            return;
+        }
+        let Some((header, _)) = peer::decode(frame)
+            .ok()
+            .filter(|_| self.schedule.random.chance(self.swarm.cut_at_reply))
+        else {
+            return;
+        };
+        let lease = self.swarm.parameters.lease.0;
+        // At once, or when some units have come.
+        let after = match self.schedule.random.chance(500_000) {
+            true => 0,
+            false => self.schedule.random.below(4 * self.swarm.delay_max.0),
+        };
+        let lasts = Span(self.schedule.random.between(lease, 3 * lease));
+        self.schedule.push(Span(after), SimEvent::Deafen(at, lasts));
+        let after = Span(after + self.schedule.random.below(lease / 2));
+        let stream = header.stream;
+        self.schedule.push(after, SimEvent::Replace(stream.list, stream.x));
+    }
+
+    /// Frames of other nodes do not reach this one for a time. Its own reach them, and the coordinator reaches it.
+    pub(crate) fn deafen(&mut self, at: usize, lasts: Span) {
+        if self.schedule.healing {
+            return;
+        }
+        let until = self.schedule.now + lasts;
+        self.schedule
+            .log(|| format!("no frames reach n{at} until {} ms", until.0 / 1_000_000));
+        for other in (0..self.fleet.processes.len()).filter(|other| *other != at) {
+            self.network.block(other, at, until);
+        }
     }
 
     /// Cuts these processes off from all others and from the coordinator. Returns the time at which this ends.

@@ -228,7 +228,7 @@ pub(crate) fn govern(swarm: &mut Swarm, seed: u64) {
     swarm.move_every = Span(0);
     swarm.hand_off_every = Span(0);
     swarm.flip_every = Span(0);
-    swarm.split_at_ask = 0;
+    (swarm.split_at_ask, swarm.cut_at_reply) = (0, 0);
     (swarm.disk, swarm.disk_nodes, swarm.logged) = (None, 0, 0);
     // More members than positions of a list: its losses and those of the cluster are not the same.
     swarm.spares = random.below(4) as u16;

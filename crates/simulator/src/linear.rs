@@ -20,6 +20,10 @@ pub(crate) enum Action {
     Set(i64),
     /// SET with PX.
     SetFor(i64, Span),
+    /// SET with GET: it answers with the value before it.
+    Exchange(i64),
+    /// GETDEL: it answers with the value before it.
+    Take,
     /// APPEND: the value is then [`appended`].
     Append(i64),
     /// DEL.
@@ -46,7 +50,7 @@ pub(crate) fn appended(value: Option<i64>, n: i64) -> i64 {
 pub(crate) enum Outcome {
     /// None: the operation may or may not have been done.
     Unknown,
-    /// GET: the value. SET: done. APPEND: any number. DEL: the number of keys removed, 1 or 0. INCR: the new value.
+    /// GET, GETDEL, SET with GET: the value. SET: done. APPEND: any number. DEL: the number of keys removed, 1 or 0. INCR: the new value.
     /// KEYS: 1 if the key exists.
     Done(Option<i64>),
 }
@@ -177,12 +181,16 @@ impl Search<'_> {
             begun.filter(move |at| after[*at] & !done == 0)
         };
         // A read that can have its result now may come first: whatever follows has the same results. The same holds for
-        // a DEL of a missing key. It does not hold for a write that changes nothing here, because another order may
+        // a DEL or a GETDEL of a missing key. It does not hold for a write that changes nothing here, because another order may
         // need that write later.
         let is_idle = |at: &usize| {
             let operation = &operations[*at];
-            let reads = matches!(operation.action, Action::Get | Action::GetEach | Action::List)
-                || (operation.action == Action::Delete && operation.outcome == Outcome::Done(Some(0)));
+            let reads = match operation.action {
+                Action::Get | Action::GetEach | Action::List => true,
+                Action::Delete => operation.outcome == Outcome::Done(Some(0)),
+                Action::Take => operation.outcome == Outcome::Done(None),
+                _ => false,
+            };
             let stays = |found| found == Some(state);
             reads && stays(self.before(operation, state)[0]) && stays(apply(*at, operation, state))
         };
@@ -247,6 +255,8 @@ fn apply(at: usize, operation: &Operation, state: State) -> Option<State> {
             value: Some(value),
             ends_by: Some(at as u8),
         }),
+        Action::Exchange(value) => expected(state.value).then_some(with(Some(value))),
+        Action::Take => expected(state.value).then_some(with(None)),
         Action::Append(n) => Some(State {
             value: Some(appended(state.value, n)),
             ..state
@@ -309,6 +319,22 @@ mod tests {
         assert_eq!(is_linearizable(&[set, list(2, None)], false), Some(false));
         let gone = op(3, 4, Action::Delete, Outcome::Done(Some(1)));
         assert_eq!(is_linearizable(&[set, gone, list(5, Some(1))], false), Some(false));
+    }
+
+    #[test]
+    fn a_write_that_answers_with_the_value_before_it_happens_once() {
+        let set = op(0, 1, Action::Set(5), Outcome::Done(None));
+        let get = |seen| op(4, 5, Action::Get, Outcome::Done(seen));
+        let then = |action, answered, seen| {
+            let second = op(2, 3, action, Outcome::Done(answered));
+            is_linearizable(&[set, second, get(seen)], false)
+        };
+        assert_eq!(then(Action::Take, Some(5), None), Some(true));
+        assert_eq!(then(Action::Take, Some(5), Some(5)), Some(false));
+        assert_eq!(then(Action::Take, None, None), Some(false), "done twice");
+        assert_eq!(then(Action::Exchange(6), Some(5), Some(6)), Some(true));
+        assert_eq!(then(Action::Exchange(6), Some(6), Some(6)), Some(false), "done twice");
+        assert_eq!(then(Action::Exchange(6), None, Some(6)), Some(false));
     }
 
     #[test]

@@ -78,9 +78,10 @@ pub(crate) enum Seen {
     ActivationRefused,
     Activated,
     BelowActive,
+    LargeTaken,
 }
 
-const SEEN: [(Seen, &str); 71] = [
+const SEEN: [(Seen, &str); 72] = [
     (Seen::TwoTakeovers, "two data positions without their chunks at once"),
     (Seen::RefillBesideTakeover, "a parity refilled beside a takeover"),
     (Seen::BornAgain, "a position without parity begins again empty"),
@@ -197,6 +198,7 @@ const SEEN: [(Seen, &str); 71] = [
     (Seen::ActivationRefused, "10.21 a version may not become active yet"),
     (Seen::Activated, "10.21 a version becomes active"),
     (Seen::BelowActive, "10.21 a process below the active version is refused"),
+    (Seen::LargeTaken, "14.21 a write answers with the large value before it"),
 ];
 
 /// Marks that need not be reached in a run of many seeds: they concern the simulator, not the rules.

@@ -122,6 +122,9 @@ pub(crate) struct Swarm {
     pub(crate) move_every: Span,
     /// Probability that nodes are cut off when a position asks to become Live.
     pub(crate) split_at_ask: u32,
+    /// Probability that a node that begins to read a large value for its client is cut off, and its owner replaced. In
+    /// runs with such faults most commands are on large values.
+    pub(crate) cut_at_reply: u32,
     /// Mean time between hand-offs of slots.
     pub(crate) hand_off_every: Span,
     /// Mean time between settings of a node's wall clock.
@@ -254,6 +257,7 @@ impl Swarm {
             flip_every,
             move_every: Span(0),
             split_at_ask: 0,
+            cut_at_reply: 0,
             hand_off_every: Span(0),
             wall_clock_every: Span(0),
             data,
@@ -437,6 +441,20 @@ impl Swarm {
             if !swarm.large_groups && swarm.crowds == 0 && own.clone().chance(800_000) {
                 swarm.reads_each = true;
                 swarm.parameters.mget_bytes_max = swarm.large_bytes_min().max(1024);
+            }
+            let mut cuts = Prng::new(own.clone().next_u64().rotate_left(13));
+            if cuts.chance(400_000) {
+                swarm.cut_at_reply = cuts.between(200_000, 600_000) as u32;
+                // With few other faults, so that there are values to be read.
+                (swarm.strict, swarm.drop, swarm.larges) = (0, swarm.drop / 8, swarm.larges.min(2));
+                swarm.suspect_every = Span(0);
+                for every in [
+                    &mut swarm.partition_every,
+                    &mut swarm.crash_every,
+                    &mut swarm.pause_every,
+                ] {
+                    *every = Span(4 * every.0);
+                }
             }
             if parity > 0 && own.chance(350_000) {
                 let [hot, cold] = [0, 1].map(|n| swarm.lengths().class(n).parse());

@@ -130,7 +130,11 @@ impl Workload {
             let key = format!("{CROWD}{}", random.below(swarm.crowds));
             return self.on_group(random, oracle, key);
         }
-        let large_share = if swarm.reads_large { 500_000 } else { 150_000 };
+        let large_share = match (swarm.cut_at_reply, swarm.reads_large) {
+            (1.., _) => 700_000,
+            (0, true) => 500_000,
+            (0, false) => 150_000,
+        };
         if swarm.larges > 0 && random.chance(large_share) {
             if swarm.large_groups && random.chance(300_000) {
                 let key = format!("{LARGE_GROUP}{}", random.below(2));
@@ -192,16 +196,20 @@ impl Workload {
             };
             return oracle.has_room(&key).then(|| (vec![key], more));
         }
+        let exchanges = if swarm.cut_at_reply > 0 { 700_000 } else { 200_000 };
         let action = match random.below(10) {
-            0..4 => Action::Get,
-            4..8 if swarm.reads_large => Action::Get,
+            0..2 => Action::Get,
+            2..4 if swarm.cut_at_reply == 0 => Action::Get,
+            4..8 if swarm.reads_large && swarm.cut_at_reply == 0 => Action::Get,
             4..6 if swarm.parity > 0 => Action::Class(random.below(if swarm.weak { 6 } else { 3 }) as u8),
-            4..9 => match self.set() {
-                Action::Set(n) if random.chance(swarm.expiring) => {
+            2..9 => match self.set() {
+                Action::Set(n) if random.chance(swarm.expiring / 2) => {
                     Action::SetFor(n, Span::from_ms(random.between(20, 400)))
                 }
+                Action::Set(n) if random.chance(exchanges) => Action::Exchange(n),
                 set => set,
             },
+            _ if random.chance(600_000) => Action::Take,
             _ => Action::Delete,
         };
         oracle.has_room(&key).then(|| (vec![key], action))
@@ -350,7 +358,13 @@ impl World {
         let is_group = keys.iter().all(|key| key.starts_with('{'));
         let by_script = self.schedule.random.chance(300_000);
         match action {
-            Action::Get | Action::Set(_) | Action::Append(_) | Action::Delete | Action::Increment
+            Action::Get
+            | Action::Set(_)
+            | Action::Exchange(_)
+            | Action::Take
+            | Action::Append(_)
+            | Action::Delete
+            | Action::Increment
                 if by_script && !self.swarm.reads_each =>
             {
                 Form::Scripted
@@ -358,8 +372,8 @@ impl World {
             Action::Increment => Form::Watched,
             Action::Get | Action::Set(_) | Action::Delete if is_group => Form::Transaction,
             // A long value is not read whole by a run that limits replies.
-            Action::Get if self.swarm.reads_each => Form::One,
-            Action::Get | Action::Set(_) | Action::Append(_) => Form::Transaction,
+            Action::Get | Action::Exchange(_) | Action::Take if self.swarm.reads_each => Form::One,
+            Action::Get | Action::Set(_) | Action::Exchange(_) | Action::Take | Action::Append(_) => Form::Transaction,
             _ => Form::One,
         }
     }
@@ -642,6 +656,9 @@ impl World {
             }
         }
         match outcome {
+            Outcome::Done(Some(_)) if matches!(pending.action, Action::Exchange(_) | Action::Take) => {
+                self.oracle.marks.see(Seen::LargeTaken);
+            }
             Outcome::Done(_) if pending.action == Action::Flush => self.oracle.marks.see(Seen::Flushed),
             Outcome::Done(Some(_)) if pending.action == Action::Get && group.is_some_and(|g| g.starts_with(CROWD)) => {
                 self.oracle.marks.see(Seen::CrowdRead);

@@ -263,7 +263,8 @@ impl World {
     /// this node could see all the time that it is for a stream that does not serve.
     pub(crate) fn note_reply(&mut self, client: usize, pending: &Pending, is_refused: bool) {
         let now = self.schedule.now;
-        let Some((node, _, conn)) = self.workload.clients[client].conn.filter(|_| self.governed.is_some()) else {
+        let Some((node, incarnation, conn)) = self.workload.clients[client].conn.filter(|_| self.governed.is_some())
+        else {
             return;
         };
         let (stream, next) = (self.stream_of(pending), self.workload.clients[client].pending.front());
@@ -277,6 +278,15 @@ impl World {
         let Some(head) = waits.heads.get(client).copied() else {
             return;
         };
+        let view = waits.nodes.get(usize::from(node.0));
+        if view.is_none_or(|view| view.incarnation != Some(incarnation)) {
+            // What another process of the node told its clients says nothing of the one that is looked at.
+            waits.heads[client] = Head {
+                conn: Some(conn),
+                start: now,
+            };
+            return;
+        }
         let head = if head.conn == Some(conn) { head } else { Head::default() };
         let quiet = index.and_then(|index| waits.quiet_since(node, index));
         let view = waits.nodes.get_mut(usize::from(node.0));
