@@ -266,6 +266,7 @@ impl World {
                 self.client_lost(client, conn);
             }
         }
+        self.readers_end();
         self.oracle.check_histories(&self.swarm)
     }
 

@@ -11,7 +11,9 @@ use crate::swarm::Swarm;
 use crate::workload::Workload;
 use crate::world::World;
 use paritas_base::{ConnId, Incarnation, NodeId, Span, Time};
-use paritas_client::{Command, Decode, Engine, Event as ReaderEvent, Failure, LinkId, OpId, Out, Settings, Value};
+use paritas_client::{
+    Command, Decode, Engine, Event as ReaderEvent, Failure, LinkId, OpId, Out, Outcome as Ended, Settings, Value,
+};
 use paritas_protocol::{Ends, Event, Port};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -51,7 +53,7 @@ struct Wishes {
     dials: Vec<(LinkId, String)>,
     writes: Vec<(LinkId, Vec<u8>)>,
     closes: Vec<LinkId>,
-    done: Vec<(OpId, paritas_client::Outcome)>,
+    done: Vec<(OpId, Ended)>,
 }
 
 impl Out for Wishes {
@@ -67,7 +69,7 @@ impl Out for Wishes {
         self.closes.push(link);
     }
 
-    fn done(&mut self, op: OpId, outcome: paritas_client::Outcome) {
+    fn done(&mut self, op: OpId, outcome: Ended) {
         self.done.push((op, outcome));
     }
 
@@ -94,6 +96,14 @@ impl Reader {
             ops: BTreeMap::new(),
             wakes_at: None,
         }
+    }
+}
+
+impl Reader {
+    /// An operation that has not ended, if there is one.
+    pub(crate) fn waits_for(&self) -> Option<String> {
+        let (key, action, _) = self.ops.values().next()?;
+        Some(format!("{action:?} of {key}"))
     }
 }
 
@@ -339,7 +349,18 @@ impl World {
         }
     }
 
-    fn note_outcome(&mut self, reader: usize, op: OpId, outcome: paritas_client::Outcome) {
+    /// The run ends before their operations do: writes under way may have happened.
+    pub(crate) fn readers_end(&mut self) {
+        for reader in 0..self.workload.readers.len() {
+            for (op, (_, action, _)) in self.workload.readers[reader].ops.clone() {
+                if action != Action::Get {
+                    self.note_outcome(reader, op, Ended::failed(Failure::Uncertain));
+                }
+            }
+        }
+    }
+
+    fn note_outcome(&mut self, reader: usize, op: OpId, outcome: Ended) {
         let Some((key, action, begin)) = self.workload.readers[reader].ops.remove(&op) else {
             return self.violate("I14: a reader was answered that has asked nothing".into());
         };

@@ -69,6 +69,11 @@ impl Workload {
         if unread > 0 {
             return Some(format!("{unread} keys were not read at the end"));
         }
+        let of_reader =
+            |(i, reader): (usize, &Reader)| Some(format!("L2: reader {i} waits for {}", reader.waits_for()?));
+        if let Some(waits) = self.readers.iter().enumerate().find_map(of_reader) {
+            return Some(waits);
+        }
         let pending = |(i, client): (usize, &Client)| {
             let pending = client.pending.iter().find(|p| !but_lists || p.action != Action::List)?;
             Some(format!("L2: client {i} waits for {pending:?}"))
