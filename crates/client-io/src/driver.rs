@@ -187,8 +187,8 @@ impl Client {
         let mut state = self.shared.lock();
         match state.ops.get(&ticket) {
             Some(Some(_)) => drop(state.ops.remove(&ticket)),
-            Some(None) => state.unwanted.push(ticket),
-            None => {}
+            Some(None) if !state.unwanted.contains(&ticket) => state.unwanted.push(ticket),
+            Some(None) | None => {}
         }
     }
 
@@ -283,7 +283,10 @@ impl Driver {
             if !self.submit() {
                 return;
             }
-            self.pump();
+            if self.pump() {
+                // There may be room for what was submitted.
+                continue;
+            }
             let now = self.links.now();
             let at = self.engine.next_at().unwrap_or(Time(u64::MAX));
             let sleep = Duration::from_nanos((at - now).0).min(SLEEP_MAX);
@@ -337,8 +340,13 @@ impl Driver {
     }
 
     /// Tells the engine what has failed, the waiting threads what has ended, and sends what is to be sent.
-    fn pump(&mut self) {
+    /// True if something has ended.
+    fn pump(&mut self) -> bool {
         self.links.flush();
+        for link in core::mem::take(&mut self.links.taken) {
+            let now = self.links.now();
+            self.engine.on(now, Event::Sent(link), &mut self.links);
+        }
         while let Some(link) = self.links.failed.pop() {
             let now = self.links.now();
             self.engine.on(now, Event::Closed(link), &mut self.links);
@@ -346,7 +354,7 @@ impl Driver {
         }
         let done = core::mem::take(&mut self.links.done);
         if done.is_empty() {
-            return;
+            return false;
         }
         let mut state = self.shared.lock();
         state.stats = self.engine.stats();
@@ -368,5 +376,6 @@ impl Driver {
         }
         drop(state);
         self.shared.ended.notify_all();
+        true
     }
 }

@@ -13,7 +13,7 @@ use std::time::Instant;
 /// Bytes that are read at once.
 pub(crate) const READ_BYTES: usize = 256 << 10;
 
-/// Bytes that were sent and are still in memory, at most about twice.
+/// Bytes that were sent and may still be in memory.
 const SENT_BYTES_KEPT: usize = 1 << 20;
 
 struct Link {
@@ -30,8 +30,12 @@ pub(crate) struct Links {
     registry: Registry,
     links: BTreeMap<LinkId, Link>,
     began: Instant,
+    /// Connections that were made to names of several addresses.
+    dials: usize,
     /// Connections that could not be made.
     pub(crate) failed: Vec<LinkId>,
+    /// Connections whose bytes were taken.
+    pub(crate) taken: Vec<LinkId>,
     /// Operations that have ended.
     pub(crate) done: Vec<(OpId, Outcome)>,
 }
@@ -42,6 +46,8 @@ impl Links {
             registry,
             links: BTreeMap::new(),
             began: Instant::now(),
+            dials: 0,
+            taken: Vec::new(),
             failed: Vec::new(),
             done: Vec::new(),
         }
@@ -103,7 +109,12 @@ impl Links {
         for (id, link) in self.links.iter_mut().filter(|(_, link)| link.is_up) {
             while let Some(rest) = link.unsent.get(link.sent..).filter(|rest| !rest.is_empty()) {
                 match link.stream.write(rest) {
-                    Ok(count) => link.sent += count,
+                    Ok(count) => {
+                        link.sent += count;
+                        if self.taken.last() != Some(id) {
+                            self.taken.push(*id);
+                        }
+                    }
                     Err(error) if error.kind() == ErrorKind::Interrupted => {}
                     Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                     Err(_) => {
@@ -114,7 +125,7 @@ impl Links {
             }
             if link.sent == link.unsent.len() && link.sent > 0 {
                 (link.unsent, link.sent) = (Vec::new(), 0);
-            } else if link.sent > SENT_BYTES_KEPT {
+            } else if link.sent > SENT_BYTES_KEPT && link.sent >= link.unsent.len() / 2 {
                 link.unsent.drain(..link.sent);
                 link.sent = 0;
             }
@@ -131,10 +142,14 @@ impl Links {
         }
     }
 
-    /// Connects to one of these addresses.
+    /// Connects to one of these addresses, the last one first.
     fn connect(&mut self, id: LinkId, mut others: Vec<SocketAddr>) -> std::io::Result<&mut Link> {
-        let first = others.pop().ok_or(ErrorKind::NotFound)?;
-        let mut stream = TcpStream::connect(first)?;
+        let mut stream = loop {
+            let next = others.pop().ok_or(ErrorKind::NotFound)?;
+            if let Ok(stream) = TcpStream::connect(next) {
+                break stream;
+            }
+        };
         let interest = Interest::READABLE | Interest::WRITABLE;
         self.registry.register(&mut stream, Token(id.0 as usize), interest)?;
         let link = Link {
@@ -151,10 +166,13 @@ impl Links {
 
 impl Out for Links {
     fn dial(&mut self, link: LinkId, address: &str) {
-        // A name is looked up here, which may take time. The first address is tried first.
+        // A name is looked up here, which may take time. Its addresses take turns: one of them may be silent.
         let addresses = address.to_socket_addrs().map(|found| found.collect::<Vec<_>>());
         let mut addresses = addresses.unwrap_or_default();
         addresses.reverse();
+        let turns = self.dials % addresses.len().max(1);
+        addresses.rotate_right(turns);
+        self.dials += usize::from(addresses.len() > 1);
         if self.connect(link, addresses).is_err() {
             self.failed.push(link);
         }

@@ -52,8 +52,10 @@ pub(crate) struct Connection {
     pub(crate) awaited: VecDeque<Awaited>,
     /// Since when something is awaited without a pause.
     waits_since: Time,
-    /// When bytes came last.
+    /// When bytes came last, or were taken.
     pub(crate) heard_at: Time,
+    /// A reply has come.
+    pub(crate) has_answered: bool,
     pub(crate) input: Vec<u8>,
     pub(crate) decoder: ReplyDecoder,
 }
@@ -68,6 +70,7 @@ impl Connection {
             awaited: VecDeque::new(),
             waits_since: now,
             heard_at: Time(0),
+            has_answered: false,
             input: Vec::new(),
             decoder: ReplyDecoder::new(),
         }

@@ -16,6 +16,8 @@ use std::sync::Arc;
 
 /// The wait before a node is asked or dialled again.
 const AGAIN: Span = Span::from_ms(20);
+/// What a node says that takes no further connection.
+const TOO_MANY_CONNECTIONS: &[u8] = b"ERR max number of clients";
 /// Bytes that may be asked for twice before anything was read, and the most that are saved up.
 const HEDGE_BYTES: (u64, u64) = (1 << 20, 8 << 20);
 /// Times that a value is located before a node is asked for it.
@@ -135,7 +137,9 @@ pub enum Event<'a> {
     Closed(LinkId),
     /// Bytes have come.
     Bytes(LinkId, &'a [u8]),
-    /// The time of [`Engine::next_at`] has come.
+    /// The node's machine has taken bytes: it is not silent.
+    Sent(LinkId),
+    /// The time of [`Engine::next_at`] has come. The driver has told all bytes that have come until then.
     Timer,
 }
 
@@ -386,9 +390,14 @@ impl Engine {
             Event::Connected(link) => self.on_connected(now, link, out),
             Event::Closed(link) => self.on_closed(now, link, None, out),
             Event::Bytes(link, bytes) => self.on_bytes(now, link, bytes, out),
-            Event::Timer => {}
+            Event::Sent(link) => {
+                if let Some(connection) = self.connections.get_mut(&link) {
+                    connection.heard_at = now;
+                }
+            }
+            // Nothing else judges silence: other nodes may have answered what was not told yet.
+            Event::Timer => self.on_time(now, out),
         }
-        self.on_time(now, out);
     }
 
     /// When [`Event::Timer`] is due.
@@ -438,8 +447,8 @@ impl Engine {
     fn given_up_at(&self, id: OpId, op: &Op) -> Time {
         let heard_at = |link: &LinkId| self.connections.get(link).map_or(Time(0), |it| it.heard_at);
         let moved_at = match &op.state {
-            State::Queued => return Time(u64::MAX),
-            State::Waits(_) | State::Held(_) => op.moved_at,
+            State::Queued | State::Held(_) => return Time(u64::MAX),
+            State::Waits(_) => op.moved_at,
             State::Asked(_, link) => op.moved_at.max(heard_at(link)),
             // A holder that is silent is given up by itself.
             State::Reads(_) => {
@@ -500,6 +509,7 @@ impl Engine {
                         continue;
                     };
                     it.is_sent &= connection.phase == Phase::Open;
+                    it.moved_at = it.moved_at.max(connection.heard_at);
                     match (it.is_sent, refused) {
                         (true, _) => self.end(now, op, Err(Failure::Uncertain), out),
                         (false, Some(text)) => self.end(now, op, Err(Failure::Refused(text.to_owned())), out),
@@ -536,12 +546,19 @@ impl Engine {
             let Some(connection) = self.connections.get_mut(&link) else {
                 return;
             };
+
+            let is_first = !core::mem::replace(&mut connection.has_answered, true);
+            if is_first && matches!(&reply, Reply::Error(text) if text.starts_with(TOO_MANY_CONNECTIONS)) {
+                // The node has not read anything, and closes the connection.
+                connection.phase = Phase::Dialled;
+                is_wrong = true;
+                break;
+            }
             match connection.awaited.pop_front() {
                 Some(Awaited::Auth) => match &reply {
                     Reply::Error(text) => {
                         is_wrong = true;
-                        // A node that has too many connections says nothing about the password.
-                        refused = Some(text_of(text)).filter(|text| !text.starts_with("ERR max number"));
+                        refused = Some(text_of(text));
                     }
                     _ => Self::open(connection, out),
                 },
@@ -560,13 +577,15 @@ impl Engine {
                 None => is_wrong = true,
             }
         }
-        if (input.len() - used) as u64 > self.settings.reply_bytes_max {
-            is_wrong = true;
-            self.refuse_long_reply(now, link, out);
-        }
-        if is_wrong {
+        let is_long = (input.len() - used) as u64 > self.settings.reply_bytes_max;
+        if is_wrong || is_long {
+            let long_for = self.connections.get(&link).and_then(|it| it.awaited.front().cloned());
             out.close(link);
-            return self.on_closed(now, link, refused.as_deref(), out);
+            self.on_closed(now, link, refused.as_deref(), out);
+            if let (true, Some(Awaited::Command { op, attempt })) = (is_long, long_for) {
+                self.refuse_long_reply(now, op, attempt, out);
+            }
+            return;
         }
         if let Some(connection) = self.connections.get_mut(&link) {
             input.drain(..used);
@@ -574,19 +593,13 @@ impl Engine {
         }
     }
 
-    /// The reply that comes on a connection is longer than this client takes.
-    fn refuse_long_reply(&mut self, now: Time, link: LinkId, out: &mut impl Out) {
-        let awaited = self.connections.get(&link).and_then(|it| it.awaited.front());
-        if let Some(Awaited::Command { op, attempt }) = awaited {
-            let op = *op;
-            let it = self.ops.get(&op).filter(|it| it.attempt == *attempt);
-            if it.is_some_and(|it| it.command.kind == Kind::Get) {
-                let text = format!(
-                    "the value is longer than reply_bytes_max, {} B",
-                    self.settings.reply_bytes_max
-                );
-                self.end(now, op, Err(Failure::Refused(text)), out);
-            }
+    /// The reply to an operation is longer than this client takes. Its connection is closed.
+    fn refuse_long_reply(&mut self, now: Time, op: OpId, attempt: u32, out: &mut impl Out) {
+        let it = self.ops.get(&op).filter(|it| it.attempt == attempt);
+        if it.is_some_and(|it| it.command.kind == Kind::Get) {
+            let bytes_max = self.settings.reply_bytes_max;
+            let text = format!("the value is longer than reply_bytes_max, {bytes_max} B");
+            self.end(now, op, Err(Failure::Refused(text)), out);
         }
     }
 
@@ -598,7 +611,7 @@ impl Engine {
         match reply {
             Reply::Error(text) if op.command.kind != Kind::Other && may_be_sent_again(text) => {
                 op.is_sent = false;
-                op.state = State::Waits(now + AGAIN);
+                (op.state, op.moved_at) = (State::Waits(now + AGAIN), now);
             }
             // Some nodes do not know the command, or it is switched off.
             Reply::Error(text) if is_located && !text.starts_with(b"WRONGTYPE") && !text.starts_with(b"NO") => {
@@ -655,6 +668,7 @@ impl Engine {
         (op.way, op.is_by_node, op.state) = (Way::Server, true, State::Waits(now));
         self.stats.by_node += 1;
         self.go_on(now, id, out);
+        self.begin_held(now, out);
     }
 
     fn ask_for_units(&mut self, now: Time, id: OpId, out: &mut impl Out) {
@@ -760,6 +774,7 @@ impl Engine {
         self.stats.located_again += 1;
         op.state = State::Waits(now);
         self.go_on(now, id, out);
+        self.begin_held(now, out);
     }
 
     /// Sends an operation whose turn has come.
@@ -848,12 +863,13 @@ impl Engine {
             match op.state {
                 State::Asked(at, link) if op.command.kind == Kind::Get && now >= self.silent_at(at, link) => {
                     // The next node may have what this one does not answer.
-                    if let Some(op) = self.ops.get_mut(&id) {
-                        op.state = State::Waits(now);
-                    }
-                    let asked = self.connections.get(&link).map(|it| it.address.clone());
-                    if asked.as_ref() == self.seeds.get(self.home) {
+                    let asked = self.connections.get(&link);
+                    let heard_at = asked.map_or(Time(0), |it| it.heard_at);
+                    if asked.map(|it| &it.address) == self.seeds.get(self.home) {
                         self.home = (self.home + 1) % self.seeds.len();
+                    }
+                    if let Some(op) = self.ops.get_mut(&id) {
+                        (op.state, op.moved_at) = (State::Waits(now), op.moved_at.max(heard_at));
                     }
                     self.go_on(now, id, out);
                 }

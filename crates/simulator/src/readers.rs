@@ -37,6 +37,8 @@ pub(crate) struct Reader {
 /// A connection to a node.
 #[derive(Debug)]
 struct ReaderLink {
+    /// The engine has closed it. Bytes on the way still arrive.
+    is_closed: bool,
     to: (NodeId, Incarnation),
     conn: ConnId,
     port: Port,
@@ -82,8 +84,8 @@ impl Reader {
     pub(crate) fn new(swarm: &Swarm, nth: usize) -> Self {
         let settings = Settings {
             decode: if nth == 0 { Decode::Client } else { Decode::Auto },
-            deadline: Span::from_ms(2_000),
-            retry: Span::from_ms(300),
+            deadline: swarm.reader_deadline,
+            retry: Span(swarm.reader_deadline.0 / 6),
             late_min: Span::from_ms(3),
             seed: nth as u64,
             ..Settings::default()
@@ -110,6 +112,18 @@ impl Reader {
 /// The address of a node's port for any key.
 fn any_address(at: usize) -> String {
     format!("node-{at}:6000")
+}
+
+/// Whether a node may refuse GET and SET of a large value so.
+fn is_known_refusal(text: &str) -> bool {
+    let known = [
+        "TRYAGAIN",
+        "CLUSTERDOWN",
+        "NOREPLICAS",
+        "OOM",
+        "ERR command larger than",
+    ];
+    known.iter().any(|known| text.starts_with(known))
 }
 
 /// The node and port of an address.
@@ -234,7 +248,13 @@ impl World {
         };
         let again = || SimEvent::ReaderUp { reader, link };
         self.turn(at, incarnation, Event::ClientUp { conn, port, ends }, again);
-        self.reader_event(reader, ReaderEvent::Connected(link));
+        if !self.workload.readers[reader]
+            .links
+            .get(&link)
+            .is_none_or(|it| it.is_closed)
+        {
+            self.reader_event(reader, ReaderEvent::Connected(link));
+        }
     }
 
     /// Bytes reach a node; see [`World::client_sends`].
@@ -270,13 +290,23 @@ impl World {
     }
 
     pub(crate) fn reader_reads(&mut self, reader: usize, link: LinkId, bytes: &[u8]) {
-        if self.workload.readers[reader].links.contains_key(&link) {
+        let it = self.workload.readers[reader].links.get(&link);
+        if it.is_some_and(|it| !it.is_closed) {
             self.reader_event(reader, ReaderEvent::Bytes(link, bytes));
         }
     }
 
     pub(crate) fn reader_lost(&mut self, reader: usize, link: LinkId) {
-        if self.workload.readers[reader].links.remove(&link).is_some() {
+        let it = self.workload.readers[reader].links.get(&link);
+        let is_unread = it.is_some_and(|it| it.is_closed && !it.held.is_empty());
+        let end = self.end_of_reader(reader, link);
+        if let Some((at, _)) = end.filter(|(at, end)| is_unread && self.fleet.alive(*at, *end).is_some()) {
+            // The node reads what was sent before it sees the end.
+            let until = self.fleet.resumes_at(at, self.schedule.now).max(self.schedule.now) + Span::from_us(10);
+            return self.schedule.push_at(until, SimEvent::ReaderLost { reader, link });
+        }
+        let it = self.workload.readers[reader].links.remove(&link);
+        if it.is_some_and(|it| !it.is_closed) {
             self.reader_event(reader, ReaderEvent::Closed(link));
         }
     }
@@ -303,6 +333,7 @@ impl World {
             let to = (NodeId(at as u16), self.fleet.records[at].incarnation);
             let conn = ConnId(self.network.new_id());
             let it = ReaderLink {
+                is_closed: false,
                 to,
                 conn,
                 port,
@@ -323,8 +354,11 @@ impl World {
             self.schedule.push_at(arrives, sends);
         }
         for link in wishes.closes {
-            // Its node notices at its next output.
-            self.workload.readers[reader].links.remove(&link);
+            if let Some(it) = self.workload.readers[reader].links.get_mut(&link) {
+                it.is_closed = true;
+                let at = it.last.0.max(now) + Span(1);
+                self.schedule.push_at(at, SimEvent::ReaderLost { reader, link });
+            }
         }
         let mut next = self.workload.readers[reader].engine.next_at();
         for (op, outcome) in wishes.done {
@@ -364,6 +398,14 @@ impl World {
         let Some((key, action, begin)) = self.workload.readers[reader].ops.remove(&op) else {
             return self.violate("I14: a reader was answered that has asked nothing".into());
         };
+        // Others of the key wait for it: they happen later.
+        let now = self.schedule.now;
+        for (later, (other, theirs, begin)) in self.workload.readers[reader].ops.iter_mut() {
+            let waits = action != Action::Get || *theirs != Action::Get;
+            if *later > op && *other == key && waits {
+                *begin = (*begin).max(now);
+            }
+        }
         let (stats, now) = (self.workload.readers[reader].engine.stats(), self.schedule.now);
         self.oracle.counts.replies += 1;
         self.schedule
@@ -404,6 +446,9 @@ impl World {
             Err(Failure::Uncertain) => {
                 self.oracle.counts.uncertain += 1;
                 return self.oracle.record(&[key], operation(Outcome::Unknown));
+            }
+            Err(Failure::Refused(text)) if !is_known_refusal(&text) => {
+                return self.violate(format!("I14: {action:?} of {key} was refused with {text}"));
             }
             // It has not happened.
             Err(_) => {
