@@ -3,12 +3,12 @@
 use crate::links::{Links, READ_BYTES};
 use mio::{Events, Poll, Token, Waker};
 use paritas_base::Time;
-use paritas_client::{Command, Engine, Event, Failure, OpId, Outcome, Settings, Stats, SubmitError, Value};
+use paritas_client::{Command, Engine, Event, Failure, OpId, Outcome, Phases, Settings, Stats, SubmitError, Value};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The token of the waker: no link has it.
 const WAKER: Token = Token(usize::MAX);
@@ -18,6 +18,30 @@ const SLEEP_MAX: Duration = Duration::from_millis(500);
 /// An operation that was submitted. Each is to be waited for, or given up.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Ticket(u64);
+
+impl From<Ticket> for u64 {
+    fn from(ticket: Ticket) -> Self {
+        ticket.0
+    }
+}
+
+/// For callers that keep a ticket as a number.
+impl From<u64> for Ticket {
+    fn from(number: u64) -> Self {
+        Self(number)
+    }
+}
+
+/// What a wait with a limit has found.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Waited {
+    /// This operation has ended so.
+    Ended(Ticket, Outcome),
+    /// None has ended in this time.
+    NotYet,
+    /// There is none to wait for: all outcomes were taken or given up.
+    Nothing,
+}
 
 /// A client of a cluster. It may be shared by threads.
 #[derive(Debug)]
@@ -45,6 +69,8 @@ struct State {
     next: u64,
     stats: Stats,
     is_closing: bool,
+    /// The thread has gone.
+    has_ended: bool,
 }
 
 impl core::fmt::Debug for Shared {
@@ -57,6 +83,23 @@ impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// Waits until something has ended, or until this time.
+    fn wait<'s>(&'s self, state: MutexGuard<'s, State>, until: Option<Instant>) -> MutexGuard<'s, State> {
+        match until {
+            None => self.ended.wait(state).unwrap_or_else(PoisonError::into_inner),
+            Some(until) => {
+                let left = until.saturating_duration_since(Instant::now());
+                let waited = self.ended.wait_timeout(state, left);
+                waited.unwrap_or_else(PoisonError::into_inner).0
+            }
+        }
+    }
+}
+
+/// Whether the time of a wait has come.
+fn is_over(until: Option<Instant>) -> bool {
+    until.is_some_and(|until| Instant::now() >= until)
 }
 
 impl Client {
@@ -88,7 +131,11 @@ impl Client {
             buffer: vec![0; READ_BYTES],
         };
         let thread = std::thread::Builder::new().name("paritas-client".to_owned());
-        let thread = thread.spawn(move || driver.run(poll))?;
+        let ending = Ending(shared.clone());
+        let thread = thread.spawn(move || {
+            let _ending = ending;
+            driver.run(poll);
+        })?;
         Ok(Self {
             shared,
             thread: Some(thread),
@@ -99,7 +146,7 @@ impl Client {
     pub fn submit(&self, command: Command) -> Ticket {
         let mut state = self.shared.lock();
         while state.under_way >= self.shared.ops_max {
-            state = self.shared.ended.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self.shared.wait(state, None);
         }
         self.begin(state, command)
     }
@@ -119,6 +166,10 @@ impl Client {
     fn begin(&self, mut state: MutexGuard<'_, State>, command: Command) -> Ticket {
         let ticket = Ticket(state.next);
         state.next += 1;
+        if state.has_ended {
+            state.ops.insert(ticket, Some(thread_has_gone(Failure::Unreachable)));
+            return ticket;
+        }
         state.under_way += 1;
         state.ops.insert(ticket, None);
         state.submitted.push_back((ticket, command));
@@ -126,6 +177,19 @@ impl Client {
         // It fails only if the thread has gone, and then the operation ends with that.
         let _ = self.shared.waker.wake();
         ticket
+    }
+
+    /// Waits until an operation may be begun, at most this long. Whether one may; another thread may be faster.
+    pub fn wait_room(&self, limit: Option<Duration>) -> bool {
+        let until = limit.and_then(|limit| Instant::now().checked_add(limit));
+        let mut state = self.shared.lock();
+        while state.under_way >= self.shared.ops_max {
+            if is_over(until) {
+                return false;
+            }
+            state = self.shared.wait(state, until);
+        }
+        true
     }
 
     /// The outcome of an operation, if it has ended. It is given once.
@@ -138,17 +202,7 @@ impl Client {
     /// # Panics
     /// If its outcome was taken or given up.
     pub fn wait(&self, ticket: Ticket) -> Outcome {
-        let mut state = self.shared.lock();
-        loop {
-            if let Some(outcome) = take(&mut state, ticket) {
-                return outcome;
-            }
-            assert!(
-                state.ops.contains_key(&ticket),
-                "the outcome of {ticket:?} was taken already"
-            );
-            state = self.shared.ended.wait(state).unwrap_or_else(PoisonError::into_inner);
-        }
+        self.wait_any(&[ticket]).1
     }
 
     /// Waits until one of these operations has ended, and tells which.
@@ -156,17 +210,31 @@ impl Client {
     /// # Panics
     /// If there is none of which the outcome was not taken.
     pub fn wait_any(&self, tickets: &[Ticket]) -> (Ticket, Outcome) {
+        match self.wait_limit(tickets, None) {
+            Waited::Ended(ticket, outcome) => (ticket, outcome),
+            Waited::NotYet | Waited::Nothing => panic!("no operation is waited for: all outcomes were taken already"),
+        }
+    }
+
+    /// Waits until one of these operations has ended, at most this long.
+    pub fn wait_limit(&self, tickets: &[Ticket], limit: Option<Duration>) -> Waited {
+        let until = limit.and_then(|limit| Instant::now().checked_add(limit));
         let mut state = self.shared.lock();
         loop {
             let ended = tickets
                 .iter()
                 .find_map(|ticket| Some((*ticket, take(&mut state, *ticket)?)));
-            if let Some(ended) = ended {
-                return ended;
+            if let Some((ticket, outcome)) = ended {
+                return Waited::Ended(ticket, outcome);
             }
-            let is_any = tickets.iter().any(|ticket| state.ops.contains_key(ticket));
-            assert!(is_any, "no operation is waited for: all outcomes were taken already");
-            state = self.shared.ended.wait(state).unwrap_or_else(PoisonError::into_inner);
+            let is_wanted = |ticket: &Ticket| state.ops.contains_key(ticket) && !state.unwanted.contains(ticket);
+            if !tickets.iter().any(is_wanted) {
+                return Waited::Nothing;
+            }
+            if is_over(until) {
+                return Waited::NotYet;
+            }
+            state = self.shared.wait(state, until);
         }
     }
 
@@ -175,8 +243,8 @@ impl Client {
         let mut state = self.shared.lock();
         match state.ops.get(&ticket) {
             Some(Some(_)) => drop(state.ops.remove(&ticket)),
-            Some(None) => state.unwanted.push(ticket),
-            None => {}
+            Some(None) if !state.unwanted.contains(&ticket) => state.unwanted.push(ticket),
+            Some(None) | None => {}
         }
     }
 
@@ -230,6 +298,33 @@ fn take(state: &mut State, ticket: Ticket) -> Option<Outcome> {
     match state.ops.get_mut(&ticket)? {
         Some(_) => state.ops.remove(&ticket).flatten(),
         None => None,
+    }
+}
+
+/// Dropped when the thread ends, also by a panic: nobody waits for it in vain.
+struct Ending(Arc<Shared>);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        let mut state = self.0.lock();
+        state.has_ended = true;
+        state.under_way = 0;
+        for outcome in state.ops.values_mut().filter(|outcome| outcome.is_none()) {
+            *outcome = Some(thread_has_gone(Failure::Uncertain));
+        }
+        for ticket in core::mem::take(&mut state.unwanted) {
+            state.ops.remove(&ticket);
+        }
+        drop(state);
+        self.0.ended.notify_all();
+    }
+}
+
+fn thread_has_gone(failure: Failure) -> Outcome {
+    Outcome {
+        result: Err(failure),
+        phases: Phases::default(),
+        is_decoded_here: false,
     }
 }
 

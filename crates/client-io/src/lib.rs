@@ -15,5 +15,6 @@
 mod driver;
 mod links;
 
-pub use driver::{Client, Ticket};
+pub use driver::{Client, Ticket, Waited};
+pub use paritas_base::Span;
 pub use paritas_client::{Command, Decode, Failure, Outcome, Phases, Settings, Stats, SubmitError, Value};
