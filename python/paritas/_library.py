@@ -119,8 +119,9 @@ class Buffer:
         view = _PyBuffer()
         try:
             _get_buffer(owner, ctypes.byref(view), _WRITABLE if is_written else _SIMPLE)
-        except BufferError as error:
-            raise ValueError(f"the buffer cannot be used: {error}. It must be contiguous{', and writable' if is_written else ''}") from error
+        except (BufferError, ValueError) as error:
+            kind = "contiguous and writable" if is_written else "contiguous"
+            raise ValueError(f"a buffer that is {kind} is needed: {error}") from error
         self._view, self.address, self.bytes = view, view.buf, view.len
 
     def release(self) -> None:

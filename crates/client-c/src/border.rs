@@ -1,8 +1,8 @@
 //! The functions of `include/paritas.h`, and all `unsafe` of this crate.
 //!
-//! Each checks what it is given as far as it can: NULL, alignment, lengths. That a pointer has as many bytes behind it as
-//! its caller says cannot be checked; the header asks for it. Every other `unsafe` here rests on that sentence, and on
-//! this: pointers to a client or a reply come from here, and are given back once.
+//! Each checks what it is given as far as it can: NULL, alignment, lengths. That a pointer has as many bytes behind it
+//! as its caller says cannot be checked; the header asks for it. Every other `unsafe` here rests on that sentence, and
+//! on this: pointers to a client or a reply come from here, and are given back once.
 
 // The one module of this crate with `unsafe`: C has nothing else.
 #![allow(unsafe_code)]
@@ -124,7 +124,7 @@ unsafe fn give_structure<T: Copy>(place: *mut T, bytes: usize, value: T) -> Resu
 /// The client behind a pointer of the caller.
 unsafe fn client<'a>(handle: *const Handle) -> Result<&'a Client, Problem> {
     check(handle, "client")?;
-    // SAFETY: it comes from `paritas_open` and was not closed, by the caller's word. Calls share it: a `Client` is Sync.
+    // SAFETY: it comes from `paritas_open` and was not closed, by the caller's word. Calls share it: it is Sync.
     let handle = unsafe { &*handle };
     match handle.process == std::process::id() {
         true => Ok(&handle.client),

@@ -13,6 +13,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("store", &["base"]),
     ("paritylog", &["base", "code"]),
     ("large", &["base", "code"]),
+    ("client", &["base", "code", "large", "wire"]),
     ("protocol", &["base", "code", "wire", "store", "paritylog", "large"]),
     ("frontend", &["base", "wire", "script", "store", "protocol"]),
     ("testbed", &["base", "wire", "protocol", "frontend"]),
@@ -33,6 +34,8 @@ const CRATES: &[(&str, &[&str])] = &[
         ],
     ),
     ("io", &["base", "wire", "paritylog", "protocol", "frontend"]),
+    ("client-io", &["base", "client"]),
+    ("client-c", &["client-io"]),
     ("adapters", &["base", "protocol", "control", "files"]),
     (
         "node",
@@ -63,7 +66,7 @@ const CRATES: &[(&str, &[&str])] = &[
 ];
 
 /// Exceptions: the tests of the first crate may use the second one, which is above it and drives the tested machine.
-const TESTS_FROM_ABOVE: &[(&str, &str)] = &[("protocol", "testbed"), ("frontend", "testbed")];
+const TESTS_FROM_ABOVE: &[(&str, &str)] = &[("client", "testbed"), ("protocol", "testbed"), ("frontend", "testbed")];
 
 /// Crates without clock, entropy, threads and sockets, so that the simulator can replay them.
 pub(super) const PURE: &[&str] = &[
@@ -74,6 +77,7 @@ pub(super) const PURE: &[&str] = &[
     "store",
     "paritylog",
     "large",
+    "client",
     "protocol",
     "frontend",
     "control",
