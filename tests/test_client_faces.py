@@ -383,8 +383,19 @@ with paritas.Client("127.0.0.1:{cluster.port}") as client:
 def test_the_page_of_the_client_does_what_it_says(cluster, installed, tmp_path):
     page = (ROOT / "docs" / "client.md").read_text(encoding="utf-8")
     programs = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    assert len(programs) >= 2
+    assert programs
+    environment = {**os.environ, "PYTHONPATH": str(installed)}
     for program in programs:
         program = program.replace("127.0.0.1:6379", addresses(cluster)[0]).replace("127.0.0.1:6380", addresses(cluster)[1])
-        text = run_program(sys.executable, "-c", program, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(installed)})
-        assert "Error" not in text, text
+        assert "Phases(request_s=" in run_program(sys.executable, "-c", program, cwd=tmp_path, env=environment)
+    example = ROOT / "python" / "examples" / "read.py"
+    text = run_program(sys.executable, example, ",".join(addresses(cluster)), 300_001, 10, 3, env=environment)
+    assert [line.split(":")[0].strip() for line in text.splitlines()] == ["server", "client", "auto"]
+    assert " 0 of 10 decoded here" in text.splitlines()[0] and " 10 of 10 decoded here" in text.splitlines()[1]
+    # The table has all settings that the library knows.
+    table = re.search(r"## Settings\n.*?\n## ", page, re.DOTALL)[0]
+    rows = re.findall(r"^\| (`.*?`) \|", table, re.MULTILINE)
+    with pytest.raises(ValueError) as caught:
+        paritas.Client("127.0.0.1:1", other="1")
+    known = str(caught.value).split("the settings are ")[1].split(", ")
+    assert sorted(re.findall(r"`(\w+)`", " ".join(rows))) == sorted(known)
