@@ -7,7 +7,7 @@ import ctypes
 import os
 import threading
 import time
-from typing import Any, Iterator, NamedTuple, Optional, Sequence, Union
+from typing import Any, Iterator, NamedTuple, Optional, Sequence, Union, overload
 
 from . import _library as lib
 from ._errors import Busy, Error, Refused, TooSmall, Uncertain, Unreachable
@@ -71,7 +71,7 @@ def _bytes_of(word: Word) -> Any:
     return word
 
 
-def _value(reply: Optional[int]) -> Reply:
+def _value(reply: Any) -> Reply:
     """A reply as an object of Python."""
     kind = library.reply_type(reply)
     if kind == lib.INTEGER:
@@ -89,7 +89,7 @@ def _value(reply: Optional[int]) -> Reply:
     return Refused(text) if kind == lib.ERROR else text
 
 
-def _copy_into(reply: Optional[int], into: Any) -> Optional[int]:
+def _copy_into(reply: Any, into: Any) -> Optional[int]:
     """Copies a value into a buffer. Its length, or None if there is no value."""
     if library.reply_type(reply) == lib.NULL:
         return None
@@ -209,7 +209,7 @@ def wait_any(operations: Sequence[Operation], timeout_s: Optional[float] = None)
         with client._in_call() as handle:
             status = library.wait_any(handle, numbers, len(operations), limit_ms, ctypes.byref(index), ctypes.byref(reply))
             problem = None if status in (lib.OK, lib.NOT_YET) else _problem(status)
-        if status in (lib.NO_OPERATION, lib.BAD_ARGUMENT, lib.INTERNAL):
+        if problem and status in (lib.NO_OPERATION, lib.BAD_ARGUMENT, lib.INTERNAL):
             raise problem
         if status != lib.NOT_YET:
             operation = operations[index.value]
@@ -255,6 +255,12 @@ class Client:
         if status != lib.OK:
             raise _problem(status)
         self._handle = handle.value
+
+    @overload
+    def get(self, key: Key) -> Optional[bytes]: ...
+
+    @overload
+    def get(self, key: Key, into: Any) -> Optional[int]: ...
 
     def get(self, key: Key, into: Any = None) -> Union[None, bytes, int]:
         """The value of a key, or None. With `into`, a writable buffer: the value is copied there, and its length returned;
@@ -303,7 +309,7 @@ class Client:
             status = library.stats(handle, ctypes.byref(counts), ctypes.sizeof(counts))
             if status != lib.OK:
                 raise _problem(status)
-        return Stats(*[getattr(counts, name) for name, _ in counts._fields_])
+        return Stats(*[getattr(counts, name) for name in Stats._fields])
 
     def close(self) -> None:
         """Ends it. What is under way ends without a result, and writes among it may happen. Threads that wait get an Error."""

@@ -4,6 +4,7 @@ import ctypes
 import os
 import pathlib
 from ctypes import POINTER, c_char_p, c_int, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
+from typing import TYPE_CHECKING, Any, Optional
 
 VERSION = "0.1.0"
 NAME = "libparitas_client.so"
@@ -27,7 +28,7 @@ class CountsStruct(ctypes.Structure):
 
 _KEY = [c_void_p, c_void_p, c_size_t]
 _WORDS = [c_void_p, c_size_t, POINTER(c_void_p), POINTER(c_size_t), c_size_t]
-_FUNCTIONS = {
+_FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "error": (c_char_p, []),
     "status_name": (c_char_p, [c_int]),
     "version": (c_uint32, []),
@@ -54,6 +55,10 @@ _FUNCTIONS = {
 
 class Library:
     """The functions by their names without `paritas_`."""
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any: ...
 
     def __init__(self, path: str):
         loaded = ctypes.CDLL(path)
@@ -114,8 +119,8 @@ class Buffer:
 
     __slots__ = ("_view", "address", "bytes")
 
-    def __init__(self, owner, is_written: bool = False):
-        self._view = None
+    def __init__(self, owner: Any, is_written: bool = False):
+        self._view: Optional[_PyBuffer] = None
         view = _PyBuffer()
         try:
             _get_buffer(owner, ctypes.byref(view), _WRITABLE if is_written else _SIMPLE)

@@ -430,3 +430,28 @@ impl Driver {
         self.shared.ended.notify_all();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_waits_in_vain_for_a_thread_that_has_gone() {
+        let client = Client::connect(vec!["127.0.0.1:1".to_owned()], Settings::default()).unwrap();
+        let ticket = client.submit(Command::get(b"key"));
+        assert_eq!(client.wait_limit(&[ticket], Some(Duration::ZERO)), Waited::NotYet);
+        drop(Ending(client.shared.clone()));
+        assert_eq!(client.wait(ticket).result, Err(Failure::Uncertain));
+        assert_eq!(client.run(Command::get(b"key")), Err(Failure::Unreachable));
+        assert_eq!(client.wait_limit(&[ticket], None), Waited::Nothing);
+    }
+
+    #[test]
+    fn what_was_given_up_is_not_waited_for() {
+        let client = Client::connect(vec!["127.0.0.1:1".to_owned()], Settings::default()).unwrap();
+        let ticket = client.submit(Command::get(b"key"));
+        client.give_up(ticket);
+        client.give_up(ticket);
+        assert_eq!(client.wait_limit(&[ticket], None), Waited::Nothing);
+    }
+}
