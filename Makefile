@@ -66,12 +66,12 @@ release:
 	$(say)
 	cargo build --release --package paritas
 
-# Tests, simulator and a `paritas` that can break a rule, all with assertions. In one command: cargo unites the features
+# Tests, simulator, the client's libraries, and a `paritas` that can break a rule, all with assertions. In one command: cargo unites the features
 # that the packages of one command ask of a crate. Built one by one, most crates would be needed twice.
 CHECKED = --profile checked --workspace --features paritas/mutants,paritas-simulator/mutants
 checked:
 	$(say)
-	cargo build $(CHECKED) --bins --tests
+	cargo build $(CHECKED) --lib --bins --tests
 
 simulator-test: checked
 	$(say)
@@ -89,12 +89,13 @@ mutant-test: checked
 mutants:
 	$(MAKE) mutant-test MUTANTS=--all
 
-# PARITAS_BIN is the binary under test, PARITAS_FAULTY_BIN one whose memory can be made wrong; ARGS="-k kill" picks tests.
+# PARITAS_BIN is the binary under test, PARITAS_FAULTY_BIN one whose memory can be made wrong, PARITAS_CLIENT_DIR the folder
+# of the libraries for C and Python; ARGS="-k kill" picks tests.
 # `timed` are those that measure time.
 black-box-test black-box-timed black-box-others: tools $(PROFILE) checked
 	$(say)
 	PARITAS_BIN=$(PROGRAM) PARITAS_FAULTY_BIN=$(abspath $(TARGET))/checked/paritas \
-		WORKERS=$(WORKERS) PART=$(filter timed others,$(@:black-box-%=%)) scripts/black-box-test $(ARGS)
+		PARITAS_CLIENT_DIR=$(abspath $(TARGET))/checked WORKERS=$(WORKERS) PART=$(filter timed others,$(@:black-box-%=%)) scripts/black-box-test $(ARGS)
 
 # Clients on few keys while nodes are killed and paused, then a linearizability checker: tests/storm/README.md.
 storm-test: tools $(PROFILE)

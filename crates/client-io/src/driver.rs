@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 /// The token of the waker: no link has it.
 const WAKER: Token = Token(usize::MAX);
@@ -18,6 +18,30 @@ const SLEEP_MAX: Duration = Duration::from_millis(500);
 /// An operation that was submitted. Each is to be waited for, or given up.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Ticket(u64);
+
+impl From<Ticket> for u64 {
+    fn from(ticket: Ticket) -> Self {
+        ticket.0
+    }
+}
+
+/// For callers that keep a ticket as a number.
+impl From<u64> for Ticket {
+    fn from(number: u64) -> Self {
+        Self(number)
+    }
+}
+
+/// What a wait with a limit has found.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Waited {
+    /// This operation has ended so.
+    Ended(Ticket, Outcome),
+    /// None has ended in this time.
+    NotYet,
+    /// There is none to wait for: all outcomes were taken or given up.
+    Nothing,
+}
 
 /// A client of a cluster. It may be shared by threads.
 #[derive(Debug)]
@@ -45,6 +69,8 @@ struct State {
     next: u64,
     stats: Stats,
     is_closing: bool,
+    /// The thread has gone.
+    has_ended: bool,
 }
 
 impl core::fmt::Debug for Shared {
@@ -57,6 +83,23 @@ impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// Waits until something has ended, or until this time.
+    fn wait<'s>(&'s self, state: MutexGuard<'s, State>, until: Option<Instant>) -> MutexGuard<'s, State> {
+        match until {
+            None => self.ended.wait(state).unwrap_or_else(PoisonError::into_inner),
+            Some(until) => {
+                let left = until.saturating_duration_since(Instant::now());
+                let waited = self.ended.wait_timeout(state, left);
+                waited.unwrap_or_else(PoisonError::into_inner).0
+            }
+        }
+    }
+}
+
+/// Whether the time of a wait has come.
+fn is_over(until: Option<Instant>) -> bool {
+    until.is_some_and(|until| Instant::now() >= until)
 }
 
 impl Client {
@@ -95,7 +138,11 @@ impl Client {
             buffer: vec![0; READ_BYTES],
         };
         let thread = std::thread::Builder::new().name("paritas-client".to_owned());
-        let thread = thread.spawn(move || driver.run(poll))?;
+        let ending = Ending(shared.clone());
+        let thread = thread.spawn(move || {
+            let _ending = ending;
+            driver.run(poll);
+        })?;
         Ok(Self {
             shared,
             thread: Some(thread),
@@ -106,7 +153,7 @@ impl Client {
     pub fn submit(&self, command: Command) -> Ticket {
         let mut state = self.shared.lock();
         while state.under_way >= self.shared.ops_max {
-            state = self.shared.ended.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self.shared.wait(state, None);
         }
         self.begin(state, command)
     }
@@ -126,8 +173,7 @@ impl Client {
     fn begin(&self, mut state: MutexGuard<'_, State>, command: Command) -> Ticket {
         let ticket = Ticket(state.next);
         state.next += 1;
-        if state.is_closing {
-            // The thread has ended.
+        if state.has_ended {
             state.ops.insert(ticket, Some(Outcome::failed(Failure::Unreachable)));
             return ticket;
         }
@@ -140,6 +186,19 @@ impl Client {
         ticket
     }
 
+    /// Waits until an operation may be begun, at most this long. Whether one may; another thread may be faster.
+    pub fn wait_room(&self, limit: Option<Duration>) -> bool {
+        let until = limit.and_then(|limit| Instant::now().checked_add(limit));
+        let mut state = self.shared.lock();
+        while state.under_way >= self.shared.ops_max {
+            if is_over(until) {
+                return false;
+            }
+            state = self.shared.wait(state, until);
+        }
+        true
+    }
+
     /// The outcome of an operation, if it has ended. It is given once.
     pub fn test(&self, ticket: Ticket) -> Option<Outcome> {
         take(&mut self.shared.lock(), ticket)
@@ -150,17 +209,7 @@ impl Client {
     /// # Panics
     /// If its outcome was taken or given up.
     pub fn wait(&self, ticket: Ticket) -> Outcome {
-        let mut state = self.shared.lock();
-        loop {
-            if let Some(outcome) = take(&mut state, ticket) {
-                return outcome;
-            }
-            assert!(
-                state.ops.contains_key(&ticket),
-                "the outcome of {ticket:?} was taken already"
-            );
-            state = self.shared.ended.wait(state).unwrap_or_else(PoisonError::into_inner);
-        }
+        self.wait_any(&[ticket]).1
     }
 
     /// Waits until one of these operations has ended, and tells which.
@@ -168,17 +217,31 @@ impl Client {
     /// # Panics
     /// If there is none of which the outcome was not taken.
     pub fn wait_any(&self, tickets: &[Ticket]) -> (Ticket, Outcome) {
+        match self.wait_limit(tickets, None) {
+            Waited::Ended(ticket, outcome) => (ticket, outcome),
+            Waited::NotYet | Waited::Nothing => panic!("no operation is waited for: all outcomes were taken already"),
+        }
+    }
+
+    /// Waits until one of these operations has ended, at most this long.
+    pub fn wait_limit(&self, tickets: &[Ticket], limit: Option<Duration>) -> Waited {
+        let until = limit.and_then(|limit| Instant::now().checked_add(limit));
         let mut state = self.shared.lock();
         loop {
             let ended = tickets
                 .iter()
                 .find_map(|ticket| Some((*ticket, take(&mut state, *ticket)?)));
-            if let Some(ended) = ended {
-                return ended;
+            if let Some((ticket, outcome)) = ended {
+                return Waited::Ended(ticket, outcome);
             }
-            let is_any = tickets.iter().any(|ticket| state.ops.contains_key(ticket));
-            assert!(is_any, "no operation is waited for: all outcomes were taken already");
-            state = self.shared.ended.wait(state).unwrap_or_else(PoisonError::into_inner);
+            let is_wanted = |ticket: &Ticket| state.ops.contains_key(ticket) && !state.unwanted.contains(ticket);
+            if !tickets.iter().any(is_wanted) {
+                return Waited::Nothing;
+            }
+            if is_over(until) {
+                return Waited::NotYet;
+            }
+            state = self.shared.wait(state, until);
         }
     }
 
@@ -245,6 +308,25 @@ fn take(state: &mut State, ticket: Ticket) -> Option<Outcome> {
     }
 }
 
+/// Dropped when the thread ends, also by a panic: nobody waits for it in vain.
+struct Ending(Arc<Shared>);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        let mut state = self.0.lock();
+        state.has_ended = true;
+        state.under_way = 0;
+        for outcome in state.ops.values_mut().filter(|outcome| outcome.is_none()) {
+            *outcome = Some(Outcome::failed(Failure::Uncertain));
+        }
+        for ticket in core::mem::take(&mut state.unwanted) {
+            state.ops.remove(&ticket);
+        }
+        drop(state);
+        self.0.ended.notify_all();
+    }
+}
+
 struct Driver {
     engine: Engine,
     links: Links,
@@ -253,31 +335,8 @@ struct Driver {
     buffer: Vec<u8>,
 }
 
-/// When the thread ends, however it ends, nobody may wait for it any more.
-struct EndsAll(Arc<Shared>);
-
-impl Drop for EndsAll {
-    fn drop(&mut self) {
-        let Self(shared) = self;
-        let mut state = shared.lock();
-        state.is_closing = true;
-        let unsent: Vec<Ticket> = state.submitted.drain(..).map(|(ticket, _)| ticket).collect();
-        for (ticket, outcome) in state.ops.iter_mut().filter(|(_, outcome)| outcome.is_none()) {
-            let is_unsent = unsent.contains(ticket);
-            *outcome = Some(Outcome::failed(if is_unsent {
-                Failure::Unreachable
-            } else {
-                Failure::Uncertain
-            }));
-        }
-        state.under_way = 0;
-        shared.ended.notify_all();
-    }
-}
-
 impl Driver {
     fn run(mut self, mut poll: Poll) {
-        let _end = EndsAll(self.shared.clone());
         let mut events = Events::with_capacity(256);
         loop {
             if !self.submit() {
@@ -377,5 +436,30 @@ impl Driver {
         drop(state);
         self.shared.ended.notify_all();
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_waits_in_vain_for_a_thread_that_has_gone() {
+        let client = Client::connect(vec!["127.0.0.1:1".to_owned()], Settings::default()).unwrap();
+        let ticket = client.submit(Command::get(b"key"));
+        assert_eq!(client.wait_limit(&[ticket], Some(Duration::ZERO)), Waited::NotYet);
+        drop(Ending(client.shared.clone()));
+        assert_eq!(client.wait(ticket).result, Err(Failure::Uncertain));
+        assert_eq!(client.run(Command::get(b"key")), Err(Failure::Unreachable));
+        assert_eq!(client.wait_limit(&[ticket], None), Waited::Nothing);
+    }
+
+    #[test]
+    fn what_was_given_up_is_not_waited_for() {
+        let client = Client::connect(vec!["127.0.0.1:1".to_owned()], Settings::default()).unwrap();
+        let ticket = client.submit(Command::get(b"key"));
+        client.give_up(ticket);
+        client.give_up(ticket);
+        assert_eq!(client.wait_limit(&[ticket], None), Waited::Nothing);
     }
 }

@@ -15,7 +15,8 @@
 mod driver;
 mod links;
 
-pub use driver::{Client, Ticket};
+pub use driver::{Client, Ticket, Waited};
+pub use paritas_base::Span;
 pub use paritas_client::{
     Command, Decode, Failure, OfConnection, Outcome, Phases, Settings, Stats, SubmitError, Value,
 };

@@ -33,22 +33,25 @@ pub struct OpId(pub u64);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct LinkId(pub u64);
 
-/// Commands that change their connection, or other replies on it. All operations share the connections.
-const OF_CONNECTIONS: [&str; 17] = [
+/// Commands that change their connection, or that have no reply or many. All operations share the connections.
+const OF_CONNECTIONS: [&str; 20] = [
+    "ASKING",
     "AUTH",
-    "CLIENT",
     "DISCARD",
     "EXEC",
     "HELLO",
     "MONITOR",
     "MULTI",
     "PSUBSCRIBE",
+    "PSYNC",
     "PUNSUBSCRIBE",
     "QUIT",
     "RESET",
     "SELECT",
     "SSUBSCRIBE",
     "SUBSCRIBE",
+    "SUNSUBSCRIBE",
+    "SYNC",
     "UNSUBSCRIBE",
     "UNWATCH",
     "WATCH",
@@ -114,9 +117,10 @@ impl Command {
     /// # Errors
     /// If the command changes its connection, as SELECT and MULTI do, or has no name.
     pub fn other(args: Vec<Vec<u8>>, key: Option<Vec<u8>>) -> Result<Self, OfConnection> {
-        let name = args.first().map(|name| text_of(name).to_ascii_uppercase());
-        let name = name.unwrap_or_else(|| "a command without a name".to_owned());
-        if args.is_empty() || OF_CONNECTIONS.contains(&name.as_str()) {
+        let word = |at: usize| args.get(at).map(|word| text_of(word).to_ascii_uppercase());
+        let name = word(0).unwrap_or_else(|| "a command without a name".to_owned());
+        let is_reply = name == "CLIENT" && word(1).is_some_and(|word| word == "REPLY" || word == "TRACKING");
+        if args.is_empty() || is_reply || OF_CONNECTIONS.contains(&name.as_str()) {
             return Err(OfConnection(name));
         }
         let kind = Kind::Other;

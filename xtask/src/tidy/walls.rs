@@ -13,9 +13,9 @@ const CRATES: &[(&str, &[&str])] = &[
     ("store", &["base"]),
     ("paritylog", &["base", "code"]),
     ("large", &["base", "code"]),
+    ("client", &["base", "code", "large", "wire"]),
     ("protocol", &["base", "code", "wire", "store", "paritylog", "large"]),
     ("frontend", &["base", "wire", "script", "store", "protocol"]),
-    ("client", &["base", "code", "wire", "large"]),
     ("testbed", &["base", "wire", "protocol", "frontend"]),
     ("control", &["base", "code", "protocol"]),
     ("files", &["base", "code", "protocol"]),
@@ -34,8 +34,9 @@ const CRATES: &[(&str, &[&str])] = &[
             "files",
         ],
     ),
-    ("client-io", &["base", "client"]),
     ("io", &["base", "wire", "paritylog", "protocol", "frontend"]),
+    ("client-io", &["base", "client"]),
+    ("client-c", &["client-io"]),
     ("adapters", &["base", "protocol", "control", "files"]),
     (
         "node",
@@ -66,7 +67,7 @@ const CRATES: &[(&str, &[&str])] = &[
 ];
 
 /// Exceptions: the tests of the first crate may use the second one, which is above it and drives the tested machine.
-const TESTS_FROM_ABOVE: &[(&str, &str)] = &[("protocol", "testbed"), ("frontend", "testbed"), ("client", "testbed")];
+const TESTS_FROM_ABOVE: &[(&str, &str)] = &[("client", "testbed"), ("protocol", "testbed"), ("frontend", "testbed")];
 
 /// Crates without clock, entropy, threads and sockets, so that the simulator can replay them.
 pub(super) const PURE: &[&str] = &[
