@@ -67,7 +67,12 @@ const CRATES: &[(&str, &[&str])] = &[
 ];
 
 /// Exceptions: the tests of the first crate may use the second one, which is above it and drives the tested machine.
-const TESTS_FROM_ABOVE: &[(&str, &str)] = &[("client", "testbed"), ("protocol", "testbed"), ("frontend", "testbed")];
+const TESTS_FROM_ABOVE: &[(&str, &str)] = &[
+    ("client", "protocol"),
+    ("client", "testbed"),
+    ("protocol", "testbed"),
+    ("frontend", "testbed"),
+];
 
 /// Crates without clock, entropy, threads and sockets, so that the simulator can replay them.
 pub(super) const PURE: &[&str] = &[
