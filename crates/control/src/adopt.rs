@@ -48,6 +48,8 @@ pub enum Progress {
 struct Witness {
     registration: Registration,
     cluster: Option<ClusterRecord>,
+    /// The highest version that it knows to be active.
+    active_version: u16,
     lists: BTreeMap<ListId, Configuration>,
     /// The latest incarnation of each node, and its ordinal.
     incarnations: BTreeMap<NodeId, (Incarnation, u32)>,
@@ -268,6 +270,7 @@ impl<S: Store> Adoption<S> {
         }
         self.links.entry(link).or_default().process = Some((node, incarnation));
         let witness = Witness {
+            active_version: Versions::said(&registration.more).1,
             registration,
             cluster: None,
             lists: BTreeMap::new(),
@@ -294,6 +297,8 @@ impl<S: Store> Adoption<S> {
         let Some(witness) = process.and_then(|key| self.witnesses.get_mut(&key)) else {
             return false;
         };
+        let active_version = testimony.cluster.as_ref().map_or(0, |c| c.active_version);
+        witness.active_version = witness.active_version.max(active_version);
         if let Some(cluster) = testimony.cluster.filter(|c| check_record(c, self.versions).is_ok()) {
             witness.cluster = Some(cluster);
         }

@@ -242,3 +242,17 @@ fn a_short_value_that_cannot_be_read_is_refused_and_the_connection_goes_on() {
     cluster.tamper = None;
     assert!(ask(&mut cluster, client, &["GET", &key]) == bulk(&value(1)));
 }
+
+/// P5.13: the second does not begin to wait when the first is refused.
+#[test]
+fn values_of_a_pipeline_that_cannot_be_read_are_refused_together() {
+    let (mut cluster, key, client) = start_with_value(3);
+    lose_units_to(&mut cluster, 3);
+    let get = request(&["GET", &key]);
+    cluster.feed(client, &get.repeat(3));
+    cluster.advance(3_900);
+    assert_eq!(take(&mut cluster, client), "");
+    cluster.advance(600);
+    let reply = take(&mut cluster, client);
+    assert_eq!(reply.matches("-TRYAGAIN").count(), 3, "{reply}");
+}

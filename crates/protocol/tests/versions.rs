@@ -47,3 +47,14 @@ fn a_node_that_cannot_speak_a_version_acts_on_nothing_of_it() {
     cluster.advance(100);
     assert_eq!(seen(&cluster), [(HIGHEST, false); 3]);
 }
+
+/// Nobody has told them since they began.
+#[test]
+fn processes_that_begin_under_a_later_version_speak_it() {
+    let mut cluster = Cluster::under(2, TOMORROW);
+    assert_eq!(cluster.processes[0].node.replica().active_version(), TOMORROW);
+    cluster.advance(100);
+    assert_eq!(seen(&cluster), [(TOMORROW, true); 2]);
+    cluster.event(0, Event::ActiveVersion(HIGHEST));
+    assert_eq!(seen(&cluster)[0].0, TOMORROW);
+}

@@ -243,6 +243,7 @@ impl World {
                 ));
             }
         }
+        self.check_versions_at_end()?;
         self.oracle.check_histories(&self.swarm)
     }
 

@@ -401,10 +401,15 @@ impl World {
             wall_ms: 1_000_000 + now.0 / 1_000_000,
         };
         let mut taken_in = Vec::new();
+        let active_before = match &coordinator {
+            Leader::Coordinator(coordinator) => coordinator.cluster().active_version,
+            Leader::Adoption(_) => 0,
+        };
         what(&mut coordinator, clock, &mut asked);
         let (next, is_over, committed) = match &mut coordinator {
             Leader::Coordinator(coordinator) => {
                 self.see_active(coordinator);
+                self.see_fallen(active_before, coordinator);
                 let committed = self.unseen(coordinator);
                 taken_in = self.newly_taken_in(coordinator);
                 (coordinator.next_deadline(), coordinator.ending().is_some(), committed)

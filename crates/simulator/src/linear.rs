@@ -50,8 +50,8 @@ pub(crate) fn appended(value: Option<i64>, n: i64) -> i64 {
 pub(crate) enum Outcome {
     /// None: the operation may or may not have been done.
     Unknown,
-    /// GET, GETDEL, SET with GET: the value. SET: done. APPEND: any number. DEL: the number of keys removed, 1 or 0. INCR: the new value.
-    /// KEYS: 1 if the key exists.
+    /// GET, GETDEL, SET with GET: the value. SET: done. APPEND: any number. DEL: the number of keys removed, 1 or 0.
+    /// INCR: the new value. KEYS: 1 if the key exists.
     Done(Option<i64>),
 }
 
@@ -181,8 +181,8 @@ impl Search<'_> {
             begun.filter(move |at| after[*at] & !done == 0)
         };
         // A read that can have its result now may come first: whatever follows has the same results. The same holds for
-        // a DEL or a GETDEL of a missing key. It does not hold for a write that changes nothing here, because another order may
-        // need that write later.
+        // a DEL or a GETDEL of a missing key. It does not hold for a write that changes nothing here, because another
+        // order may need that write later.
         let is_idle = |at: &usize| {
             let operation = &operations[*at];
             let reads = match operation.action {

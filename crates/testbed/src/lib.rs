@@ -96,6 +96,7 @@ pub struct Cluster {
     /// Sees each frame.
     pub tamper: Option<Tamper>,
     record: ClusterRecord,
+    records: Vec<NodeRecord>,
     ends: Map<LinkId, (usize, usize)>,
     next_link: u64,
     next_conn: u64,
@@ -150,6 +151,34 @@ impl Cluster {
     /// So many nodes with 16 MiB each and the default parameters.
     pub fn new(count: usize) -> Self {
         Self::with(count, 16 << 20, Parameters::default())
+    }
+
+    /// So many nodes, which begin when this version of formats is active, and may speak up to it.
+    pub fn under(count: usize, version: u16) -> Self {
+        let parameters = Parameters {
+            version_max: version,
+            ..Parameters::default()
+        };
+        let mut cluster = Self::with(count, 16 << 20, parameters.clone());
+        let nodes = cluster.records.clone();
+        cluster.record.active_version = version;
+        for at in 0..count {
+            let identity = Identity {
+                node: NodeId(at as u16),
+                incarnation: nodes[at].incarnation,
+                cluster: cluster.record.clone(),
+                seed: at as u64,
+                maxmemory_bytes: 16 << 20,
+            };
+            let process = &mut cluster.processes[at];
+            (process.node, process.out) = (Node::new(identity, parameters.clone()), Outbox::default());
+        }
+        cluster.ends = map();
+        for at in 0..count {
+            cluster.event(at, Event::Nodes(&nodes));
+        }
+        cluster.pump();
+        cluster
     }
 
     /// So many nodes.
@@ -337,6 +366,7 @@ impl Cluster {
             cut: false,
             tamper: None,
             record: record.clone(),
+            records: nodes.clone(),
             ends: map(),
             next_link: 0,
             next_conn: 0,

@@ -45,7 +45,21 @@ impl<S: Store> Adoption<S> {
         Records::look(&copy, &self.plan, self.versions).map(drop)
     }
 
+    /// P10.21: a version that a process knows to be active was committed, also if this process cannot read its records.
+    fn can_speak(&self) -> Result<(), String> {
+        let high = self.versions.high;
+        match self.witnesses.iter().find(|(_, w)| w.active_version > high) {
+            Some(((node, _), w)) => Err(format!(
+                "{node} knows that the cluster's active version is {}, and this paritas speaks {}. Nothing is written. \
+                 Use the paritas that the nodes run",
+                w.active_version, self.versions
+            )),
+            None => Ok(()),
+        }
+    }
+
     fn work_out(&self, now: Time) -> Result<Found, String> {
+        self.can_speak()?;
         let cluster = self.cluster()?;
         let chains = self.chains()?;
         let waits = self.waits(now, &chains)?;

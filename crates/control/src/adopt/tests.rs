@@ -314,6 +314,23 @@ fn the_highest_active_version_that_a_node_knows_is_adopted() {
     assert_eq!(opened.cluster().active_version, TOMORROW);
 }
 
+/// P10.21: one node was told of it, and a program that cannot speak it must not make a store without it.
+#[test]
+fn a_program_below_the_active_version_adopts_nothing() {
+    let mut world = World::new(MemoryStore::new(), &[]);
+    for node in 0..3 {
+        let mut cluster = plan().record();
+        cluster.active_version += u16::from(node == 2);
+        world.report_as(node, incarnation(node), Some(cluster), &first_lists());
+    }
+    let why = world.failure();
+    assert!(
+        why.contains("n2 knows that the cluster's active version is 9, and this paritas speaks 8 to 8"),
+        "{why}"
+    );
+    assert!(world.adoption.into_store().list("").unwrap().is_empty());
+}
+
 #[test]
 fn nodes_of_two_clusters_fail_the_adoption() {
     let mut world = World::new(MemoryStore::new(), &[]);

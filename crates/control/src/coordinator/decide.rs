@@ -31,8 +31,8 @@ impl<S: Store> Coordinator<S> {
             self.placement.forget_requests();
             return;
         }
-        self.learn_active(now, out);
-        if self.unsure || self.ending.is_some() {
+        if !self.learn_active(now, out) || self.ending.is_some() {
+            self.placement.forget_requests();
             return;
         }
         let slow = self.slow_now(now);

@@ -205,6 +205,11 @@ impl<S: Store> Coordinator<S> {
         if registration.cluster.is_some_and(|expected| expected != cluster) {
             return Some(Refusal::WrongCluster { here: cluster });
         }
+        // Before all else that it could mend: it would try again for ever.
+        let known = self.records.nodes.get(&registration.node);
+        if known.is_some_and(|known| known.is_over(registration.incarnation)) {
+            return Some(Refusal::IncarnationEnded);
+        }
         if let Some(refusal) = static_refusal(&self.records.plan, registration) {
             return Some(refusal);
         }
@@ -212,12 +217,9 @@ impl<S: Store> Coordinator<S> {
             return Some(Refusal::Limit(why));
         }
         let planned = self.planned_domain(registration.node);
-        match self.records.nodes.get(&registration.node) {
-            Some(known) if known.is_over(registration.incarnation) => return Some(Refusal::IncarnationEnded),
-            None if planned.is_none() && self.records.nodes.len() + self.registry.claims().len() >= NODES_MAX => {
-                return Some(Refusal::Limit(format!("a cluster has at most {NODES_MAX} nodes")));
-            }
-            _ => {}
+        let count = self.records.nodes.len() + self.registry.claims().len();
+        if known.is_none() && planned.is_none() && count >= NODES_MAX {
+            return Some(Refusal::Limit(format!("a cluster has at most {NODES_MAX} nodes")));
         }
         if self.is_running(now, registration.node, registration.incarnation) {
             return Some(Refusal::Running);

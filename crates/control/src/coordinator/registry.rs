@@ -207,6 +207,24 @@ impl Registry {
         &self.claims
     }
 
+    /// These processes are not taken in. Their next heartbeat is answered that they must register again.
+    pub(super) fn drop_claims(&mut self, is_dropped: impl Fn(&Registration) -> bool) {
+        let (links, presences) = (&mut self.links, &mut self.presences);
+        self.claims.retain(|node, claim| {
+            if !is_dropped(claim) {
+                return true;
+            }
+            let presence = presences.get(node).filter(|p| p.incarnation == claim.incarnation);
+            if let Some(link) = presence.and_then(|presence| links.get_mut(&presence.link)) {
+                (link.node, link.subscribed) = (None, false);
+            }
+            if presence.is_some() {
+                presences.remove(node);
+            }
+            false
+        });
+    }
+
     /// The latest incarnation of the node that any registered node knows, and its ordinal.
     pub(super) fn latest(&self, node: NodeId) -> Option<(Incarnation, u32)> {
         self.incarnations.get(&node).copied()

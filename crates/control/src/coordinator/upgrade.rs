@@ -65,13 +65,20 @@ impl<S: Store> Coordinator<S> {
         Ok(())
     }
 
-    /// A process knows a higher active version: this store is an old copy, and that version was active before.
-    pub(super) fn learn_active(&mut self, now: Time, out: &mut impl CoordinatorOut) {
+    /// A process knows a higher active version: this store is an old copy, and that version was active before. So no
+    /// process that cannot speak it is taken in. False if nothing may be decided now: the store has failed.
+    pub(super) fn learn_active(&mut self, now: Time, out: &mut impl CoordinatorOut) -> bool {
         let known = self.said().map(|(.., active)| active).max().unwrap_or(0);
-        if known > self.records.cluster.active_version && self.records.versions.has(known) {
-            // If this fails, the next decision brings it again.
-            let _ = self.activate(now, known, out);
+        if known <= self.records.cluster.active_version || !self.records.versions.has(known) {
+            return true;
         }
+        if self.activate(now, known, out).is_err() {
+            // The next decision brings it again.
+            return false;
+        }
+        self.registry
+            .drop_claims(|claim| !Versions::said(&claim.more).0.has(known));
+        true
     }
 
     /// Why a process cannot be in this cluster: it does not speak the active version, or knows of one that this

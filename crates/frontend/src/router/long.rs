@@ -58,6 +58,8 @@ pub(crate) struct Long {
     is_write: bool,
     /// Too few parts answer.
     is_stuck: bool,
+    /// When the owner's answer came.
+    answered_at: Time,
     /// Since when the next bytes are missing.
     waits_since: Option<Time>,
     /// When the owner was last told that the value is still wanted.
@@ -87,6 +89,7 @@ impl Long {
             is_gone: false,
             is_write,
             is_stuck: false,
+            answered_at: cx.mono(),
             waits_since: None,
             wanted_at: cx.mono(),
             look: LOOK_MIN,
@@ -321,7 +324,9 @@ impl Router {
                     match waits {
                         Step::Full => long.waits_since = None,
                         _ => {
-                            let since = long.waits_since.get_or_insert(now);
+                            // Its bytes may have been missing while others were waited for: all wait once (P5.13).
+                            let began = moved_at.map_or(now, |at| at.max(long.answered_at));
+                            let since = long.waits_since.get_or_insert(began);
                             *since = moved_at.map_or(*since, |at| at.max(*since));
                             long.is_gone |= now > *since + wait_max(cx);
                             if is_stuck && may_begin_again(cx, lists, long) {

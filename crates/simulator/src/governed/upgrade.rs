@@ -34,6 +34,8 @@ pub(super) struct Upgrade {
     processes: BTreeMap<Incarnation, u16>,
     /// The highest version that was ever active.
     active: u16,
+    /// What each process takes for active.
+    taken: BTreeMap<Incarnation, u16>,
     /// The newer version was to become active, so nobody goes back.
     is_ordered: bool,
     goes_back: bool,
@@ -58,6 +60,7 @@ impl Upgrade {
             random,
             processes: BTreeMap::new(),
             active: HIGHEST,
+            taken: BTreeMap::new(),
             is_ordered: false,
             goes_back: false,
             is_adopted: false,
@@ -265,6 +268,43 @@ impl World {
         }
     }
 
+    /// D12: the active version does not fall in what a coordinator commits. One that finds another store in place of
+    /// its own ends.
+    pub(super) fn see_fallen(&mut self, before: u16, coordinator: &Coordinator<SharedStore>) {
+        let after = coordinator.cluster().active_version;
+        if after < before && coordinator.ending().is_none() {
+            self.violate(format!("D12: version {before} was active, and {after} is"));
+        }
+    }
+
+    /// D12: at the end of a run in which a version has become active, the coordinator and all processes know it that
+    /// are taken in. Others wait for the place of their node.
+    pub(crate) fn check_versions_at_end(&self) -> Result<(), String> {
+        let Some(governed) = self.governed.as_ref() else {
+            return Ok(());
+        };
+        let leaders = governed.hosts.iter().filter_map(|place| place.coordinator.as_ref());
+        let coordinators = leaders.filter_map(|leader| match leader {
+            Leader::Coordinator(coordinator) => Some(coordinator),
+            Leader::Adoption(_) => None,
+        });
+        let Some(newest) = coordinators.max_by_key(|coordinator| coordinator.cluster().active_version) else {
+            return Ok(());
+        };
+        let active = newest.cluster().active_version;
+        for node in newest.nodes() {
+            let process = self.fleet.process(usize::from(node.id.0), node.incarnation);
+            let taken = process.map(|process| process.node.replica().active_version());
+            if let Some(taken) = taken.filter(|taken| *taken != active) {
+                return Err(format!(
+                    "D12: at the end {} takes version {taken} for active, and the coordinator {active}",
+                    node.id
+                ));
+            }
+        }
+        Ok(())
+    }
+
     /// D13: no process takes a version for active, or acts on what it has, that is not, or that the process does not
     /// speak.
     pub(super) fn check_version(&mut self, at: usize) {
@@ -276,7 +316,12 @@ impl World {
         };
         let (replica, may) = (process.node.replica(), upgrade.version_of(process.incarnation));
         let taken = replica.active_version();
-        if taken > upgrade.active.min(may) {
+        let before = upgrade.taken.get(&process.incarnation).copied();
+        if before.is_some_and(|before| taken < before) {
+            self.violate(format!(
+                "D12: n{at} took version {before:?} for active, and now {taken}"
+            ));
+        } else if taken > upgrade.active.min(may) {
             let active = upgrade.active;
             self.violate(format!(
                 "D13: n{at} takes version {taken} for active; {active} is, and it speaks {may}"
@@ -285,6 +330,11 @@ impl World {
             self.violate(format!(
                 "D13: n{at} acts on version {TOMORROW}, and takes {taken} for active"
             ));
+        } else if before != Some(taken) {
+            let incarnation = process.incarnation;
+            if let Some(upgrade) = self.upgrade() {
+                upgrade.taken.insert(incarnation, taken);
+            }
         }
     }
 

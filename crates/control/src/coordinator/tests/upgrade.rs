@@ -85,3 +85,52 @@ fn an_old_store_learns_the_active_version_from_a_node() {
     assert!(refused.contains("this coordinator speaks 8 to 8"), "{refused}");
     assert_eq!(world.coordinator.cluster().active_version, HIGHEST);
 }
+
+/// It would try again for ever.
+#[test]
+fn a_process_that_has_ended_is_told_so_before_its_version_is_looked_at() {
+    let mut world = with_newer_coordinator();
+    let former = world.nodes[&1].incarnation;
+    for node in 0..3 {
+        world.newer.insert(node, 0);
+        replace(&mut world, node);
+    }
+    assert_eq!(finish(&mut world), Ok(TOMORROW));
+    world.newer.remove(&1);
+    let link = world.connect();
+    assert_eq!(world.offer(link, 1, former).unwrap_err(), Refusal::IncarnationEnded);
+    let refused = world.offer(link, 1, Incarnation(901)).unwrap_err().to_string();
+    assert!(refused.contains("active version is 9"), "{refused}");
+}
+
+/// The store is an old copy, and the commit that takes in the older program comes with the news.
+#[test]
+fn a_process_below_a_version_that_was_active_before_is_not_taken_in() {
+    let mut world = with_newer_coordinator();
+    world.certify(0);
+    world.certify(1);
+    world.coordinator.store_mut().fail_commits(1);
+    let beat = |world: &mut World, node: u16, incarnation: u64| {
+        let link = world.connect();
+        let nonce = world.offer(link, node, Incarnation(incarnation)).unwrap().nonce;
+        let beat = ToCoordinator::Heartbeat {
+            nonce,
+            shards: vec![],
+            silent: vec![],
+            opinions: None,
+        };
+        world.say(link, &beat);
+        (link, beat)
+    };
+    let (older, again) = beat(&mut world, 1, 901);
+    world.newer.insert(0, TOMORROW);
+    beat(&mut world, 0, 902);
+    world.received(older);
+    world.pass(3_000);
+    assert_eq!(world.coordinator.cluster().active_version, TOMORROW);
+    let record = world.coordinator.nodes().find(|n| n.id == NodeId(1)).unwrap();
+    assert_ne!(record.incarnation, Incarnation(901));
+    world.received(older);
+    world.say(older, &again);
+    assert_eq!(world.received(older), [ToAgent::Refused(Refusal::RegisterAgain)]);
+}
