@@ -162,15 +162,14 @@ impl Cluster {
         let mut cluster = Self::with(count, 16 << 20, parameters.clone());
         let nodes = cluster.records.clone();
         cluster.record.active_version = version;
-        for at in 0..count {
+        for (record, process) in nodes.iter().zip(&mut cluster.processes) {
             let identity = Identity {
-                node: NodeId(at as u16),
-                incarnation: nodes[at].incarnation,
+                node: record.id,
+                incarnation: record.incarnation,
                 cluster: cluster.record.clone(),
-                seed: at as u64,
+                seed: 0,
                 maxmemory_bytes: 16 << 20,
             };
-            let process = &mut cluster.processes[at];
             (process.node, process.out) = (Node::new(identity, parameters.clone()), Outbox::default());
         }
         cluster.ends = map();
