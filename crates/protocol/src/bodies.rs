@@ -4,13 +4,13 @@
 
 use crate::context::Context;
 use crate::interface::Out;
-use crate::parts::{Answered, PositionParts, positions_in_memory};
+use crate::parts::{PositionParts, is_sound, positions_in_memory};
 use crate::stream_owner::Stop;
 use crate::unit_requests::UnitRequests;
 use core::ops::Range;
 use paritas_base::configuration::Configuration;
 use paritas_base::{Position, Span, StreamId, Time};
-use paritas_large::{GroupId, Ledger, Part, Reader, Record, Request};
+use paritas_large::{GroupId, Ledger, Part, PartId, Reader, Record, Request};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
@@ -41,7 +41,10 @@ struct Name {
 struct Body {
     record: Arc<Record>,
     reader: Reader,
+    /// Memory for all bytes of the range.
     bytes: Vec<u8>,
+    /// Bytes of the range that are here, from its beginning.
+    here_bytes: usize,
     /// A command has read it.
     is_taken: bool,
     /// That command waits for another body now, and will read this one again.
@@ -308,7 +311,8 @@ impl Bodies {
         let rank = |part: &Part| Some(u32::from(!is_own(part)));
         let body = Body {
             reader: Reader::new(layout, placement, name.from..name.to, rank),
-            bytes: Vec::with_capacity(bytes as usize),
+            bytes: vec![0; bytes as usize],
+            here_bytes: 0,
             record: record.clone(),
             is_taken: false,
             is_kept: false,
@@ -355,15 +359,19 @@ impl Bodies {
         {
             left = left.saturating_sub(u64::from(request.unit_bytes));
             let Some(body) = self.all.get(&name) else { continue };
-            let part = body.record.name_of(&request.part);
-            let me = (cx.shared.node, cx.shared.incarnation, 0);
-            let mut held = parts.iter_mut();
-            let found = held.find_map(|held| held.read(cx, x, part, request.unit, me));
-            let bytes = match found {
-                Some(Answered::Now(_, bytes)) => Some(bytes),
-                _ => None,
+            let id = PartId {
+                x,
+                name: body.record.name_of(&request.part),
             };
-            is_whole |= self.take_unit(cx, configuration, &(name, request), bytes) == OnUnit::Whole;
+            let (arena, unit) = (&cx.shared.arena, request.unit);
+            let stored = parts.iter().find_map(|held| held.stored(arena, &id, unit));
+            let bytes = stored.filter(|(sum, bytes)| is_sound(arena.chunk_bytes(), *sum, bytes));
+            let is_lacking = bytes.is_none();
+            self.put_unit(cx.now.mono, &(name.clone(), request), bytes.map(|(_, bytes)| bytes));
+            if is_lacking {
+                parts.iter_mut().for_each(|held| held.check(cx, id, unit));
+            }
+            is_whole |= self.go_on(cx, configuration, &name) == OnUnit::Whole;
         }
         is_whole
     }
@@ -404,7 +412,7 @@ impl Bodies {
                 continue;
             }
             if let Err((_, request)) = requests.ask(cx, configuration, *stream, holder, unit, of) {
-                body.reader.on_unit(&request, None);
+                body.reader.on_unit(&request, None, &mut body.bytes[body.here_bytes..]);
             }
         }
     }
@@ -418,28 +426,36 @@ impl Bodies {
         unit: Option<(u32, &[u8])>,
     ) -> OnUnit {
         match self.requests.on_unit(cx, id, unit) {
-            Some((of, bytes)) => self.take_unit(cx, configuration, &of, bytes),
+            Some((of, bytes)) => {
+                self.put_unit(cx.now.mono, &of, bytes);
+                self.go_on(cx, configuration, &of.0)
+            }
             None => OnUnit::NotAsked,
         }
     }
 
-    fn take_unit<O: Out>(
-        &mut self,
-        cx: &mut Context<'_, O>,
-        configuration: &Configuration,
-        (name, request): &(Name, Request),
-        bytes: Option<Vec<u8>>,
-    ) -> OnUnit {
-        let Some(body) = self.all.get_mut(name) else {
-            return OnUnit::Moved;
-        };
-        if bytes.is_some() {
-            (body.moved_at, body.was_stuck) = (cx.now.mono, false);
+    /// A unit has come, or its holder does not have it.
+    fn put_unit(&mut self, now: Time, (name, request): &(Name, Request), unit: Option<&[u8]>) {
+        let Some(body) = self.all.get_mut(name) else { return };
+        if unit.is_some() {
+            (body.moved_at, body.was_stuck) = (now, false);
         }
-        body.reader.on_unit(request, bytes);
-        let Body { reader, bytes, .. } = body;
-        while reader.take(|some| bytes.extend_from_slice(some)) {}
-        if reader.is_done() {
+        let Body {
+            reader,
+            bytes,
+            here_bytes,
+            ..
+        } = body;
+        reader.on_unit(request, unit, &mut bytes[*here_bytes..]);
+        while let Some(taken) = reader.take(&mut bytes[*here_bytes..]) {
+            *here_bytes += taken;
+        }
+    }
+
+    /// Asks for more of a range, unless it is whole.
+    fn go_on<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration, name: &Name) -> OnUnit {
+        let is_whole = self.all.get(name).is_some_and(|body| body.reader.is_done());
+        if is_whole {
             return OnUnit::Whole;
         }
         self.ask_units(cx, configuration, name);
@@ -470,7 +486,8 @@ impl Bodies {
             request.until <= now || configuration.held_by(node, incarnation).next().is_none()
         });
         for of in late {
-            tended.is_whole |= self.take_unit(cx, configuration, &of, None) == OnUnit::Whole;
+            self.put_unit(now, &of, None);
+            tended.is_whole |= self.go_on(cx, configuration, &of.0) == OnUnit::Whole;
         }
         let mut again = Vec::new();
         for (name, body) in self.all.iter_mut().filter(|(_, body)| body.is_stuck) {
