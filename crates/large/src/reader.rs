@@ -11,7 +11,7 @@ use core::ops::Range;
 use paritas_code::{Code, Scheme};
 use std::collections::VecDeque;
 
-/// Rows that are read at once.
+/// Rows that are read at once, unless the host says otherwise.
 const ROWS_MAX: usize = 2;
 
 /// Reads a range of one body.
@@ -26,6 +26,7 @@ pub struct Reader {
     /// Units of the body that are wanted and belong to no row below.
     units: Range<u32>,
     rows: VecDeque<Row>,
+    rows_max: usize,
 }
 
 /// A row that is being read.
@@ -100,7 +101,14 @@ impl Reader {
             range: range.start..range.end.min(layout.body_bytes()),
             units,
             rows: VecDeque::new(),
+            rows_max: ROWS_MAX,
         }
+    }
+
+    /// Reads this number of rows at once: fewer messages, as the units of one holder come together.
+    pub fn with_rows(mut self, rows_max: usize) -> Self {
+        self.rows_max = rows_max.max(ROWS_MAX);
+        self
     }
 
     /// The next unit to ask for, or `None` if it waits for answers, for [`Self::take`], or has all.
@@ -110,7 +118,7 @@ impl Reader {
                 return Ok(Some(request));
             }
         }
-        while self.rows.len() < ROWS_MAX && !self.units.is_empty() {
+        while self.rows.len() < self.rows_max && !self.units.is_empty() {
             self.begin_row();
             if let Some(request) = self.next_of_row(self.rows.len() - 1)? {
                 return Ok(Some(request));

@@ -127,9 +127,15 @@ pub(crate) fn has_room_ahead<O: Out>(cx: &Context<'_, O>, bytes: u64) -> bool {
 pub(crate) fn window_of<O: Out>(cx: &Context<'_, O>, record: &Record, at: u64) -> Range<u64> {
     let unit_bytes = cx.shared.arena.chunk_bytes() as u64;
     let row_bytes = unit_bytes * u64::from(record.class.data());
-    let rows = (cx.shared.parameters.piece_bytes / row_bytes).max(1);
+    let rows = window_rows(cx, record);
     let from = at / (rows * row_bytes) * (rows * row_bytes);
     from..(from + rows * row_bytes).min(record.body_bytes)
+}
+
+/// Rows of a full window.
+fn window_rows<O: Out>(cx: &Context<'_, O>, record: &Record) -> u64 {
+    let row_bytes = cx.shared.arena.chunk_bytes() as u64 * u64::from(record.class.data());
+    (cx.shared.parameters.piece_bytes / row_bytes).max(1)
 }
 
 impl Bodies {
@@ -308,9 +314,10 @@ impl Bodies {
             let holder = configuration.tenure(Position(part.position));
             holder.is_some_and(|holder| (holder.node, holder.incarnation) == me)
         };
+        let rows = window_rows(cx, record);
         let rank = |part: &Part| Some(u32::from(!is_own(part)));
         let body = Body {
-            reader: Reader::new(layout, placement, name.from..name.to, rank),
+            reader: Reader::new(layout, placement, name.from..name.to, rank).with_rows(rows as usize),
             bytes: vec![0; bytes as usize],
             here_bytes: 0,
             record: record.clone(),
