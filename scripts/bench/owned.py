@@ -1,7 +1,8 @@
 """GET of large values at the node that owns them, of one build or of several beside each other: CPU time of all nodes
 for each MB. Six nodes, `4+2`, one connection, pipeline 1. Of class `rep:1` all bytes are at the owner; of `ec:4,2` three
 quarters come from other nodes. A round reads each key once, and the next one comes when no node holds a body any more.
-Builds take turns; medians, least and most in brackets, and the first build's median over that of each other.
+Builds take turns; medians, least and most in brackets. The last column is the first build's figure over that of each other
+in the same round: the median of all rounds.
 
     python3 scripts/bench/owned.py target/release/paritas [older-build ...]
 """
@@ -72,7 +73,7 @@ def main():
                         time.sleep(PAUSE_S)
                         figures.append(once(system, system.keys, value))
                 for system, build, figures in zip(running, arguments.builds, rounds):
-                    ratio = statistics.median(rounds[0]) / statistics.median(figures)
+                    ratio = statistics.median(mine / others for mine, others in zip(rounds[0], figures))
                     print(f"| {name} | {value:,} B | `{build}` | {large.show(figures)} | {ratio:.2f} |", flush=True)
                     stream = elsewhere.Stream(system.port)
                     for key in system.keys:

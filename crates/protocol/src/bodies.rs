@@ -23,6 +23,10 @@ const HELD_BYTES_MIN: u64 = 32 << 20;
 /// once a lease.
 pub(crate) const FORGOTTEN_LEASES: u64 = 3;
 
+/// The most memory of bodies that is kept for the next ones, in bytes and in pieces.
+const SPARE_BYTES_MAX: usize = 1 << 20;
+const SPARE_COUNT_MAX: usize = 8;
+
 /// Bytes of units of this node that are read at the end of one turn.
 const OWN_BYTES_MAX: u64 = 1 << 20;
 
@@ -45,6 +49,8 @@ struct Body {
     bytes: Vec<u8>,
     /// Bytes of the range that are here, from its beginning.
     here_bytes: usize,
+    /// No unit of it was asked of another node.
+    is_own: bool,
     /// A command has read it.
     is_taken: bool,
     /// That command waits for another body now, and will read this one again.
@@ -85,6 +91,14 @@ pub(crate) struct Bodies {
     own: VecDeque<(Name, Request)>,
 }
 
+/// Memory of bodies that are over. Fresh memory would cost a page fault for each page of each body.
+#[derive(Debug, Default)]
+pub(crate) struct SpareMemory {
+    /// The oldest first.
+    all: VecDeque<Vec<u8>>,
+    held_bytes: usize,
+}
+
 /// What the answer to a request has done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum OnUnit {
@@ -103,6 +117,41 @@ pub(crate) struct Tended {
     pub(crate) is_whole: bool,
     /// Values of which too few parts were answered.
     pub(crate) stuck: Vec<Arc<Record>>,
+}
+
+impl SpareMemory {
+    pub(crate) fn held_bytes(&self) -> u64 {
+        self.held_bytes as u64
+    }
+
+    /// Memory for this number of bytes. Bytes of an earlier body may be in it.
+    fn take(&mut self, bytes: usize) -> Vec<u8> {
+        let fits = |spare: &Vec<u8>| (bytes..=2 * bytes).contains(&spare.capacity());
+        let found = self.all.iter().rposition(fits);
+        let Some(mut spare) = found.and_then(|at| self.all.remove(at)) else {
+            return vec![0; bytes];
+        };
+        self.held_bytes -= spare.capacity();
+        spare.resize(bytes, 0);
+        spare
+    }
+
+    fn give(&mut self, spare: Vec<u8>) {
+        self.held_bytes += spare.capacity();
+        self.all.push_back(spare);
+        while (self.held_bytes > SPARE_BYTES_MAX || self.all.len() > SPARE_COUNT_MAX)
+            && let Some(oldest) = self.all.pop_front()
+        {
+            self.held_bytes -= oldest.capacity();
+        }
+    }
+}
+
+impl Body {
+    /// Nobody waits for it.
+    fn is_over(&self) -> bool {
+        self.is_taken && !self.is_kept
+    }
 }
 
 impl Name {
@@ -285,6 +334,13 @@ impl Bodies {
         name: &Name,
     ) -> Result<(), Stop> {
         let now = cx.mono();
+        // Bytes of this node are read again as fast as they were kept for another reader: their memory serves this one,
+        // while it is in the processor's cache.
+        let is_spare = |body: &Body| body.is_own && body.is_over() && body.wanted_at < now;
+        let spare = self.all.iter().find(|(_, body)| is_spare(body));
+        if let Some(spare) = spare.map(|(name, _)| name.clone()) {
+            self.drop(cx, pins, &spare);
+        }
         let held_max = held_max(cx);
         let bytes = name.range_bytes();
         while cx.shared.bodies_bytes > 0 && cx.shared.bodies_bytes + bytes > held_max {
@@ -318,8 +374,9 @@ impl Bodies {
         let rank = |part: &Part| Some(u32::from(!is_own(part)));
         let body = Body {
             reader: Reader::new(layout, placement, name.from..name.to, rank).with_rows(rows as usize),
-            bytes: vec![0; bytes as usize],
+            bytes: cx.shared.spare_bodies.take(bytes as usize),
             here_bytes: 0,
+            is_own: true,
             record: record.clone(),
             is_taken: false,
             is_kept: false,
@@ -337,6 +394,7 @@ impl Bodies {
         if let Some(body) = self.all.remove(name) {
             cx.shared.bodies_bytes = cx.shared.bodies_bytes.saturating_sub(name.range_bytes());
             pins.unpin(&body.record);
+            cx.shared.spare_bodies.give(body.bytes);
             self.forget_requests(name);
         }
     }
@@ -378,7 +436,10 @@ impl Bodies {
             if is_lacking {
                 parts.iter_mut().for_each(|held| held.check(cx, id, unit));
             }
-            is_whole |= self.go_on(cx, configuration, &name) == OnUnit::Whole;
+            // Once for all of its units that were asked for together.
+            if self.own.front().is_none_or(|(next, _)| *next != name) {
+                is_whole |= self.go_on(cx, configuration, &name) == OnUnit::Whole;
+            }
         }
         is_whole
     }
@@ -418,6 +479,7 @@ impl Bodies {
                 own.push_back(of);
                 continue;
             }
+            body.is_own = false;
             if let Err((_, request)) = requests.ask(cx, configuration, *stream, holder, unit, of) {
                 body.reader.on_unit(&request, None, &mut body.bytes[body.here_bytes..]);
             }
@@ -481,8 +543,7 @@ impl Bodies {
         let all = self.all.iter();
         // Commands are run again as soon as their bodies are here.
         let taken = cx.shared.parameters.resend;
-        let is_over = |body: &Body| body.is_taken && !body.is_kept;
-        let kept = |body: &Body| if is_over(body) { taken } else { forgotten };
+        let kept = |body: &Body| if body.is_over() { taken } else { forgotten };
         let over = all.filter(|(_, body)| now > body.wanted_at + kept(body));
         let over: Vec<Name> = over.map(|(name, _)| name.clone()).collect();
         for name in over {
