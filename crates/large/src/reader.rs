@@ -1,9 +1,9 @@
 //! `Reader`: gives back bytes of a body from its parts, in order.
 //!
-//! It does no I/O. The host sends its requests and gives it the units that come, and memory for the body: a unit is copied
-//! to its place there when it comes. Whole copies and data blocks are read directly; if those that have a unit are gone,
-//! its row is decoded from any k others. Of the units it holds only those that may be needed to decode a row that is being
-//! read.
+//! It does no I/O. The host sends its requests and gives it the units that come, and memory for the body: a unit is
+//! copied to its place there when it comes. Whole copies and data blocks are read directly; if those that have a unit
+//! are gone, its row is decoded from any k others. It holds only units that may be needed to decode a row and are not
+//! wholly wanted.
 
 use crate::{BLOCKS_MAX, Content, Layout, Part, Placement};
 use core::fmt;
