@@ -144,7 +144,8 @@ proptest! {
             holder.is_lost |= lost >> part.position & 1 > 0;
         }
         let range = from.min(body.len()) as u64..(from + count).min(body.len()) as u64;
-        let mut reader = Reader::new(layout, placement, range.clone(), |part| Some(u32::from(part.position) % 2));
+        let rank = |part: &Part| Some(u32::from(part.position) % 2);
+        let mut reader = Reader::new(layout, placement, range.clone(), rank).with_rows(piece % 7);
         let found = read(&mut reader, placement, &holders, |_| false);
         prop_assert_eq!(found.map(|(bytes, _)| bytes), Some(body[range.start as usize..range.end as usize].to_vec()));
     }
