@@ -580,3 +580,25 @@ fn name_of(record: &Record, range: &Range<u64>) -> Name {
         to: range.end,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_serves_bodies_of_about_its_length_and_is_bounded() {
+        let mut spare = SpareMemory::default();
+        spare.give(vec![7; 1000]);
+        assert_eq!(spare.take(400), [0; 400], "twice the length is the most");
+        assert_eq!(spare.take(1001), [0; 1001]);
+        assert_eq!((spare.take(600), spare.held_bytes()), (vec![7; 600], 0));
+        for _ in 0..2 * SPARE_COUNT_MAX {
+            spare.give(Vec::new());
+            spare.give(vec![0; SPARE_BYTES_MAX / 4]);
+            assert!(spare.all.len() <= SPARE_COUNT_MAX);
+        }
+        assert!(spare.held_bytes() <= SPARE_BYTES_MAX as u64);
+        spare.give(vec![0; SPARE_BYTES_MAX + 1]);
+        assert_eq!(spare.held_bytes(), 0);
+    }
+}
