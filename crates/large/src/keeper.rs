@@ -498,7 +498,7 @@ impl<U: core::fmt::Debug> Keeper<U> {
         memory: &mut M,
         id: PartId,
         fetch: &Fetch,
-        bytes: Option<Vec<u8>>,
+        bytes: Option<&[u8]>,
     ) -> Option<u32> {
         let unit_bytes = memory.unit_bytes();
         let held = self.parts.get_mut(&id)?;

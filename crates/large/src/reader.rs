@@ -1,7 +1,9 @@
 //! `Reader`: gives back bytes of a body from its parts, in order.
 //!
-//! It does no I/O. The host sends its requests and gives it the units that come. Whole copies and data blocks are read
-//! directly; if those that have a unit are gone, its row is decoded from any k others. It holds at most two rows.
+//! It does no I/O. The host sends its requests and gives it the units that come, and memory for the body: a unit is
+//! copied to its place there when it comes. Whole copies and data blocks are read directly; if those that have a unit
+//! are gone, its row is decoded from any k others. It holds only units that may be needed to decode a row and are not
+//! wholly wanted.
 
 use crate::{BLOCKS_MAX, Content, Layout, Part, Placement};
 use core::fmt;
@@ -9,7 +11,7 @@ use core::ops::Range;
 use paritas_code::{Code, Scheme};
 use std::collections::VecDeque;
 
-/// Rows that are read at once.
+/// Rows that are read at once, unless the host says otherwise.
 const ROWS_MAX: usize = 2;
 
 /// Reads a range of one body.
@@ -19,10 +21,12 @@ pub struct Reader {
     code: Option<Code>,
     /// All parts, the preferred ones first, and whether they may be asked.
     sources: Vec<(Part, bool)>,
+    /// What is left to be taken.
     range: Range<u64>,
     /// Units of the body that are wanted and belong to no row below.
     units: Range<u32>,
     rows: VecDeque<Row>,
+    rows_max: usize,
 }
 
 /// A row that is being read.
@@ -40,6 +44,9 @@ enum Unit {
     Absent,
     /// Requested from this source.
     Asked(usize),
+    /// All of its bytes are at their place in the host's memory.
+    Placed,
+    /// Not all of its bytes are wanted.
     There(Vec<u8>),
 }
 
@@ -94,7 +101,14 @@ impl Reader {
             range: range.start..range.end.min(layout.body_bytes()),
             units,
             rows: VecDeque::new(),
+            rows_max: ROWS_MAX,
         }
+    }
+
+    /// Reads this number of rows at once: fewer messages, as the units of one holder come together.
+    pub fn with_rows(mut self, rows_max: usize) -> Self {
+        self.rows_max = rows_max.max(ROWS_MAX);
+        self
     }
 
     /// The next unit to ask for, or `None` if it waits for answers, for [`Self::take`], or has all.
@@ -104,7 +118,7 @@ impl Reader {
                 return Ok(Some(request));
             }
         }
-        while self.rows.len() < ROWS_MAX && !self.units.is_empty() {
+        while self.rows.len() < self.rows_max && !self.units.is_empty() {
             self.begin_row();
             if let Some(request) = self.next_of_row(self.rows.len() - 1)? {
                 return Ok(Some(request));
@@ -113,18 +127,44 @@ impl Reader {
         Ok(None)
     }
 
+    /// The bytes that lie between those that were taken and the end of the rows that are being read: the host's memory
+    /// has at least so many.
+    pub fn begun_bytes(&self) -> usize {
+        let end = self.rows.back().map(|row| row.end(&self.layout, &self.range));
+        end.map_or(0, |end| (end - self.range.start) as usize)
+    }
+
     /// The answer to a request: the unit's bytes, whose sum the host has checked, or `None` if the holder does not have
     /// them. After `None`, or bytes of another length, the part is asked no more.
-    pub fn on_unit(&mut self, request: &Request, bytes: Option<Vec<u8>>) {
+    ///
+    /// `into`: memory of the host for the bytes of the range, from the first one that was not taken.
+    pub fn on_unit(&mut self, request: &Request, bytes: Option<&[u8]>, into: &mut [u8]) {
         let bytes = bytes.filter(|bytes| bytes.len() == request.unit_bytes as usize);
         if bytes.is_none() {
             self.on_absent(&request.part);
         }
-        let Some(row) = self.rows.iter_mut().find(|row| row.number == request.row) else {
+        let Self {
+            layout,
+            sources,
+            range,
+            rows,
+            ..
+        } = self;
+        let Some(row) = rows.iter_mut().find(|row| row.number == request.row) else {
             return;
         };
-        if matches!(row.units[request.block], Unit::Asked(source) if self.sources[source].0 == request.part) {
-            row.units[request.block] = bytes.map_or(Unit::Absent, Unit::There);
+        if matches!(row.units[request.block], Unit::Asked(source) if sources[source].0 == request.part) {
+            row.units[request.block] = match bytes {
+                Some(bytes) if row.wanted.contains(&request.block) => {
+                    let place = Place::of(layout, range, row.number, request.block);
+                    match place.put(bytes, into) {
+                        true => Unit::Placed,
+                        false => Unit::There(bytes.to_vec()),
+                    }
+                }
+                Some(bytes) => Unit::There(bytes.to_vec()),
+                None => Unit::Absent,
+            };
         }
     }
 
@@ -153,24 +193,22 @@ impl Reader {
         }
     }
 
-    /// Calls `f` with the next bytes of the range, if a row is whole.
-    pub fn take(&mut self, mut f: impl FnMut(&[u8])) -> bool {
-        let data = usize::from(self.layout.data());
-        let Some(row) = self.rows.front_mut() else { return false };
+    /// The number of the next bytes of the range that are all in the host's memory, if a row is whole. `into`: as for
+    /// [`Self::on_unit`]; the next call gets it without these bytes.
+    pub fn take(&mut self, into: &mut [u8]) -> Option<usize> {
+        let Self {
+            layout, code, range, ..
+        } = self;
+        let row = self.rows.front_mut()?;
         let lacks = row.units[row.wanted.clone()].iter().any(|unit| !unit.is_there());
-        if lacks && !decode(row, data, self.code.as_ref()) {
-            return false;
+        if lacks && !decode(row, layout, range, code.as_ref(), into) {
+            return None;
         }
-        for i in row.wanted.clone() {
-            if let Unit::There(bytes) = &row.units[i] {
-                let at = self.layout.unit_range(row.number * data as u32 + i as u32);
-                let from = self.range.start.max(at.start);
-                let to = self.range.end.min(at.end);
-                f(&bytes[(from - at.start) as usize..(to - at.start) as usize]);
-            }
-        }
+        let end = row.end(layout, range);
+        let taken = (end - range.start) as usize;
+        range.start = end;
         self.rows.pop_front();
-        true
+        Some(taken)
     }
 
     /// Whether all bytes have been taken.
@@ -249,19 +287,59 @@ impl Reader {
     }
 }
 
+impl Row {
+    /// The end of its wanted bytes in the body.
+    fn end(&self, layout: &Layout, range: &Range<u64>) -> u64 {
+        let behind = self.number * u32::from(layout.data()) + self.wanted.end as u32;
+        layout.unit_range(behind - 1).end.min(range.end)
+    }
+}
+
 impl Unit {
     fn is_there(&self) -> bool {
-        matches!(self, Self::There(_))
+        matches!(self, Self::There(_) | Self::Placed)
+    }
+}
+
+/// Where the wanted bytes of a unit belong.
+struct Place {
+    /// In the unit.
+    from: Range<usize>,
+    /// In the host's memory.
+    to: Range<usize>,
+}
+
+impl Place {
+    fn of(layout: &Layout, range: &Range<u64>, row: u32, block: usize) -> Self {
+        let at = layout.unit_range(row * u32::from(layout.data()) + block as u32);
+        let start = at.start.clamp(range.start, range.end);
+        let end = at.end.clamp(start, range.end);
+        let within = |base: u64| (start - base) as usize..(end - base) as usize;
+        Self {
+            from: within(at.start.min(start)),
+            to: within(range.start),
+        }
+    }
+
+    /// Copies what is wanted of a unit. Returns whether that is all of it.
+    fn put(&self, unit: &[u8], into: &mut [u8]) -> bool {
+        into[self.to.clone()].copy_from_slice(&unit[self.from.clone()]);
+        self.from.len() == unit.len()
     }
 }
 
 /// Decodes the wanted units of a row that are absent. Returns false if fewer than k units are there.
-fn decode(row: &mut Row, data: usize, code: Option<&Code>) -> bool {
+fn decode(row: &mut Row, layout: &Layout, range: &Range<u64>, code: Option<&Code>, into: &mut [u8]) -> bool {
     let Some(code) = code else { return false };
+    let data = usize::from(layout.data());
     let present: Vec<(u8, &[u8])> = (0u8..)
         .zip(&row.units)
         .filter_map(|(position, unit)| match unit {
             Unit::There(bytes) => Some((position, bytes.as_slice())),
+            Unit::Placed => {
+                let place = Place::of(layout, range, row.number, usize::from(position));
+                Some((position, &into[place.to]))
+            }
             Unit::Absent | Unit::Asked(_) => None,
         })
         .collect();
@@ -282,7 +360,7 @@ fn decode(row: &mut Row, data: usize, code: Option<&Code>) -> bool {
         return false;
     }
     for (i, bytes) in missing.into_iter().zip(decoded) {
-        row.units[usize::from(i)] = Unit::There(bytes);
+        Place::of(layout, range, row.number, usize::from(i)).put(&bytes, into);
     }
     true
 }

@@ -577,7 +577,7 @@ impl World {
                 let Some(node) = self.nodes[usize::from(to)].as_mut().filter(|n| n.tenure == tenure) else {
                     return;
                 };
-                if let Some(check) = node.keeper.on_fetched(&mut node.pool, id, &fetch, bytes) {
+                if let Some(check) = node.keeper.on_fetched(&mut node.pool, id, &fetch, bytes.as_deref()) {
                     let kept = ToOwner::Answer(id.name, 0, PartState::Kept(check));
                     self.network.push(Message::Owner(self.term, to, tenure, kept));
                 }
@@ -699,7 +699,7 @@ impl World {
         let layout = record.layout(UNIT).expect("a layout");
         let placement = record.placement(4).expect("it was placed");
         let mut reader = Reader::new(layout, placement, 0..layout.body_bytes(), |_| Some(0));
-        let mut value = Vec::new();
+        let (mut value, mut done) = (vec![0; layout.body_bytes() as usize], 0);
         while !reader.is_done() {
             let request = reader.next_request().expect("enough parts are kept");
             if let Some(request) = request {
@@ -709,9 +709,11 @@ impl World {
                 };
                 let node = self.nodes[usize::from(request.part.position)].as_ref();
                 let found = node.and_then(|node| node.keeper.read(&node.pool, &id, request.unit));
-                reader.on_unit(&request, found.map(|(_, bytes)| bytes.to_vec()));
+                reader.on_unit(&request, found.map(|(_, bytes)| bytes), &mut value[done..]);
             }
-            while reader.take(|bytes| value.extend_from_slice(bytes)) {}
+            while let Some(taken) = reader.take(&mut value[done..]) {
+                done += taken;
+            }
         }
         assert_eq!(
             value,

@@ -135,7 +135,7 @@ impl Nodes {
                 let bytes = source.keeper.read(&source.pool, &name, fetch.unit);
                 let bytes = bytes.map(|(_, bytes)| bytes.to_vec());
                 let Node { keeper, pool } = &mut self.nodes[at];
-                keeper.on_fetched(pool, id, &fetch, bytes);
+                keeper.on_fetched(pool, id, &fetch, bytes.as_deref());
             }
         }
     }

@@ -83,7 +83,7 @@ fn read(
     mut wrong: impl FnMut(&Request) -> bool,
 ) -> Option<(Vec<u8>, usize)> {
     let parts: Vec<Part> = placement.parts().collect();
-    let (mut bytes, mut sent) = (Vec::new(), 0);
+    let (mut bytes, mut sent, mut done) = (Vec::new(), 0, 0);
     while !reader.is_done() {
         let mut asked = Vec::new();
         while let Some(request) = reader.next_request().ok()? {
@@ -96,10 +96,12 @@ fn read(
                 .get(request.unit as usize)
                 .filter(|_| !holder.is_lost && !wrong(request));
             sent += usize::from(unit.is_some());
-            reader.on_unit(request, unit.cloned());
+            bytes.resize(done + reader.begun_bytes(), 0);
+            reader.on_unit(request, unit.map(Vec::as_slice), &mut bytes[done..]);
         }
         let mut took = false;
-        while reader.take(|part| bytes.extend_from_slice(part)) {
+        while let Some(taken) = reader.take(&mut bytes[done..]) {
+            done += taken;
             took = true;
         }
         assert!(took || !asked.is_empty(), "the reader waits for nothing");
@@ -142,7 +144,8 @@ proptest! {
             holder.is_lost |= lost >> part.position & 1 > 0;
         }
         let range = from.min(body.len()) as u64..(from + count).min(body.len()) as u64;
-        let mut reader = Reader::new(layout, placement, range.clone(), |part| Some(u32::from(part.position) % 2));
+        let rank = |part: &Part| Some(u32::from(part.position) % 2);
+        let mut reader = Reader::new(layout, placement, range.clone(), rank).with_rows(piece % 7);
         let found = read(&mut reader, placement, &holders, |_| false);
         prop_assert_eq!(found.map(|(bytes, _)| bytes), Some(body[range.start as usize..range.end as usize].to_vec()));
     }

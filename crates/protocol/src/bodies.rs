@@ -4,13 +4,13 @@
 
 use crate::context::Context;
 use crate::interface::Out;
-use crate::parts::{Answered, PositionParts, positions_in_memory};
+use crate::parts::{PositionParts, is_sound, positions_in_memory};
 use crate::stream_owner::Stop;
 use crate::unit_requests::UnitRequests;
 use core::ops::Range;
 use paritas_base::configuration::Configuration;
 use paritas_base::{Position, Span, StreamId, Time};
-use paritas_large::{GroupId, Ledger, Part, Reader, Record, Request};
+use paritas_large::{GroupId, Ledger, Part, PartId, Reader, Record, Request};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
@@ -22,6 +22,10 @@ const HELD_BYTES_MIN: u64 = 32 << 20;
 /// Time that a value or a body is kept although no command asks for it, in leases. A command that waits is run at least
 /// once a lease.
 pub(crate) const FORGOTTEN_LEASES: u64 = 3;
+
+/// The most memory of bodies that is kept for the next ones, in bytes and in pieces.
+const SPARE_BYTES_MAX: usize = 1 << 20;
+const SPARE_COUNT_MAX: usize = 8;
 
 /// Bytes of units of this node that are read at the end of one turn.
 const OWN_BYTES_MAX: u64 = 1 << 20;
@@ -41,7 +45,12 @@ struct Name {
 struct Body {
     record: Arc<Record>,
     reader: Reader,
+    /// Memory for all bytes of the range.
     bytes: Vec<u8>,
+    /// Bytes of the range that are here, from its beginning.
+    here_bytes: usize,
+    /// No unit of it was asked of another node.
+    is_own: bool,
     /// A command has read it.
     is_taken: bool,
     /// That command waits for another body now, and will read this one again.
@@ -82,6 +91,14 @@ pub(crate) struct Bodies {
     own: VecDeque<(Name, Request)>,
 }
 
+/// Memory of bodies that are over. Fresh memory would cost a page fault for each page of each body.
+#[derive(Debug, Default)]
+pub(crate) struct SpareMemory {
+    /// The oldest first.
+    all: VecDeque<Vec<u8>>,
+    held_bytes: usize,
+}
+
 /// What the answer to a request has done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum OnUnit {
@@ -100,6 +117,41 @@ pub(crate) struct Tended {
     pub(crate) is_whole: bool,
     /// Values of which too few parts were answered.
     pub(crate) stuck: Vec<Arc<Record>>,
+}
+
+impl SpareMemory {
+    pub(crate) fn held_bytes(&self) -> u64 {
+        self.held_bytes as u64
+    }
+
+    /// Memory for this number of bytes. Bytes of an earlier body may be in it.
+    fn take(&mut self, bytes: usize) -> Vec<u8> {
+        let fits = |spare: &Vec<u8>| (bytes..=2 * bytes).contains(&spare.capacity());
+        let found = self.all.iter().rposition(fits);
+        let Some(mut spare) = found.and_then(|at| self.all.remove(at)) else {
+            return vec![0; bytes];
+        };
+        self.held_bytes -= spare.capacity();
+        spare.resize(bytes, 0);
+        spare
+    }
+
+    fn give(&mut self, spare: Vec<u8>) {
+        self.held_bytes += spare.capacity();
+        self.all.push_back(spare);
+        while (self.held_bytes > SPARE_BYTES_MAX || self.all.len() > SPARE_COUNT_MAX)
+            && let Some(oldest) = self.all.pop_front()
+        {
+            self.held_bytes -= oldest.capacity();
+        }
+    }
+}
+
+impl Body {
+    /// Nobody waits for it.
+    fn is_over(&self) -> bool {
+        self.is_taken && !self.is_kept
+    }
 }
 
 impl Name {
@@ -124,9 +176,15 @@ pub(crate) fn has_room_ahead<O: Out>(cx: &Context<'_, O>, bytes: u64) -> bool {
 pub(crate) fn window_of<O: Out>(cx: &Context<'_, O>, record: &Record, at: u64) -> Range<u64> {
     let unit_bytes = cx.shared.arena.chunk_bytes() as u64;
     let row_bytes = unit_bytes * u64::from(record.class.data());
-    let rows = (cx.shared.parameters.piece_bytes / row_bytes).max(1);
+    let rows = window_rows(cx, record);
     let from = at / (rows * row_bytes) * (rows * row_bytes);
     from..(from + rows * row_bytes).min(record.body_bytes)
+}
+
+/// Rows of a full window.
+fn window_rows<O: Out>(cx: &Context<'_, O>, record: &Record) -> u64 {
+    let row_bytes = cx.shared.arena.chunk_bytes() as u64 * u64::from(record.class.data());
+    (cx.shared.parameters.piece_bytes / row_bytes).max(1)
 }
 
 impl Bodies {
@@ -276,6 +334,13 @@ impl Bodies {
         name: &Name,
     ) -> Result<(), Stop> {
         let now = cx.mono();
+        // Bytes of this node are read again as fast as they were kept for another reader: their memory serves this one,
+        // while it is in the processor's cache.
+        let is_spare = |body: &Body| body.is_own && body.is_over() && body.wanted_at < now;
+        let spare = self.all.iter().find(|(_, body)| is_spare(body));
+        if let Some(spare) = spare.map(|(name, _)| name.clone()) {
+            self.drop(cx, pins, &spare);
+        }
         let held_max = held_max(cx);
         let bytes = name.range_bytes();
         while cx.shared.bodies_bytes > 0 && cx.shared.bodies_bytes + bytes > held_max {
@@ -305,10 +370,13 @@ impl Bodies {
             let holder = configuration.tenure(Position(part.position));
             holder.is_some_and(|holder| (holder.node, holder.incarnation) == me)
         };
+        let rows = window_rows(cx, record);
         let rank = |part: &Part| Some(u32::from(!is_own(part)));
         let body = Body {
-            reader: Reader::new(layout, placement, name.from..name.to, rank),
-            bytes: Vec::with_capacity(bytes as usize),
+            reader: Reader::new(layout, placement, name.from..name.to, rank).with_rows(rows as usize),
+            bytes: cx.shared.spare_bodies.take(bytes as usize),
+            here_bytes: 0,
+            is_own: true,
             record: record.clone(),
             is_taken: false,
             is_kept: false,
@@ -326,6 +394,7 @@ impl Bodies {
         if let Some(body) = self.all.remove(name) {
             cx.shared.bodies_bytes = cx.shared.bodies_bytes.saturating_sub(name.range_bytes());
             pins.unpin(&body.record);
+            cx.shared.spare_bodies.give(body.bytes);
             self.forget_requests(name);
         }
     }
@@ -355,15 +424,22 @@ impl Bodies {
         {
             left = left.saturating_sub(u64::from(request.unit_bytes));
             let Some(body) = self.all.get(&name) else { continue };
-            let part = body.record.name_of(&request.part);
-            let me = (cx.shared.node, cx.shared.incarnation, 0);
-            let mut held = parts.iter_mut();
-            let found = held.find_map(|held| held.read(cx, x, part, request.unit, me));
-            let bytes = match found {
-                Some(Answered::Now(_, bytes)) => Some(bytes),
-                _ => None,
+            let id = PartId {
+                x,
+                name: body.record.name_of(&request.part),
             };
-            is_whole |= self.take_unit(cx, configuration, &(name, request), bytes) == OnUnit::Whole;
+            let (arena, unit) = (&cx.shared.arena, request.unit);
+            let stored = parts.iter().find_map(|held| held.stored(arena, &id, unit));
+            let bytes = stored.filter(|(sum, bytes)| is_sound(arena.chunk_bytes(), *sum, bytes));
+            let is_lacking = bytes.is_none();
+            self.put_unit(cx.now.mono, &(name.clone(), request), bytes.map(|(_, bytes)| bytes));
+            if is_lacking {
+                parts.iter_mut().for_each(|held| held.check(cx, id, unit));
+            }
+            // Once for all of its units that were asked for together.
+            if self.own.front().is_none_or(|(next, _)| *next != name) {
+                is_whole |= self.go_on(cx, configuration, &name) == OnUnit::Whole;
+            }
         }
         is_whole
     }
@@ -403,8 +479,9 @@ impl Bodies {
                 own.push_back(of);
                 continue;
             }
+            body.is_own = false;
             if let Err((_, request)) = requests.ask(cx, configuration, *stream, holder, unit, of) {
-                body.reader.on_unit(&request, None);
+                body.reader.on_unit(&request, None, &mut body.bytes[body.here_bytes..]);
             }
         }
     }
@@ -418,28 +495,36 @@ impl Bodies {
         unit: Option<(u32, &[u8])>,
     ) -> OnUnit {
         match self.requests.on_unit(cx, id, unit) {
-            Some((of, bytes)) => self.take_unit(cx, configuration, &of, bytes),
+            Some((of, bytes)) => {
+                self.put_unit(cx.now.mono, &of, bytes);
+                self.go_on(cx, configuration, &of.0)
+            }
             None => OnUnit::NotAsked,
         }
     }
 
-    fn take_unit<O: Out>(
-        &mut self,
-        cx: &mut Context<'_, O>,
-        configuration: &Configuration,
-        (name, request): &(Name, Request),
-        bytes: Option<Vec<u8>>,
-    ) -> OnUnit {
-        let Some(body) = self.all.get_mut(name) else {
-            return OnUnit::Moved;
-        };
-        if bytes.is_some() {
-            (body.moved_at, body.was_stuck) = (cx.now.mono, false);
+    /// A unit has come, or its holder does not have it.
+    fn put_unit(&mut self, now: Time, (name, request): &(Name, Request), unit: Option<&[u8]>) {
+        let Some(body) = self.all.get_mut(name) else { return };
+        if unit.is_some() {
+            (body.moved_at, body.was_stuck) = (now, false);
         }
-        body.reader.on_unit(request, bytes);
-        let Body { reader, bytes, .. } = body;
-        while reader.take(|some| bytes.extend_from_slice(some)) {}
-        if reader.is_done() {
+        let Body {
+            reader,
+            bytes,
+            here_bytes,
+            ..
+        } = body;
+        reader.on_unit(request, unit, &mut bytes[*here_bytes..]);
+        while let Some(taken) = reader.take(&mut bytes[*here_bytes..]) {
+            *here_bytes += taken;
+        }
+    }
+
+    /// Asks for more of a range, unless it is whole.
+    fn go_on<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration, name: &Name) -> OnUnit {
+        let is_whole = self.all.get(name).is_some_and(|body| body.reader.is_done());
+        if is_whole {
             return OnUnit::Whole;
         }
         self.ask_units(cx, configuration, name);
@@ -458,8 +543,7 @@ impl Bodies {
         let all = self.all.iter();
         // Commands are run again as soon as their bodies are here.
         let taken = cx.shared.parameters.resend;
-        let is_over = |body: &Body| body.is_taken && !body.is_kept;
-        let kept = |body: &Body| if is_over(body) { taken } else { forgotten };
+        let kept = |body: &Body| if body.is_over() { taken } else { forgotten };
         let over = all.filter(|(_, body)| now > body.wanted_at + kept(body));
         let over: Vec<Name> = over.map(|(name, _)| name.clone()).collect();
         for name in over {
@@ -470,7 +554,8 @@ impl Bodies {
             request.until <= now || configuration.held_by(node, incarnation).next().is_none()
         });
         for of in late {
-            tended.is_whole |= self.take_unit(cx, configuration, &of, None) == OnUnit::Whole;
+            self.put_unit(now, &of, None);
+            tended.is_whole |= self.go_on(cx, configuration, &of.0) == OnUnit::Whole;
         }
         let mut again = Vec::new();
         for (name, body) in self.all.iter_mut().filter(|(_, body)| body.is_stuck) {
@@ -493,5 +578,27 @@ fn name_of(record: &Record, range: &Range<u64>) -> Name {
         other_group: record.other_group,
         from: range.start,
         to: range.end,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_serves_bodies_of_about_its_length_and_is_bounded() {
+        let mut spare = SpareMemory::default();
+        spare.give(vec![7; 1000]);
+        assert_eq!(spare.take(400), [0; 400], "twice the length is the most");
+        assert_eq!(spare.take(1001), [0; 1001]);
+        assert_eq!((spare.take(600), spare.held_bytes()), (vec![7; 600], 0));
+        for _ in 0..2 * SPARE_COUNT_MAX {
+            spare.give(Vec::new());
+            spare.give(vec![0; SPARE_BYTES_MAX / 4]);
+            assert!(spare.all.len() <= SPARE_COUNT_MAX);
+        }
+        assert!(spare.held_bytes() <= SPARE_BYTES_MAX as u64);
+        spare.give(vec![0; SPARE_BYTES_MAX + 1]);
+        assert_eq!(spare.held_bytes(), 0);
     }
 }

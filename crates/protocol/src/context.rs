@@ -1,6 +1,7 @@
 //! What a role borrows while it handles one event.
 
 use crate::asked::Asked;
+use crate::bodies::SpareMemory;
 use crate::disk_log::DiskLog;
 use crate::interface::{Channel, HaltReason, Out, ProcessFigures, Proposal};
 use crate::log_assist::Suppliers;
@@ -97,6 +98,7 @@ pub struct Shared {
     pub readers: Readers,
     /// Bytes of bodies of large values that are held here for owners and readers, or will be.
     pub(crate) bodies_bytes: u64,
+    pub(crate) spare_bodies: SpareMemory,
     /// Chunks whose sum did not match when they were read or decoded.
     pub(crate) bad_sums: u64,
     pub(crate) scrub: Scrub,

@@ -22,6 +22,7 @@ use paritas_code::sum;
 use paritas_large::{
     Alive, Class, Fetch, GroupId, Keeper, Page, PartId, PartName, Placement, PlacementError, Record, WHOLE_PART,
 };
+use paritas_store::Arena;
 use paritas_wire::peer::{self, AliveGroups, Groups, Header, Message};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -361,21 +362,24 @@ impl PositionParts {
         (part, unit): (PartId, u32),
     ) -> bool {
         let chunk_bytes = cx.shared.arena.chunk_bytes();
-        let stored = self.keeper.stored(chunk_bytes as u32, &part, unit);
-        let Some((UnitRef::Memory(chunk), length, sum)) = stored else {
-            return false;
-        };
-        let bytes = cx.shared.arena.bytes(*chunk).get(..length as usize);
-        if !bytes.is_some_and(|bytes| is_sound(chunk_bytes, sum, bytes)) {
+        let stored = self.stored(&cx.shared.arena, &part, unit);
+        if !stored.is_some_and(|(sum, bytes)| is_sound(chunk_bytes, sum, bytes)) {
             return false;
         }
         // Without a session nobody waits for it.
         if let Some((frames, arena)) = cx.frames_to(node, incarnation, Channel::Bulk) {
-            let bytes = arena.bytes(*chunk).get(..length as usize);
-            let unit = bytes.map(|bytes| (sum, bytes));
+            let unit = self.stored(arena, &part, unit);
             peer::encode(frames, under, &Message::UnitValue { id, unit });
         }
         true
+    }
+
+    /// Sum and bytes of a unit that this position keeps in memory. They were not compared.
+    pub(crate) fn stored<'a>(&self, arena: &'a Arena, id: &PartId, unit: u32) -> Option<(u32, &'a [u8])> {
+        match self.keeper.stored(arena.chunk_bytes() as u32, id, unit)? {
+            (UnitRef::Memory(chunk), length, sum) => Some((sum, arena.bytes(*chunk).get(..length as usize)?)),
+            _ => None,
+        }
     }
 
     /// Compares the next unit with its sum (P14.12).
@@ -395,7 +399,8 @@ impl PositionParts {
         Step::Checked
     }
 
-    fn check<O: Out>(&mut self, cx: &mut Context<'_, O>, id: PartId, unit: u32) {
+    /// Whether a unit has its sum. If not, its repair begins (P14.12).
+    pub(crate) fn check<O: Out>(&mut self, cx: &mut Context<'_, O>, id: PartId, unit: u32) {
         let is_right = self.keeper.check(&making(cx, self.at), id, unit);
         cx.shared.scrub.bad += u64::from(!is_right);
     }
@@ -431,7 +436,7 @@ impl PositionParts {
         cx: &mut Context<'_, O>,
         part: PartId,
         fetch: &Fetch,
-        bytes: Option<Vec<u8>>,
+        bytes: Option<&[u8]>,
     ) -> Option<u32> {
         let before = self.keeper.repaired();
         let memory = &mut making(cx, self.at);

@@ -128,6 +128,19 @@ impl Readers {
         Ok(bytes.get(..left).unwrap_or(bytes))
     }
 
+    /// A long value was read to its end: its last window goes as those before it.
+    pub fn end<O: Out>(&mut self, cx: &mut Context<'_, O>, stream: StreamId, value: &ValueRange) {
+        let ValueRange { record, range, .. } = value;
+        let body_end = range.end.min(record.body_bytes);
+        if let Some(bodies) = self.streams.get_mut(&stream)
+            && range.start < body_end
+            && !is_read_whole(cx, value)
+        {
+            let last = window_of(cx, record, body_end - 1);
+            bodies.end(cx, &mut PinnedByOwner, record, &last);
+        }
+    }
+
     fn next_of_body<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,

@@ -16,6 +16,7 @@ mod scrub;
 mod turn;
 
 use crate::asked::Asked;
+use crate::bodies::SpareMemory;
 use crate::context::{Context, Shared};
 use crate::disk_log::DiskLog;
 use crate::interface::{Channel, Event, Identity, Out, ProcessFigures};
@@ -206,6 +207,7 @@ impl Replica {
             space_wanted: None,
             readers: Readers::default(),
             bodies_bytes: 0,
+            spare_bodies: SpareMemory::default(),
             bad_sums: 0,
             scrub: Scrub::default(),
             takeovers: Takeovers::default(),

@@ -70,16 +70,16 @@ impl<T> UnitRequests<T> {
     }
 
     /// An answer. Gives what the unit is for, and its bytes if it was found and they are right.
-    pub(crate) fn on_unit<O: Out>(
+    pub(crate) fn on_unit<'u, O: Out>(
         &mut self,
         cx: &Context<'_, O>,
         id: u64,
-        unit: Option<(u32, &[u8])>,
-    ) -> Option<(T, Option<Vec<u8>>)> {
+        unit: Option<(u32, &'u [u8])>,
+    ) -> Option<(T, Option<&'u [u8]>)> {
         let request = self.all.remove(&id)?;
         let chunk_bytes = cx.shared.arena.chunk_bytes();
         let sound = unit.filter(|(sum, bytes)| is_sound(chunk_bytes, *sum, bytes));
-        Some((request.of, sound.map(|(_, bytes)| bytes.to_vec())))
+        Some((request.of, sound.map(|(_, bytes)| bytes)))
     }
 
     /// Takes out those that are not waited for any more, in the order of their numbers.

@@ -308,6 +308,10 @@ impl Router {
             let done = step(cx, lists, &mut self.dispatcher.stuck, &mut readers, conn, long);
             let (is_stuck, moved_at) = match done {
                 Step::Waits => readers.progress(cx, long.stream, &long.value, long.at),
+                Step::Done => {
+                    readers.end(cx, long.stream, &long.value);
+                    (false, None)
+                }
                 _ => (false, None),
             };
             cx.shared.readers = readers;

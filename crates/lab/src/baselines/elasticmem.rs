@@ -46,7 +46,7 @@ impl ElasticMem {
         let layout = layout(bytes, placement.class())?;
         let rank = |part: &Part| (!lost.contains(&usize::from(part.position))).then_some(0);
         let mut reader = Reader::new(layout, placement, 0..bytes, rank);
-        let mut value = Vec::with_capacity(bytes as usize);
+        let (mut value, mut done) = (vec![0; bytes as usize], 0);
         while !reader.is_done() {
             let mut requests = Vec::new();
             while let Some(request) = reader.next_request().map_err(io::Error::other)? {
@@ -76,9 +76,11 @@ impl ElasticMem {
                     .map(|unit| request.part.content.unit_bytes(&layout, unit))
                     .sum();
                 let range = start as usize..(start + request.unit_bytes) as usize;
-                reader.on_unit(request, item.and_then(|item| item.get(range)).map(<[u8]>::to_vec));
+                reader.on_unit(request, item.and_then(|item| item.get(range)), &mut value[done..]);
             }
-            while reader.take(|bytes| value.extend_from_slice(bytes)) {}
+            while let Some(taken) = reader.take(&mut value[done..]) {
+                done += taken;
+            }
         }
         Ok(value)
     }

@@ -35,6 +35,8 @@ pub(super) struct Maker {
     /// Number of the part in the order of [`Placement::parts`].
     at: usize,
     reader: Reader,
+    /// Memory for the rows that are read.
+    read: Vec<u8>,
     writer: Writer,
     /// See [`Fetch::made_bytes`].
     made_bytes: u32,
@@ -60,6 +62,7 @@ impl Maker {
             number,
             at,
             reader: Reader::new(layout, placement, 0..layout.body_bytes(), |other| rank(other, part)),
+            read: Vec::new(),
             writer: Writer::new(layout, placement),
             is_stuck: false,
             is_idle: false,
@@ -88,16 +91,23 @@ impl Maker {
     }
 
     /// A unit has come, or `None` if its holder does not have it. `keep` is called with the next units of the part.
-    pub(super) fn on_fetched(&mut self, fetch: &Fetch, bytes: Option<Vec<u8>>, mut keep: impl FnMut(&[u8])) {
+    pub(super) fn on_fetched(&mut self, fetch: &Fetch, bytes: Option<&[u8]>, mut keep: impl FnMut(&[u8])) {
         if fetch.maker != self.number {
             return;
         }
         self.is_idle &= bytes.is_none();
-        self.reader.on_unit(&fetch.request, bytes);
         let parts = self.placement.parts().count();
-        let Self { reader, writer, at, .. } = self;
-        while reader.take(|bytes| {
-            let mut rest = bytes;
+        let Self {
+            reader,
+            read,
+            writer,
+            at,
+            ..
+        } = self;
+        read.resize(reader.begun_bytes(), 0);
+        reader.on_unit(&fetch.request, bytes, read);
+        while let Some(taken) = reader.take(read) {
+            let mut rest = &read[..taken];
             while !rest.is_empty() {
                 let taken = writer.push(rest, |part, _, bytes| {
                     if part == *at {
@@ -110,7 +120,8 @@ impl Maker {
                     writer.on_taken(part, u32::MAX);
                 }
             }
-        }) {}
+            read.drain(..taken);
+        }
     }
 
     pub(super) fn on_lost(&mut self, position: u8) {

@@ -72,7 +72,7 @@ impl<U: core::fmt::Debug> Keeper<U> {
         memory: &mut M,
         id: PartId,
         fetch: &Fetch,
-        bytes: Option<Vec<u8>>,
+        bytes: Option<&[u8]>,
     ) {
         let Some(held) = self.parts.get_mut(&id) else { return };
         let Held { units, sums, state, .. } = held;

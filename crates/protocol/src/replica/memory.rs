@@ -117,7 +117,7 @@ impl Replica {
             }
         }
         f.table_bytes += self.parts_table_bytes();
-        f.bodies_bytes += self.shared.readers.held_bytes();
+        f.bodies_bytes += self.shared.readers.held_bytes() + self.shared.spare_bodies.held_bytes();
         f.fill = Fill {
             limit_bytes: self.shared.maxmemory_bytes,
             used_bytes: u64::from(self.shared.arena.used()) * chunk,
@@ -180,7 +180,7 @@ impl Replica {
             }
         }
         tables += self.parts_table_bytes();
-        bodies += self.shared.readers.held_bytes();
+        bodies += self.shared.readers.held_bytes() + self.shared.spare_bodies.held_bytes();
         let shared = &mut self.shared;
         shared.stashes.expire(&mut shared.arena, now);
         tables += shared.stashes.table_bytes();
