@@ -97,12 +97,17 @@ impl Choice {
         let other = figures[usize::from(way == Way::Server)];
         let mine = &mut figures[usize::from(way == Way::Client)];
         self.spent = self.spent + took;
-        if other.reads >= READS_MIN && mine.mean > other.mean {
+        let is_trial = other.reads >= READS_MIN && mine.mean > other.mean;
+        if is_trial {
             self.tried = Span(self.tried.0 + took.0.saturating_sub(other.mean.0));
         }
         mine.failures = 0;
         mine.mean = match mine.reads {
             0 => took,
+            // The first ones may have waited for connections.
+            1..READS_MIN => mine.mean.min(took),
+            // Trials are rare: each counts more.
+            _ if is_trial => Span(mine.mean.0.midpoint(took.0)),
             _ => Span((mine.mean.0 * 7 + took.0) / 8),
         };
         mine.reads = mine.reads.saturating_add(1);
@@ -148,6 +153,17 @@ mod tests {
                 "after the change {took} for {server}, {client}"
             );
         }
+    }
+
+    #[test]
+    fn a_way_whose_first_reads_waited_for_connections_is_chosen_if_it_is_faster() {
+        let mut choice = Choice::new(7);
+        for _ in 0..3 {
+            choice.on_read(b"key", 1 << 20, Way::Client, Span(20_000));
+        }
+        run(&mut choice, 200, (2_900, 2_000));
+        let took = run(&mut choice, 1_000, (2_900, 2_000));
+        assert!(took <= 1_100 * 2_000, "{took}");
     }
 
     #[test]

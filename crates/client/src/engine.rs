@@ -16,6 +16,8 @@ use std::sync::Arc;
 
 /// The wait before a node is asked or dialled again.
 const AGAIN: Span = Span::from_ms(20);
+/// The time for which an address that took no connection is not asked for units: the first time, and at most.
+const BARRED: (Span, Span) = (Span::from_secs(1), Span::from_secs(60));
 /// What a node says that takes no further connection.
 const TOO_MANY_CONNECTIONS: &[u8] = b"ERR max number of clients";
 /// Bytes that may be asked for twice before anything was read, and the most that are saved up.
@@ -302,6 +304,8 @@ pub struct Engine {
     /// Bytes that may be asked for twice.
     hedge_bytes: u64,
     bytes: u64,
+    /// Addresses of holders that took no connection: until when they are not asked, and how long that was.
+    barred: BTreeMap<String, (Time, Span)>,
     /// Nodes do not tell where parts are until then: a node has refused to.
     locates_at: Time,
     next_op: u64,
@@ -329,6 +333,7 @@ impl Engine {
             latency: Latency::default(),
             hedge_bytes: HEDGE_BYTES.0,
             bytes: 0,
+            barred: BTreeMap::new(),
             locates_at: Time(0),
             next_op: 0,
             next_link: 0,
@@ -474,7 +479,7 @@ impl Engine {
         };
         connection.heard_at = now;
         let Some((user, password)) = &self.settings.password else {
-            return Self::open(connection, out);
+            return Self::open(connection, &mut self.barred, out);
         };
         let user = user.iter().map(String::as_bytes);
         let words: Vec<&[u8]> = core::iter::once(&b"AUTH"[..])
@@ -488,8 +493,9 @@ impl Engine {
         connection.awaited.push_front(Awaited::Auth);
     }
 
-    fn open(connection: &mut Connection, out: &mut impl Out) {
+    fn open(connection: &mut Connection, barred: &mut BTreeMap<String, (Time, Span)>, out: &mut impl Out) {
         connection.phase = Phase::Open;
+        barred.remove(&connection.address);
         let unsent = core::mem::take(&mut connection.unsent);
         if !unsent.is_empty() {
             out.write(connection.link, &unsent);
@@ -504,6 +510,9 @@ impl Engine {
         if self.seeds[self.home] == connection.address {
             self.home = (self.home + 1) % self.seeds.len();
             self.dial_at = now + AGAIN;
+        }
+        if connection.phase == Phase::Dialled {
+            self.bar(now, &connection.address);
         }
         for awaited in connection.awaited {
             match awaited {
@@ -523,6 +532,17 @@ impl Engine {
                 Awaited::Units(units) => self.on_units(now, units, None, out),
             }
         }
+    }
+
+    /// An address takes no connection: nobody may route there. It is not asked for units for a while, and longer each
+    /// time.
+    fn bar(&mut self, now: Time, address: &str) {
+        self.barred.retain(|_, (until, wait)| now < *until + *wait);
+        let wait = self
+            .barred
+            .get(address)
+            .map_or(BARRED.0, |(_, wait)| Span(2 * wait.0).min(BARRED.1));
+        self.barred.insert(address.to_owned(), (now + wait, wait));
     }
 
     fn on_bytes(&mut self, now: Time, link: LinkId, bytes: &[u8], out: &mut impl Out) {
@@ -564,7 +584,7 @@ impl Engine {
                         is_wrong = true;
                         refused = Some(text_of(text));
                     }
-                    _ => Self::open(connection, out),
+                    _ => Self::open(connection, &mut self.barred, out),
                 },
                 Some(Awaited::Command { op, attempt }) => self.on_reply(now, op, attempt, &reply, out),
                 Some(Awaited::Units(units)) => {
@@ -677,7 +697,12 @@ impl Engine {
 
     fn ask_for_units(&mut self, now: Time, id: OpId, out: &mut impl Out) {
         loop {
-            let Self { ops, connections, .. } = self;
+            let Self {
+                ops,
+                connections,
+                barred,
+                ..
+            } = self;
             let Some(op) = ops.get_mut(&id) else { return };
             let attempt = op.attempt;
             let State::Reads(read) = &mut op.state else { return };
@@ -689,7 +714,11 @@ impl Engine {
                 let mut connections = connections.values();
                 connections.any(|connection| connection.address == address && connection.owes())
             };
-            let rank = |part: &Part| Some(u32::from(owes(located.holder(part)?)));
+            let is_barred = |address: &&str| barred.get(*address).is_some_and(|(until, _)| now < *until);
+            let rank = |part: &Part| {
+                let holder = located.holder(part).filter(|address| !is_barred(address))?;
+                Some(u32::from(owes(holder)))
+            };
             match read.next_ask(rank) {
                 Ok(Some(ask)) => self.ask_holder(now, id, attempt, &located, ask, out),
                 Ok(None) => return,

@@ -186,6 +186,18 @@ fn a_command_about_its_connection_is_refused_in_words() {
 }
 
 #[test]
+fn an_address_that_takes_no_connection_is_barred_for_longer_each_time() {
+    let (mut engine, _) = engine(|_| {});
+    let until = |engine: &Engine| engine.barred.get("a:1").map(|(until, _)| *until);
+    engine.bar(at(0), "a:1");
+    assert_eq!(until(&engine), Some(at(1_000)));
+    engine.bar(at(1_500), "a:1");
+    assert_eq!(until(&engine), Some(at(3_500)));
+    (2..10).for_each(|n| engine.bar(at(10_000 * n), "a:1"));
+    assert!(until(&engine) <= Some(at(90_000) + BARRED.1), "it is bounded");
+}
+
+#[test]
 fn nodes_that_do_not_tell_where_parts_are_are_not_asked_each_time() {
     let (mut engine, mut links) = engine(|settings| settings.decode = Decode::Client);
     engine
