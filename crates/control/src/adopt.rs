@@ -278,7 +278,9 @@ impl<S: Store> Adoption<S> {
             is_whole: false,
         };
         // Its earlier testimony counts until the new one is complete.
-        self.witnesses.entry((node, incarnation)).or_insert(witness);
+        let active_version = witness.active_version;
+        let witness = self.witnesses.entry((node, incarnation)).or_insert(witness);
+        witness.active_version = witness.active_version.max(active_version);
         Refusal::Adopting
     }
 

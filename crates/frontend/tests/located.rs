@@ -162,16 +162,18 @@ impl World {
         let placement = located.record.placement(located.holders.len() as u8).unwrap();
         let rank = |part: &Part| (Some(part.position) != without).then_some(0);
         let mut reader = Reader::new(layout, placement, 0..located.record.body_bytes, rank);
-        let mut bytes = Vec::new();
+        let (mut bytes, mut done) = (vec![0; located.record.body_bytes as usize], 0);
         while !reader.is_done() {
             let request = reader.next_request().map_err(|failed| failed.to_string())?;
             if let Some(request) = request {
                 let units = self.units(located, &request.part, (request.unit, 1), false)?;
                 let (sum, unit) = units.into_iter().next().unwrap();
                 assert!(sum::of_extent(UNIT_BYTES, 0, &unit) == sum, "bytes without their sum");
-                reader.on_unit(&request, Some(unit));
+                reader.on_unit(&request, Some(&unit), &mut bytes[done..]);
             }
-            while reader.take(|some| bytes.extend_from_slice(some)) {}
+            while let Some(taken) = reader.take(&mut bytes[done..]) {
+                done += taken;
+            }
         }
         bytes.extend_from_slice(&located.tail);
         Ok(String::from_utf8(bytes).unwrap())

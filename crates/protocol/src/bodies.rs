@@ -549,9 +549,8 @@ impl Bodies {
         for name in over {
             self.drop(cx, pins, &name);
         }
-        let late = self.requests.take_late(|request| {
-            let (node, incarnation) = request.from;
-            request.until <= now || configuration.held_by(node, incarnation).next().is_none()
+        let late = self.requests.take_late(|(node, incarnation), until| {
+            until <= now || configuration.held_by(node, incarnation).next().is_none()
         });
         for of in late {
             self.put_unit(now, &of, None);

@@ -447,7 +447,7 @@ impl PositionParts {
 
     /// Those for which `is_over` is true are not waited for any more. It gets who was asked, and until when.
     fn drop_fetches<O: Out>(&mut self, cx: &mut Context<'_, O>, is_over: impl Fn((NodeId, Incarnation), Time) -> bool) {
-        for (part, fetch) in self.fetches.take_late(|request| is_over(request.from, request.until)) {
+        for (part, fetch) in self.fetches.take_late(is_over) {
             self.take_unit(cx, part, &fetch, None);
         }
     }

@@ -13,18 +13,24 @@ use std::collections::BTreeMap;
 #[derive(Debug)]
 pub(crate) struct UnitRequests<T> {
     all: BTreeMap<u64, UnitRequest<T>>,
+    /// By node: its questions count as answered late from then on, because an answer came. Many are asked at once, and
+    /// a slow link is no reason to ask again.
+    answers: BTreeMap<NodeId, Time>,
 }
 
 #[derive(Debug)]
-pub(crate) struct UnitRequest<T> {
-    pub(crate) of: T,
-    pub(crate) from: (NodeId, Incarnation),
-    pub(crate) until: Time,
+struct UnitRequest<T> {
+    of: T,
+    from: (NodeId, Incarnation),
+    until: Time,
 }
 
 impl<T> Default for UnitRequests<T> {
     fn default() -> Self {
-        Self { all: BTreeMap::new() }
+        Self {
+            all: BTreeMap::new(),
+            answers: BTreeMap::new(),
+        }
     }
 }
 
@@ -39,7 +45,12 @@ impl<T> UnitRequests<T> {
 
     /// When the first of them counts as not answered.
     pub(crate) fn next_until(&self) -> Option<Time> {
-        self.all.values().map(|request| request.until).min()
+        self.all.values().map(|request| self.until(request)).min()
+    }
+
+    fn until(&self, request: &UnitRequest<T>) -> Time {
+        let answers = self.answers.get(&request.from.0);
+        answers.map_or(request.until, |until| request.until.max(*until))
     }
 
     /// Asks a holder.
@@ -77,14 +88,22 @@ impl<T> UnitRequests<T> {
         unit: Option<(u32, &'u [u8])>,
     ) -> Option<(T, Option<&'u [u8]>)> {
         let request = self.all.remove(&id)?;
+        match self.all.is_empty() {
+            true => self.answers.clear(),
+            false => {
+                let until = cx.mono() + cx.shared.parameters.resend;
+                self.answers.insert(request.from.0, until);
+            }
+        }
         let chunk_bytes = cx.shared.arena.chunk_bytes();
         let sound = unit.filter(|(sum, bytes)| is_sound(chunk_bytes, *sum, bytes));
         Some((request.of, sound.map(|(_, bytes)| bytes)))
     }
 
     /// Takes out those that are not waited for any more, in the order of their numbers.
-    pub(crate) fn take_late(&mut self, is_over: impl Fn(&UnitRequest<T>) -> bool) -> Vec<T> {
-        let over = self.all.iter().filter(|(_, request)| is_over(request));
+    pub(crate) fn take_late(&mut self, is_over: impl Fn((NodeId, Incarnation), Time) -> bool) -> Vec<T> {
+        let all = self.all.iter();
+        let over = all.filter(|(_, request)| is_over(request.from, self.until(request)));
         let over: Vec<u64> = over.map(|(id, _)| *id).collect();
         let taken = over.into_iter().filter_map(|id| self.all.remove(&id));
         taken.map(|request| request.of).collect()

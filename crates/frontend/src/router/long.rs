@@ -329,7 +329,8 @@ impl Router {
                         Step::Full => long.waits_since = None,
                         _ => {
                             // Its bytes may have been missing while others were waited for: all wait once (P5.13).
-                            let began = moved_at.map_or(now, |at| at.max(long.answered_at));
+                            let missing_at = moved_at.filter(|_| !long.has_head);
+                            let began = missing_at.map_or(now, |at| at.max(long.answered_at));
                             let since = long.waits_since.get_or_insert(began);
                             *since = moved_at.map_or(*since, |at| at.max(*since));
                             long.is_gone |= now > *since + wait_max(cx);
