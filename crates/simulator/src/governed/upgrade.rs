@@ -7,6 +7,7 @@ use super::trouble::Trouble;
 use super::{Control, ControlMessage, Leader};
 use crate::marks::Seen;
 use crate::world::World;
+use paritas_base::configuration::NodeRecord;
 use paritas_base::formats::{HIGHEST, TOMORROW, TOMORROW_SECTION};
 use paritas_base::{Incarnation, Prng, Sections, Span};
 use paritas_control::Coordinator;
@@ -278,7 +279,7 @@ impl World {
     }
 
     /// D12: at the end of a run in which a version has become active, the coordinator and all processes know it that
-    /// are taken in. Others wait for the place of their node.
+    /// hold a position. Others wait for the place of their node, or were refused.
     pub(crate) fn check_versions_at_end(&self) -> Result<(), String> {
         let Some(governed) = self.governed.as_ref() else {
             return Ok(());
@@ -292,7 +293,11 @@ impl World {
             return Ok(());
         };
         let active = newest.cluster().active_version;
-        for node in newest.nodes() {
+        let holds = |node: &NodeRecord| {
+            let mut lists = self.committed.configurations.iter();
+            lists.any(|list| list.held_by(node.id, node.incarnation).next().is_some())
+        };
+        for node in newest.nodes().filter(|node| holds(node)) {
             let process = self.fleet.process(usize::from(node.id.0), node.incarnation);
             let taken = process.map(|process| process.node.replica().active_version());
             if let Some(taken) = taken.filter(|taken| *taken != active) {
