@@ -88,7 +88,7 @@ impl fmt::Display for OfConnection {
         let Self(name) = self;
         write!(
             f,
-            "{name} is about one connection, and all operations of this client share their connections"
+            "{name} is about one connection, and all operations of this client share theirs: use a Redis client for it"
         )
     }
 }

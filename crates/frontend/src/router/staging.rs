@@ -287,8 +287,7 @@ impl Dispatcher {
         staging.stream = cx.shared.slots.stream_of(command::slot(&staging.key));
         let stream = staging.stream;
         if now > staging.moved_at + wait_max(cx) || self.is_refused(cx, lists, stream) {
-            staging.end_wait();
-            return;
+            return self.end_wait(staging);
         }
         self.retry_at = self.retry_at.min(now + cx.shared.parameters.retry);
         if let Some((configuration, owner)) = lists.owner_mut(stream) {
@@ -307,6 +306,9 @@ impl Dispatcher {
         };
         // The owner may not serve yet, or not know that it is one: the value waits with all commands of the stream.
         if staging.refused_by == Some(owner) {
+            if self.stuck.is_idle(stream, owner) {
+                return self.end_wait(staging);
+            }
             self.wait_to_stage(cx, lists, staging);
             if staging.destination == Destination::Discard {
                 return;
@@ -328,10 +330,19 @@ impl Dispatcher {
         let now = cx.mono();
         let end = self.wait_for(cx, lists, staging.stream, now) + wait_max(cx);
         if now >= end {
-            staging.end_wait();
+            self.end_wait(staging);
         } else {
             self.retry_at = self.retry_at.min(end);
         }
+    }
+
+    /// A value has waited as long as commands may. If its owner has answered that it does not serve, it is asked again
+    /// for each further value, which does not wait (P5.13).
+    fn end_wait(&mut self, staging: &mut Staging) {
+        if let Some(owner) = staging.refused_by {
+            self.stuck.note_idle(staging.stream, owner);
+        }
+        staging.end_wait();
     }
 
     /// The value has come: runs the command once its last arguments are here.

@@ -27,6 +27,8 @@ pub(crate) struct Stuck {
     /// Streams of this node for which a command could not start for its whole wait, while chunks were absent. Their
     /// owners have made no progress since.
     blocked: Map<StreamId, Term>,
+    /// Owners that run, and have refused to take a value for its whole wait, because they do not serve.
+    idle: Map<StreamId, Tenure>,
 }
 
 /// A stream that this node serves, but whose members did not answer for the whole wait of a command: that command has
@@ -113,6 +115,19 @@ impl Stuck {
         if !self.streams.is_empty() {
             self.streams.remove(&stream);
         }
+        if !self.idle.is_empty() {
+            self.idle.remove(&stream);
+        }
+    }
+
+    /// A value has waited in vain for an owner that runs and does not serve: the next ones do not wait again.
+    pub(crate) fn note_idle(&mut self, stream: StreamId, owner: Tenure) {
+        self.idle.insert(stream, owner);
+    }
+
+    /// Whether a value has waited in vain for this owner.
+    pub(crate) fn is_idle(&self, stream: StreamId, owner: Tenure) -> bool {
+        !self.idle.is_empty() && self.idle.get(&stream) == Some(&owner)
     }
 
     /// When waits end next.
@@ -125,6 +140,7 @@ impl Stuck {
         self.streams.capacity() * size_of::<(StreamId, Entry)>()
             + self.unanswered.capacity() * size_of::<(StreamId, Unanswered)>()
             + self.blocked.capacity() * size_of::<(StreamId, Term)>()
+            + self.idle.capacity() * size_of::<(StreamId, Tenure)>()
     }
 
     /// Whether a reply may be seen. As [`judge`], but where a command has waited in vain for acks or leases, another
