@@ -14,7 +14,6 @@ import re
 import subprocess
 import sys
 import tempfile
-import time
 
 import systems
 
@@ -152,7 +151,6 @@ def main():
                 rows = [f"{value:.1f} | {value / link:.2f}" for value in (uniform[mode], hot[mode])]
                 print(f"| {name} | {'GET' if mode == 'server' else mode} | {' | '.join(rows)} |", flush=True)
             stage.end()
-            time.sleep(0.5)
 
 
 if __name__ == "__main__":

@@ -3,11 +3,11 @@
 use crate::status::Problem;
 use paritas_client_io::{Decode, Settings};
 
-/// An hour.
+/// The longest time that a setting may have: an hour, in milliseconds.
 const MS_MAX: u64 = 3_600_000;
 
 /// Each name, what it may be, and what it sets.
-const NAMES: [Setting; 11] = [
+const NAMES: [Setting; 12] = [
     Setting::text("decode", "server, client or auto"),
     Setting::text("user", "the name of a user"),
     Setting::text("password", "the password of clients"),
@@ -17,6 +17,7 @@ const NAMES: [Setting; 11] = [
     Setting::number("ops_max", 1, 65_536),
     Setting::number("bytes_max", 1, 1 << 40),
     Setting::number("value_bytes_max", 1, 512 << 20),
+    Setting::number("reply_bytes_max", 1, 1 << 40),
     Setting::number("hedge_per_mille", 0, 1_000),
     Setting::number("seed", 0, u64::MAX),
 ];
@@ -74,6 +75,7 @@ pub(crate) fn read(pairs: &[(&str, &str)]) -> Result<Settings, Problem> {
             "ops_max" => settings.ops_max = number as usize,
             "bytes_max" => settings.bytes_max = number,
             "value_bytes_max" => settings.value_bytes_max = number,
+            "reply_bytes_max" => settings.reply_bytes_max = number,
             "hedge_per_mille" => settings.hedge_per_mille = number,
             _ => settings.seed = number,
         }

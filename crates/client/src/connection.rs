@@ -1,6 +1,6 @@
 //! `Connection`: one connection to a node, and what its next replies answer.
 
-use crate::engine::{LinkId, OpId};
+use crate::interface::{LinkId, OpId};
 use crate::read::Ask;
 use paritas_base::Time;
 use paritas_wire::resp::ReplyDecoder;

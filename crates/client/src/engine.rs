@@ -1,15 +1,19 @@
 //! `Engine`: all operations of one client.
 
+mod parts;
+#[cfg(test)]
+mod tests;
+
 use crate::choice::{Choice, Way};
-use crate::connection::{AskedUnits, Awaited, Connection, Phase};
+use crate::command::{Command, Kind};
+use crate::connection::{Awaited, Connection, Phase};
+use crate::interface::{Event, Failure, LinkId, OpId, Out, Outcome, Phases, Stats, SubmitError, text_of};
 use crate::latency::Latency;
 use crate::located::Located;
 use crate::queue::Queue;
-use crate::read::{Answer, Ask, Read};
+use crate::read::Read;
 use crate::{Decode, Settings};
-use core::fmt;
 use paritas_base::{Span, Time};
-use paritas_large::Part;
 use paritas_wire::resp::{Reply, Value, encode};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,232 +30,6 @@ const HEDGE_BYTES: (u64, u64) = (1 << 20, 8 << 20);
 const LOCATED_MAX: u32 = 2;
 /// The time for which nodes are not asked where parts are, once one has refused to tell.
 const LOCATES_AGAIN: Span = Span::from_secs(1);
-
-/// An operation of this client.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct OpId(pub u64);
-
-/// A connection of this client.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct LinkId(pub u64);
-
-/// Commands that change their connection, or that have no reply or many. All operations share the connections.
-const OF_CONNECTIONS: [&str; 20] = [
-    "ASKING",
-    "AUTH",
-    "DISCARD",
-    "EXEC",
-    "HELLO",
-    "MONITOR",
-    "MULTI",
-    "PSUBSCRIBE",
-    "PSYNC",
-    "PUNSUBSCRIBE",
-    "QUIT",
-    "RESET",
-    "SELECT",
-    "SSUBSCRIBE",
-    "SUBSCRIBE",
-    "SUNSUBSCRIBE",
-    "SYNC",
-    "UNSUBSCRIBE",
-    "UNWATCH",
-    "WATCH",
-];
-
-/// What the engine knows of a command.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Kind {
-    /// GET of the key. It changes nothing, so it may be sent again.
-    Get,
-    /// SET of the key. If it is refused it has not happened.
-    Set,
-    /// If it is refused, a part of it may have happened.
-    Other,
-}
-
-/// A command.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Command {
-    args: Vec<Vec<u8>>,
-    /// Commands with the same key happen in the order of their submission.
-    key: Option<Vec<u8>>,
-    kind: Kind,
-}
-
-/// A command that changes its connection: all operations of a client share the connections.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct OfConnection(String);
-
-impl fmt::Display for OfConnection {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self(name) = self;
-        write!(
-            f,
-            "{name} is about one connection, and all operations of this client share theirs: use a Redis client for it"
-        )
-    }
-}
-
-impl core::error::Error for OfConnection {}
-
-impl Command {
-    /// GET of a key.
-    pub fn get(key: &[u8]) -> Self {
-        Self {
-            args: vec![b"GET".to_vec(), key.to_vec()],
-            key: Some(key.to_vec()),
-            kind: Kind::Get,
-        }
-    }
-
-    /// SET of a key.
-    pub fn set(key: &[u8], value: Vec<u8>) -> Self {
-        Self {
-            args: vec![b"SET".to_vec(), key.to_vec(), value],
-            key: Some(key.to_vec()),
-            kind: Kind::Set,
-        }
-    }
-
-    /// Any command, its name first. `key`: it happens in order with other commands of this key.
-    ///
-    /// # Errors
-    /// If the command changes its connection, as SELECT and MULTI do, or has no name.
-    pub fn other(args: Vec<Vec<u8>>, key: Option<Vec<u8>>) -> Result<Self, OfConnection> {
-        let word = |at: usize| args.get(at).map(|word| text_of(word).to_ascii_uppercase());
-        let name = word(0).unwrap_or_else(|| "a command without a name".to_owned());
-        let is_reply = name == "CLIENT" && word(1).is_some_and(|word| word == "REPLY" || word == "TRACKING");
-        if args.is_empty() || is_reply || OF_CONNECTIONS.contains(&name.as_str()) {
-            return Err(OfConnection(name));
-        }
-        let kind = Kind::Other;
-        Ok(Self { args, key, kind })
-    }
-
-    fn bytes(&self) -> u64 {
-        self.args.iter().map(|arg| arg.len() as u64).sum()
-    }
-}
-
-/// What happens to the engine.
-#[derive(Debug)]
-pub enum Event<'a> {
-    /// A connection that was dialled is up.
-    Connected(LinkId),
-    /// A connection is down, or could not be made.
-    Closed(LinkId),
-    /// Bytes have come.
-    Bytes(LinkId, &'a [u8]),
-    /// The node's machine has taken bytes: it is not silent.
-    Sent(LinkId),
-    /// The time of [`Engine::next_at`] has come. The driver has told all bytes that have come until then.
-    Timer,
-}
-
-/// What the engine asks its driver for.
-pub trait Out {
-    /// Connect to this address; then [`Event::Connected`] or [`Event::Closed`] follows.
-    fn dial(&mut self, link: LinkId, address: &str);
-    /// Send these bytes, behind those before.
-    fn write(&mut self, link: LinkId, bytes: &[u8]);
-    /// Close the connection. No event follows.
-    fn close(&mut self, link: LinkId);
-    /// An operation has ended.
-    fn done(&mut self, op: OpId, outcome: Outcome);
-    /// The present time, for figures alone.
-    fn clock(&mut self) -> Time;
-}
-
-/// How an operation has ended.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Outcome {
-    /// The reply.
-    pub result: Result<Value, Failure>,
-    /// Where the time went.
-    pub phases: Phases,
-    /// The value was put together by this client.
-    pub is_decoded_here: bool,
-}
-
-impl Outcome {
-    /// Of an operation that no engine has ended.
-    pub fn failed(failure: Failure) -> Self {
-        Self {
-            result: Err(failure),
-            phases: Phases::default(),
-            is_decoded_here: false,
-        }
-    }
-}
-
-/// Where the time of an operation went (the fifth paper, §VI-B).
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Phases {
-    /// From the submission until the first command was given to a connection.
-    pub request: Span,
-    /// Sums and decoding.
-    pub coding: Span,
-    /// The rest.
-    pub wait: Span,
-}
-
-/// Why an operation has no reply.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Failure {
-    /// A node has answered with this error. GET and SET have not happened; of another command a part may have.
-    Refused(String),
-    /// A connection ended after it was sent: it may have happened, or may happen yet.
-    Uncertain,
-    /// It has not happened: no node answered in time.
-    Unreachable,
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Refused(text) => f.write_str(text),
-            Self::Uncertain => f.write_str("the connection ended after the command was sent: it may have happened"),
-            Self::Unreachable => f.write_str("no node answered in time; nothing has changed"),
-        }
-    }
-}
-
-impl core::error::Error for Failure {}
-
-/// Why an operation is not begun.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum SubmitError {
-    /// Too many are under way: wait for one.
-    Busy,
-}
-
-impl fmt::Display for SubmitError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("too many operations are under way: wait for one of them")
-    }
-}
-
-impl core::error::Error for SubmitError {}
-
-/// Counts since the beginning.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Stats {
-    /// Values that were put together here.
-    pub decoded_here: u64,
-    /// Bytes of units that came.
-    pub unit_bytes: u64,
-    /// Units that were asked for because others were late, and their bytes.
-    pub replaced: u64,
-    /// Bytes of these.
-    pub replaced_bytes: u64,
-    /// Answers whose bytes were not those of their sums, or values that were not those of their records.
-    pub wrong: u64,
-    /// Values that were located again.
-    pub located_again: u64,
-    /// Values that a node was asked for, because their parts could not be read.
-    pub by_node: u64,
-}
 
 #[derive(Debug)]
 struct Op {
@@ -344,11 +122,6 @@ impl Engine {
     /// Counts since the beginning.
     pub fn stats(&self) -> Stats {
         self.stats
-    }
-
-    /// Operations under way.
-    pub fn op_count(&self) -> usize {
-        self.ops.len()
     }
 
     /// Begins an operation.
@@ -468,11 +241,6 @@ impl Engine {
         moved_at + self.settings.deadline
     }
 
-    /// The time after which units are late.
-    fn late(&self) -> Span {
-        self.settings.late_min.max(Span(4 * self.latency.median().0))
-    }
-
     fn on_connected(&mut self, now: Time, link: LinkId, out: &mut impl Out) {
         let Some(connection) = self.connections.get_mut(&link) else {
             return;
@@ -502,13 +270,21 @@ impl Engine {
         }
     }
 
+    /// Commands go to the next seed from now on, if they go to this address. Whether they did.
+    fn leave_home(&mut self, address: &str) -> bool {
+        let is_home = self.seeds[self.home] == address;
+        if is_home {
+            self.home = (self.home + 1) % self.seeds.len();
+        }
+        is_home
+    }
+
     /// `refused`: the node has refused the password, with this text.
     fn on_closed(&mut self, now: Time, link: LinkId, refused: Option<&str>, out: &mut impl Out) {
         let Some(connection) = self.connections.remove(&link) else {
             return;
         };
-        if self.seeds[self.home] == connection.address {
-            self.home = (self.home + 1) % self.seeds.len();
+        if self.leave_home(&connection.address) {
             self.dial_at = now + AGAIN;
         }
         if connection.phase == Phase::Dialled {
@@ -532,17 +308,6 @@ impl Engine {
                 Awaited::Units(units) => self.on_units(now, units, None, out),
             }
         }
-    }
-
-    /// An address takes no connection: nobody may route there. It is not asked for units for a while, and longer each
-    /// time.
-    fn bar(&mut self, now: Time, address: &str) {
-        self.barred.retain(|_, (until, wait)| now < *until + *wait);
-        let wait = self
-            .barred
-            .get(address)
-            .map_or(BARRED.0, |(_, wait)| Span(2 * wait.0).min(BARRED.1));
-        self.barred.insert(address.to_owned(), (now + wait, wait));
     }
 
     fn on_bytes(&mut self, now: Time, link: LinkId, bytes: &[u8], out: &mut impl Out) {
@@ -570,7 +335,6 @@ impl Engine {
             let Some(connection) = self.connections.get_mut(&link) else {
                 return;
             };
-
             let is_first = !core::mem::replace(&mut connection.has_answered, true);
             if is_first && matches!(&reply, Reply::Error(text) if text.starts_with(TOO_MANY_CONNECTIONS)) {
                 // The node has not read anything, and closes the connection.
@@ -650,164 +414,6 @@ impl Engine {
             },
             reply => self.end(now, id, Ok(reply.to_value()), out),
         }
-    }
-
-    /// A value is to be read from its parts.
-    fn read(&mut self, now: Time, id: OpId, located: Located, out: &mut impl Out) {
-        let Some(op) = self.ops.get_mut(&id) else { return };
-        (op.state, op.moved_at) = (State::Held(Arc::new(located)), now);
-        self.begin_held(now, out);
-    }
-
-    /// Begins to read the values for which there is room. One that is longer than all the room is read alone.
-    fn begin_held(&mut self, now: Time, out: &mut impl Out) {
-        loop {
-            let is_any_read = self.ops.values().any(|op| matches!(op.state, State::Reads(_)));
-            let held = self.ops.iter().find_map(|(id, op)| match &op.state {
-                State::Held(located) => Some((*id, op.bytes, located.clone())),
-                _ => None,
-            });
-            let Some((id, command_bytes, located)) = held else {
-                return;
-            };
-            let bytes = self.bytes - command_bytes + located.value_bytes();
-            if is_any_read && bytes > self.settings.bytes_max {
-                return;
-            }
-            self.bytes = bytes;
-            if let Some(op) = self.ops.get_mut(&id) {
-                (op.bytes, op.moved_at) = (located.value_bytes(), now);
-                op.state = State::Reads(Box::new(Read::new(located)));
-            }
-            self.ask_for_units(now, id, out);
-        }
-    }
-
-    /// The value cannot be read from its parts, or not by this client: a node is asked for it.
-    fn ask_node(&mut self, now: Time, id: OpId, out: &mut impl Out) {
-        let Some(op) = self.ops.get_mut(&id) else { return };
-        if op.located_count > 0 {
-            self.choice.on_failure(now, op.bytes);
-        }
-        (op.way, op.is_by_node, op.state) = (Way::Server, true, State::Waits(now));
-        self.stats.by_node += 1;
-        self.go_on(now, id, out);
-        self.begin_held(now, out);
-    }
-
-    fn ask_for_units(&mut self, now: Time, id: OpId, out: &mut impl Out) {
-        loop {
-            let Self {
-                ops,
-                connections,
-                barred,
-                ..
-            } = self;
-            let Some(op) = ops.get_mut(&id) else { return };
-            let attempt = op.attempt;
-            let State::Reads(read) = &mut op.state else { return };
-            if read.is_done() {
-                return self.finish(now, id, out);
-            }
-            let located = read.located().clone();
-            let owes = |address: &str| {
-                let mut connections = connections.values();
-                connections.any(|connection| connection.address == address && connection.owes())
-            };
-            let is_barred = |address: &&str| barred.get(*address).is_some_and(|(until, _)| now < *until);
-            let rank = |part: &Part| {
-                let holder = located.holder(part).filter(|address| !is_barred(address))?;
-                Some(u32::from(owes(holder)))
-            };
-            match read.next_ask(rank) {
-                Ok(Some(ask)) => self.ask_holder(now, id, attempt, &located, ask, out),
-                Ok(None) => return,
-                Err(_) => return self.locate_again(now, id, out),
-            }
-        }
-    }
-
-    fn ask_holder(&mut self, now: Time, op: OpId, attempt: u32, located: &Located, ask: Ask, out: &mut impl Out) {
-        let Some(address) = located.holder(&ask.part) else {
-            return;
-        };
-        let link = self.link_to(now, address, out);
-        let units = AskedUnits {
-            op,
-            attempt,
-            ask,
-            link,
-            at: now,
-            is_late: false,
-            is_replaced: false,
-        };
-        let words = located.ask(&ask);
-        self.send(now, link, &words, Awaited::Units(units), out);
-    }
-
-    fn on_units(&mut self, now: Time, units: AskedUnits, bytes: Option<&[u8]>, out: &mut impl Out) {
-        let Some(op) = self.ops.get_mut(&units.op).filter(|op| op.attempt == units.attempt) else {
-            return;
-        };
-        let State::Reads(read) = &mut op.state else { return };
-        let before = out.clock();
-        let answer = read.on_units(units.ask.id, bytes);
-        op.coding = op.coding + (out.clock() - before);
-        match answer {
-            Answer::Sound => {
-                op.moved_at = now;
-                self.stats.unit_bytes += units.ask.bytes;
-                let earned = units.ask.bytes * self.settings.hedge_per_mille / 1_000;
-                self.hedge_bytes = (self.hedge_bytes + earned).min(HEDGE_BYTES.1);
-            }
-            Answer::Wrong => {
-                self.stats.wrong += 1;
-                // The holder compares them, and mends what is wrong (P14.12).
-                let mut words = read.located().ask(&units.ask).to_vec();
-                words.push(b"CHECK".to_vec());
-                self.send(now, units.link, &words, Awaited::Nothing, out);
-            }
-            Answer::Absent | Answer::Late => {}
-        }
-        self.ask_for_units(now, units.op, out);
-    }
-
-    /// All bytes of a value are here.
-    fn finish(&mut self, now: Time, id: OpId, out: &mut impl Out) {
-        let Some(op) = self.ops.get_mut(&id) else { return };
-        let State::Reads(read) = core::mem::replace(&mut op.state, State::Queued) else {
-            return;
-        };
-        let before = out.clock();
-        let value = read.finish();
-        op.coding = op.coding + (out.clock() - before);
-        match value {
-            Ok(value) => {
-                self.stats.decoded_here += 1;
-                self.end_read(now, id, value, out);
-            }
-            Err(_) => {
-                self.stats.wrong += 1;
-                self.locate_again(now, id, out);
-            }
-        }
-    }
-
-    fn end_read(&mut self, now: Time, id: OpId, value: Vec<u8>, out: &mut impl Out) {
-        self.end_with(now, id, Ok(Value::Bulk(value)), true, out);
-    }
-
-    /// The holders do not have the value any more: it has another one, or has moved.
-    fn locate_again(&mut self, now: Time, id: OpId, out: &mut impl Out) {
-        let Some(op) = self.ops.get_mut(&id) else { return };
-        op.located_count += 1;
-        if op.located_count >= LOCATED_MAX {
-            return self.ask_node(now, id, out);
-        }
-        self.stats.located_again += 1;
-        op.state = State::Waits(now);
-        self.go_on(now, id, out);
-        self.begin_held(now, out);
     }
 
     /// Sends an operation whose turn has come.
@@ -897,10 +503,8 @@ impl Engine {
                 State::Asked(at, link) if op.command.kind == Kind::Get && now >= self.silent_at(at, link) => {
                     // The next node may have what this one does not answer.
                     let asked = self.connections.get(&link);
-                    let heard_at = asked.map_or(Time(0), |it| it.heard_at);
-                    if asked.map(|it| &it.address) == self.seeds.get(self.home) {
-                        self.home = (self.home + 1) % self.seeds.len();
-                    }
+                    let (address, heard_at) = asked.map(|it| (it.address.clone(), it.heard_at)).unwrap_or_default();
+                    self.leave_home(&address);
                     if let Some(op) = self.ops.get_mut(&id) {
                         (op.state, op.moved_at) = (State::Waits(now), op.moved_at.max(heard_at));
                     }
@@ -908,49 +512,6 @@ impl Engine {
                 }
                 State::Waits(_) => self.go_on(now, id, out),
                 State::Queued | State::Asked(..) | State::Held(_) | State::Reads(_) => {}
-            }
-        }
-    }
-
-    /// Asks for other units in the place of late ones, as far as the budget goes, and gives up silent holders.
-    fn on_late(&mut self, now: Time, out: &mut impl Out) {
-        let (late, retry) = (self.late(), self.settings.retry);
-        let mut found = Vec::new();
-        for connection in self.connections.values_mut() {
-            let heard_at = connection.heard_at;
-            for awaited in &mut connection.awaited {
-                let Awaited::Units(units) = awaited else { continue };
-                let is_silent = now >= units.at.max(heard_at) + retry;
-                if now < units.at + late && !is_silent || units.is_replaced {
-                    continue;
-                }
-                units.is_late = true;
-                let op = self.ops.get(&units.op).filter(|op| op.attempt == units.attempt);
-                let is_read = op.is_some_and(|op| matches!(op.state, State::Reads(_)));
-                if is_read && !is_silent {
-                    if self.hedge_bytes < units.ask.bytes {
-                        continue;
-                    }
-                    self.hedge_bytes -= units.ask.bytes;
-                }
-                units.is_replaced = true;
-                if is_read {
-                    found.push((*units, is_silent));
-                }
-            }
-        }
-        for (units, is_silent) in found {
-            let op = self.ops.get_mut(&units.op).filter(|op| op.attempt == units.attempt);
-            let Some(State::Reads(read)) = op.map(|op| &mut op.state) else {
-                continue;
-            };
-            self.stats.replaced += 1;
-            self.stats.replaced_bytes += units.ask.bytes;
-            if is_silent {
-                self.on_units(now, units, None, out);
-            } else {
-                read.on_late(units.ask.id);
-                self.ask_for_units(now, units.op, out);
             }
         }
     }
@@ -1004,10 +565,3 @@ fn may_be_sent_again(text: &[u8]) -> bool {
         .iter()
         .any(|code| text.starts_with(code))
 }
-
-fn text_of(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
-#[cfg(test)]
-mod tests;

@@ -11,16 +11,18 @@
 //! - What is submitted for one key happens in the order of submission.
 
 mod choice;
+mod command;
 mod connection;
 mod engine;
+mod interface;
 mod latency;
 mod located;
 mod queue;
 mod read;
 mod settings;
 
-pub use engine::{
-    Command, Engine, Event, Failure, LinkId, OfConnection, OpId, Out, Outcome, Phases, Stats, SubmitError,
-};
+pub use command::{Command, OfConnection};
+pub use engine::Engine;
+pub use interface::{Event, Failure, LinkId, OpId, Out, Outcome, Phases, Stats, SubmitError};
 pub use paritas_wire::resp::Value;
 pub use settings::{Decode, Settings};

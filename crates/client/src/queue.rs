@@ -1,6 +1,6 @@
 //! `Queue`: operations on one key begin in the order of their submission. Reads run beside reads.
 
-use crate::engine::OpId;
+use crate::interface::OpId;
 use paritas_base::{Map, map};
 use std::collections::VecDeque;
 

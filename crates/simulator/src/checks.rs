@@ -267,7 +267,7 @@ impl World {
                 self.client_lost(client, conn);
             }
         }
-        self.readers_end();
+        self.guests_end();
         self.oracle.check_histories(&self.swarm)
     }
 

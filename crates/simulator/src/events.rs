@@ -5,7 +5,7 @@ use crate::governed::Control;
 use crate::world::World;
 use paritas_base::configuration::{Configuration, Tenure};
 use paritas_base::{ConnId, Incarnation, ListId, NodeId, Position, Span, Time};
-use paritas_client::LinkId as ReaderLinkId;
+use paritas_client::LinkId as GuestLinkId;
 use paritas_protocol::paritylog::Io;
 use paritas_protocol::{Channel, Event, LinkId, Proposal};
 use std::cmp::Ordering;
@@ -68,24 +68,24 @@ pub(crate) enum SimEvent {
         client: usize,
         conn: ConnId,
     },
-    ReaderWakes(usize),
-    ReaderUp {
-        reader: usize,
-        link: ReaderLinkId,
+    GuestWakes(usize),
+    GuestUp {
+        guest: usize,
+        link: GuestLinkId,
     },
-    ReaderSends {
-        reader: usize,
-        link: ReaderLinkId,
+    GuestSends {
+        guest: usize,
+        link: GuestLinkId,
         bytes: Vec<u8>,
     },
-    ReaderReads {
-        reader: usize,
-        link: ReaderLinkId,
+    GuestReads {
+        guest: usize,
+        link: GuestLinkId,
         bytes: Vec<u8>,
     },
-    ReaderLost {
-        reader: usize,
-        link: ReaderLinkId,
+    GuestLost {
+        guest: usize,
+        link: GuestLinkId,
     },
     Restart(usize),
     Detect {
@@ -166,8 +166,8 @@ impl World {
                 let (node, incarnation, current) = self.workload.clients[*client].conn?;
                 (current == *conn).then_some((usize::from(node.0), incarnation))
             }
-            SimEvent::ReaderUp { reader, link } | SimEvent::ReaderSends { reader, link, .. } => {
-                self.end_of_reader(*reader, *link)
+            SimEvent::GuestUp { guest, link } | SimEvent::GuestSends { guest, link, .. } => {
+                self.end_of_guest(*guest, *link)
             }
             SimEvent::Control(what) => {
                 let (at, incarnation) = what.agent()?;
@@ -336,11 +336,11 @@ impl World {
             SimEvent::ClientSends { client, conn, bytes } => self.client_sends(client, conn, bytes),
             SimEvent::ClientReads { client, conn, bytes } => self.client_reads(client, conn, &bytes),
             SimEvent::ClientLost { client, conn } => self.client_lost(client, conn),
-            SimEvent::ReaderWakes(reader) => self.reader_wakes(reader),
-            SimEvent::ReaderUp { reader, link } => self.reader_up(reader, link),
-            SimEvent::ReaderSends { reader, link, bytes } => self.reader_sends(reader, link, bytes),
-            SimEvent::ReaderReads { reader, link, bytes } => self.reader_reads(reader, link, &bytes),
-            SimEvent::ReaderLost { reader, link } => self.reader_lost(reader, link),
+            SimEvent::GuestWakes(guest) => self.guest_wakes(guest),
+            SimEvent::GuestUp { guest, link } => self.guest_up(guest, link),
+            SimEvent::GuestSends { guest, link, bytes } => self.guest_sends(guest, link, bytes),
+            SimEvent::GuestReads { guest, link, bytes } => self.guest_reads(guest, link, &bytes),
+            SimEvent::GuestLost { guest, link } => self.guest_lost(guest, link),
             SimEvent::Restart(at) => self.start(at),
             SimEvent::Detect {
                 at,

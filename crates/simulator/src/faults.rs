@@ -84,7 +84,7 @@ impl World {
                     .push(Span::from_us(300), SimEvent::ClientLost { client, conn });
             }
         }
-        self.readers_lose(at, incarnation);
+        self.guests_lose(at, incarnation);
         let certified = self.schedule.random.chance(self.swarm.certified);
         let detected = Span(self.schedule.random.between(1_000_000, 150_000_000));
         let restart = Span(self.schedule.random.between(1_000_000, 200_000_000));

@@ -71,9 +71,9 @@ pub(crate) struct Swarm {
     /// Half of the operations are on keys with large values, and most of these read.
     pub(crate) reads_large: bool,
     /// Clients that read large values from their parts.
-    pub(crate) readers: usize,
+    pub(crate) guests: usize,
     /// How long they wait for a silent node.
-    pub(crate) reader_deadline: Span,
+    pub(crate) guest_deadline: Span,
     /// Commands write several keys with large values.
     pub(crate) large_groups: bool,
     /// Clients read several large values by one MGET. Some of these replies are longer than one reply may be.
@@ -294,8 +294,8 @@ impl Swarm {
             crowd_keys: 0,
             larges: 0,
             reads_large: false,
-            readers: 0,
-            reader_deadline: Span::from_ms(2_000),
+            guests: 0,
+            guest_deadline: Span::from_ms(2_000),
             large_groups: false,
             reads_each: false,
             appends: false,
@@ -436,9 +436,9 @@ impl Swarm {
             swarm.appends = Prng::new(own.clone().next_u64()).chance(150_000);
             swarm.reads_large = Prng::new(own.clone().next_u64().rotate_left(7)).chance(400_000);
             if Prng::new(own.clone().next_u64().rotate_left(9)).chance(400_000) {
-                swarm.readers = 2;
+                swarm.guests = 2;
                 let ms = Prng::new(own.clone().next_u64().rotate_left(11)).between(100, 2_000);
-                swarm.reader_deadline = Span::from_ms(ms);
+                swarm.guest_deadline = Span::from_ms(ms);
             }
             // If nodes evict, one key of a group may go without the others.
             swarm.large_groups = !evicts && own.chance(500_000);

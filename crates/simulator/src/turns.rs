@@ -210,8 +210,8 @@ impl World {
                 .clients
                 .iter()
                 .position(|c| c.conn.is_some_and(|(_, _, id)| id == conn));
-            let reader = self.workload.reader_of(conn);
-            let is_unknown = client.is_none() && reader.is_none();
+            let guest = self.workload.guest_of(conn);
+            let is_unknown = client.is_none() && guest.is_none();
             if buffer.deadline.take().is_some_and(|d| fresh >= d) || is_unknown {
                 process.out.clients.remove(&conn);
                 process.inputs.remove(&conn);
@@ -221,9 +221,9 @@ impl World {
                     self.schedule
                         .push(Span::from_us(200), SimEvent::ClientLost { client, conn });
                 }
-                if let Some((reader, link)) = reader {
+                if let Some((guest, link)) = guest {
                     self.schedule
-                        .push(Span::from_us(200), SimEvent::ReaderLost { reader, link });
+                        .push(Span::from_us(200), SimEvent::GuestLost { guest, link });
                 }
                 continue;
             }
@@ -233,9 +233,9 @@ impl World {
             let released = core::mem::take(&mut buffer.released);
             let bytes: Vec<u8> = buffer.bytes.drain(..released).collect();
             let close = buffer.close;
-            if let Some((reader, link)) = reader {
+            if let Some((guest, link)) = guest {
                 self.workload
-                    .reply_to_reader(&mut self.schedule, &self.swarm, (reader, link), bytes, close);
+                    .reply_to_guest(&mut self.schedule, &self.swarm, (guest, link), bytes, close);
                 continue;
             }
             let Some(client) = client else { continue };

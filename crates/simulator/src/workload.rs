@@ -5,10 +5,10 @@ use crate::client::{
     in_database,
 };
 use crate::events::SimEvent;
+use crate::guests::Guest;
 use crate::linear::{Action, Operation, Outcome};
 use crate::marks::Seen;
 use crate::oracle::Oracle;
-use crate::readers::Reader;
 use crate::schedule::Schedule;
 use crate::swarm::Swarm;
 use crate::world::World;
@@ -20,7 +20,7 @@ pub(crate) struct Workload {
     pub(crate) clients: Vec<Client>,
     pub(crate) crowds: Crowds,
     /// Clients that read large values from their parts.
-    pub(crate) readers: Vec<Reader>,
+    pub(crate) guests: Vec<Guest>,
     next_value: i64,
     /// The number of the latest command of any client.
     latest_command: u64,
@@ -43,7 +43,7 @@ impl Workload {
         Self {
             clients: (0..swarm.clients).map(|_| Client::new()).collect(),
             crowds,
-            readers: (0..swarm.readers).map(|nth| Reader::new(swarm, nth)).collect(),
+            guests: (0..swarm.guests).map(|nth| Guest::new(swarm, nth)).collect(),
             next_value: 0,
             latest_command: 0,
             final_reads: Vec::new(),
@@ -69,9 +69,8 @@ impl Workload {
         if unread > 0 {
             return Some(format!("{unread} keys were not read at the end"));
         }
-        let of_reader =
-            |(i, reader): (usize, &Reader)| Some(format!("L2: reader {i} waits for {}", reader.waits_for()?));
-        if let Some(waits) = self.readers.iter().enumerate().find_map(of_reader) {
+        let of_guest = |(i, guest): (usize, &Guest)| Some(format!("L2: guest {i} waits for {}", guest.waits_for()?));
+        if let Some(waits) = self.guests.iter().enumerate().find_map(of_guest) {
             return Some(waits);
         }
         let pending = |(i, client): (usize, &Client)| {

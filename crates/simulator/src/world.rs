@@ -174,8 +174,8 @@ impl World {
         for client in 0..world.workload.clients.len() {
             world.schedule.push(Span::from_ms(5), SimEvent::ClientWakes(client));
         }
-        for reader in 0..world.workload.readers.len() {
-            world.schedule.push(Span::from_ms(6), SimEvent::ReaderWakes(reader));
+        for guest in 0..world.workload.guests.len() {
+            world.schedule.push(Span::from_ms(6), SimEvent::GuestWakes(guest));
         }
         if world.governed.is_none() {
             world.schedule.push(Span::from_ms(20), SimEvent::PushAll);

@@ -50,7 +50,7 @@ impl Pause {
             return false;
         }
         if self.is_all {
-            // Without these nobody could end it, or see to the cluster.
+            // Without these nobody could end it, or see to the cluster. Units are of values that were located before.
             let is_spared = matches!(
                 spec.id,
                 Command::ClientPause

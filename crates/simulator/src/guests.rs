@@ -1,6 +1,6 @@
-//! Clients that read large values from their parts: the engine that ships (crate `client`), over simulated connections.
-//! Each has connections to many nodes, and several operations under way. It writes, too: what it calls refused or not
-//! done has not happened.
+//! *Guests*: clients that are the engine that ships (crate `client`), over simulated connections. They read large values
+//! from their parts. Each has connections to many nodes, and several operations under way. It writes, too: what it calls
+//! refused or not done has not happened.
 
 use crate::client::{self, LARGE};
 use crate::events::SimEvent;
@@ -12,7 +12,7 @@ use crate::workload::Workload;
 use crate::world::World;
 use paritas_base::{ConnId, Incarnation, NodeId, Span, Time};
 use paritas_client::{
-    Command, Decode, Engine, Event as ReaderEvent, Failure, LinkId, OpId, Out, Outcome as Ended, Settings, Value,
+    Command, Decode, Engine, Event as EngineEvent, Failure, LinkId, OpId, Out, Outcome as Ended, Settings, Value,
 };
 use paritas_protocol::{Ends, Event, Port};
 use std::collections::{BTreeMap, VecDeque};
@@ -25,18 +25,18 @@ const OPS_MAX: u64 = 4;
 
 /// One client.
 #[derive(Debug)]
-pub(crate) struct Reader {
+pub(crate) struct Guest {
     engine: Engine,
-    links: BTreeMap<LinkId, ReaderLink>,
+    links: BTreeMap<LinkId, GuestLink>,
     /// The operations under way: key, action, and since when.
     ops: BTreeMap<OpId, (String, Action, Time)>,
-    /// Whether [`SimEvent::ReaderWakes`] is planned, and for when.
+    /// Whether [`SimEvent::GuestWakes`] is planned, and for when.
     wakes_at: Option<Time>,
 }
 
 /// A connection to a node.
 #[derive(Debug)]
-struct ReaderLink {
+struct GuestLink {
     /// The engine has closed it. Bytes on the way still arrive.
     is_closed: bool,
     to: (NodeId, Incarnation),
@@ -80,12 +80,12 @@ impl Out for Wishes {
     }
 }
 
-impl Reader {
+impl Guest {
     pub(crate) fn new(swarm: &Swarm, nth: usize) -> Self {
         let settings = Settings {
             decode: if nth == 0 { Decode::Client } else { Decode::Auto },
-            deadline: swarm.reader_deadline,
-            retry: Span(swarm.reader_deadline.0 / 6),
+            deadline: swarm.guest_deadline,
+            retry: Span(swarm.guest_deadline.0 / 6),
             late_min: Span::from_ms(3),
             seed: nth as u64,
             ..Settings::default()
@@ -101,7 +101,7 @@ impl Reader {
     }
 }
 
-impl Reader {
+impl Guest {
     /// An operation that has not ended, if there is one.
     pub(crate) fn waits_for(&self) -> Option<String> {
         let (key, action, _) = self.ops.values().next()?;
@@ -134,77 +134,77 @@ fn node_of(address: &str) -> Option<(usize, Port)> {
 }
 
 impl Workload {
-    /// The reader and link that a node knows as this connection.
-    pub(crate) fn reader_of(&self, conn: ConnId) -> Option<(usize, LinkId)> {
-        let readers = self.readers.iter().enumerate();
-        readers
-            .filter_map(|(nth, reader)| {
-                let link = reader.links.iter().find(|(_, link)| link.conn == conn)?;
+    /// The guest and link that a node knows as this connection.
+    pub(crate) fn guest_of(&self, conn: ConnId) -> Option<(usize, LinkId)> {
+        let guests = self.guests.iter().enumerate();
+        guests
+            .filter_map(|(nth, guest)| {
+                let link = guest.links.iter().find(|(_, link)| link.conn == conn)?;
                 Some((nth, *link.0))
             })
             .next()
     }
 
-    /// What a node has released for a reader.
-    pub(crate) fn reply_to_reader(
+    /// What a node has released for a guest.
+    pub(crate) fn reply_to_guest(
         &mut self,
         schedule: &mut Schedule,
         swarm: &Swarm,
-        (reader, link): (usize, LinkId),
+        (guest, link): (usize, LinkId),
         bytes: Vec<u8>,
         close: bool,
     ) {
         let delay = schedule.delay(swarm);
-        let Some(it) = self.readers[reader].links.get_mut(&link) else {
+        let Some(it) = self.guests[guest].links.get_mut(&link) else {
             return;
         };
         let arrives = (schedule.now + delay).max(it.last.1 + Span(1));
         it.last.1 = arrives;
         if !bytes.is_empty() {
-            schedule.push_at(arrives, SimEvent::ReaderReads { reader, link, bytes });
+            schedule.push_at(arrives, SimEvent::GuestReads { guest, link, bytes });
         }
         if close {
-            schedule.push_at(arrives + Span(1), SimEvent::ReaderLost { reader, link });
+            schedule.push_at(arrives + Span(1), SimEvent::GuestLost { guest, link });
         }
     }
 }
 
 impl World {
-    /// The process that a link of a reader leads to.
-    pub(crate) fn end_of_reader(&self, reader: usize, link: LinkId) -> Option<(usize, Incarnation)> {
-        let (node, incarnation) = self.workload.readers[reader].links.get(&link)?.to;
+    /// The process that a link of a guest leads to.
+    pub(crate) fn end_of_guest(&self, guest: usize, link: LinkId) -> Option<(usize, Incarnation)> {
+        let (node, incarnation) = self.workload.guests[guest].links.get(&link)?.to;
         Some((usize::from(node.0), incarnation))
     }
 
-    /// A process has ended: its connections with readers, too.
-    pub(crate) fn readers_lose(&mut self, at: usize, incarnation: Incarnation) {
-        for (reader, it) in self.workload.readers.iter().enumerate() {
+    /// A process has ended: its connections with guests, too.
+    pub(crate) fn guests_lose(&mut self, at: usize, incarnation: Incarnation) {
+        for (guest, it) in self.workload.guests.iter().enumerate() {
             let end = (NodeId(at as u16), incarnation);
             for (link, _) in it.links.iter().filter(|(_, link)| link.to == end) {
-                let lost = SimEvent::ReaderLost { reader, link: *link };
+                let lost = SimEvent::GuestLost { guest, link: *link };
                 self.schedule.push(Span::from_us(300), lost);
             }
         }
     }
 
-    pub(crate) fn reader_wakes(&mut self, reader: usize) {
+    pub(crate) fn guest_wakes(&mut self, guest: usize) {
         let now = self.schedule.now;
-        self.workload.readers[reader].wakes_at = None;
-        let is_idle = self.workload.readers[reader].ops.is_empty();
+        self.workload.guests[guest].wakes_at = None;
+        let is_idle = self.workload.guests[guest].ops.is_empty();
         if is_idle && !self.schedule.healing {
             let mut wishes = Wishes {
                 now,
                 ..Wishes::default()
             };
             for _ in 0..self.schedule.random.between(1, OPS_MAX) {
-                self.begin_op(reader, &mut wishes);
+                self.begin_op(guest, &mut wishes);
             }
-            self.fulfil(reader, wishes);
+            self.fulfil(guest, wishes);
         }
-        self.reader_event(reader, ReaderEvent::Timer);
+        self.guest_event(guest, EngineEvent::Timer);
     }
 
-    fn begin_op(&mut self, reader: usize, wishes: &mut Wishes) {
+    fn begin_op(&mut self, guest: usize, wishes: &mut Wishes) {
         let now = self.schedule.now;
         let random = &mut self.schedule.random;
         let key = format!("{LARGE}{}", random.below(self.swarm.larges.max(1)));
@@ -220,24 +220,24 @@ impl World {
             }
             false => (Command::get(key.as_bytes()), Action::Get),
         };
-        let it = &mut self.workload.readers[reader];
+        let it = &mut self.workload.guests[guest];
         if let Ok(op) = it.engine.submit(now, command, wishes) {
             it.ops.insert(op, (key, action, now));
         }
     }
 
-    pub(crate) fn reader_up(&mut self, reader: usize, link: LinkId) {
-        let Some((at, incarnation)) = self.end_of_reader(reader, link) else {
+    pub(crate) fn guest_up(&mut self, guest: usize, link: LinkId) {
+        let Some((at, incarnation)) = self.end_of_guest(guest, link) else {
             return;
         };
         if self.fleet.is_paused(at, self.schedule.now) {
             let until = self.fleet.resumes_at(at, self.schedule.now);
-            return self.schedule.push_at(until, SimEvent::ReaderUp { reader, link });
+            return self.schedule.push_at(until, SimEvent::GuestUp { guest, link });
         }
-        let it = &self.workload.readers[reader].links[&link];
+        let it = &self.workload.guests[guest].links[&link];
         let (conn, port) = (it.conn, it.port);
         let Some(process) = self.fleet.alive(at, incarnation) else {
-            return self.reader_lost(reader, link);
+            return self.guest_lost(guest, link);
         };
         process.out.clients.insert(conn, Default::default());
         process.inputs.insert(conn, Vec::new());
@@ -246,25 +246,25 @@ impl World {
             client: end,
             server: end,
         };
-        let again = || SimEvent::ReaderUp { reader, link };
+        let again = || SimEvent::GuestUp { guest, link };
         self.turn(at, incarnation, Event::ClientUp { conn, port, ends }, again);
-        if !self.workload.readers[reader]
+        if !self.workload.guests[guest]
             .links
             .get(&link)
             .is_none_or(|it| it.is_closed)
         {
-            self.reader_event(reader, ReaderEvent::Connected(link));
+            self.guest_event(guest, EngineEvent::Connected(link));
         }
     }
 
     /// Bytes reach a node; see [`World::client_sends`].
-    pub(crate) fn reader_sends(&mut self, reader: usize, link: LinkId, bytes: Vec<u8>) {
-        let Some((at, incarnation)) = self.end_of_reader(reader, link) else {
+    pub(crate) fn guest_sends(&mut self, guest: usize, link: LinkId, bytes: Vec<u8>) {
+        let Some((at, incarnation)) = self.end_of_guest(guest, link) else {
             return;
         };
         let now = self.schedule.now;
         let is_paused = self.fleet.is_paused(at, now);
-        let Some(it) = self.workload.readers[reader].links.get_mut(&link) else {
+        let Some(it) = self.workload.guests[guest].links.get_mut(&link) else {
             return;
         };
         if !bytes.is_empty() {
@@ -275,7 +275,7 @@ impl World {
             let bytes = Vec::new();
             return self
                 .schedule
-                .push_at(until, SimEvent::ReaderSends { reader, link, bytes });
+                .push_at(until, SimEvent::GuestSends { guest, link, bytes });
         }
         let conn = it.conn;
         let Some(bytes) = it.held.pop_front() else { return };
@@ -284,45 +284,45 @@ impl World {
         };
         if let Some(input) = process.inputs.get_mut(&conn) {
             input.extend_from_slice(&bytes);
-            let again = || SimEvent::ReaderSends { reader, link, bytes };
+            let again = || SimEvent::GuestSends { guest, link, bytes };
             self.turn(at, incarnation, Event::Timer, again);
         }
     }
 
-    pub(crate) fn reader_reads(&mut self, reader: usize, link: LinkId, bytes: &[u8]) {
-        let it = self.workload.readers[reader].links.get(&link);
+    pub(crate) fn guest_reads(&mut self, guest: usize, link: LinkId, bytes: &[u8]) {
+        let it = self.workload.guests[guest].links.get(&link);
         if it.is_some_and(|it| !it.is_closed) {
-            self.reader_event(reader, ReaderEvent::Bytes(link, bytes));
+            self.guest_event(guest, EngineEvent::Bytes(link, bytes));
         }
     }
 
-    pub(crate) fn reader_lost(&mut self, reader: usize, link: LinkId) {
-        let it = self.workload.readers[reader].links.get(&link);
+    pub(crate) fn guest_lost(&mut self, guest: usize, link: LinkId) {
+        let it = self.workload.guests[guest].links.get(&link);
         let is_unread = it.is_some_and(|it| it.is_closed && !it.held.is_empty());
-        let end = self.end_of_reader(reader, link);
+        let end = self.end_of_guest(guest, link);
         if let Some((at, _)) = end.filter(|(at, end)| is_unread && self.fleet.alive(*at, *end).is_some()) {
             // The node reads what was sent before it sees the end.
             let until = self.fleet.resumes_at(at, self.schedule.now).max(self.schedule.now) + Span::from_us(10);
-            return self.schedule.push_at(until, SimEvent::ReaderLost { reader, link });
+            return self.schedule.push_at(until, SimEvent::GuestLost { guest, link });
         }
-        let it = self.workload.readers[reader].links.remove(&link);
+        let it = self.workload.guests[guest].links.remove(&link);
         if it.is_some_and(|it| !it.is_closed) {
-            self.reader_event(reader, ReaderEvent::Closed(link));
+            self.guest_event(guest, EngineEvent::Closed(link));
         }
     }
 
-    fn reader_event(&mut self, reader: usize, event: ReaderEvent<'_>) {
+    fn guest_event(&mut self, guest: usize, event: EngineEvent<'_>) {
         let now = self.schedule.now;
         let mut wishes = Wishes {
             now,
             ..Wishes::default()
         };
-        self.workload.readers[reader].engine.on(now, event, &mut wishes);
-        self.fulfil(reader, wishes);
+        self.workload.guests[guest].engine.on(now, event, &mut wishes);
+        self.fulfil(guest, wishes);
     }
 
-    /// Does what the engine of a reader asks for.
-    fn fulfil(&mut self, reader: usize, wishes: Wishes) {
+    /// Does what the engine of a guest asks for.
+    fn fulfil(&mut self, guest: usize, wishes: Wishes) {
         let now = self.schedule.now;
         for (link, address) in wishes.dials {
             let delay = self.schedule.delay(&self.swarm);
@@ -332,7 +332,7 @@ impl World {
             };
             let to = (NodeId(at as u16), self.fleet.records[at].incarnation);
             let conn = ConnId(self.network.new_id());
-            let it = ReaderLink {
+            let it = GuestLink {
                 is_closed: false,
                 to,
                 conn,
@@ -340,37 +340,37 @@ impl World {
                 held: VecDeque::new(),
                 last: (now, now),
             };
-            self.workload.readers[reader].links.insert(link, it);
-            self.schedule.push(delay, SimEvent::ReaderUp { reader, link });
+            self.workload.guests[guest].links.insert(link, it);
+            self.schedule.push(delay, SimEvent::GuestUp { guest, link });
         }
         for (link, bytes) in wishes.writes {
             let delay = self.schedule.delay(&self.swarm);
-            let Some(it) = self.workload.readers[reader].links.get_mut(&link) else {
+            let Some(it) = self.workload.guests[guest].links.get_mut(&link) else {
                 continue;
             };
             let arrives = (now + delay).max(it.last.0 + Span(1));
             it.last.0 = arrives;
-            let sends = SimEvent::ReaderSends { reader, link, bytes };
+            let sends = SimEvent::GuestSends { guest, link, bytes };
             self.schedule.push_at(arrives, sends);
         }
         for link in wishes.closes {
-            if let Some(it) = self.workload.readers[reader].links.get_mut(&link) {
+            if let Some(it) = self.workload.guests[guest].links.get_mut(&link) {
                 it.is_closed = true;
                 let at = it.last.0.max(now) + Span(1);
-                self.schedule.push_at(at, SimEvent::ReaderLost { reader, link });
+                self.schedule.push_at(at, SimEvent::GuestLost { guest, link });
             }
         }
-        let mut next = self.workload.readers[reader].engine.next_at();
+        let mut next = self.workload.guests[guest].engine.next_at();
         for (op, outcome) in wishes.done {
             let wait = match outcome.result {
                 Ok(_) => Span(self.schedule.random.below(3_000_000)),
                 Err(_) => REFUSED_WAIT,
             };
-            self.note_outcome(reader, op, outcome);
+            self.note_outcome(guest, op, outcome);
             let again = now + wait;
             next = Some(next.map_or(again, |next| next.min(again)));
         }
-        let it = &mut self.workload.readers[reader];
+        let it = &mut self.workload.guests[guest];
         if it.ops.is_empty() && next.is_none() && !self.schedule.healing {
             next = Some(now + REFUSED_WAIT);
         }
@@ -379,37 +379,37 @@ impl World {
         {
             let next = next.max(now + Span(1));
             it.wakes_at = Some(next);
-            self.schedule.push_at(next, SimEvent::ReaderWakes(reader));
+            self.schedule.push_at(next, SimEvent::GuestWakes(guest));
         }
     }
 
     /// The run ends before their operations do: writes under way may have happened.
-    pub(crate) fn readers_end(&mut self) {
-        for reader in 0..self.workload.readers.len() {
-            for (op, (_, action, _)) in self.workload.readers[reader].ops.clone() {
+    pub(crate) fn guests_end(&mut self) {
+        for guest in 0..self.workload.guests.len() {
+            for (op, (_, action, _)) in self.workload.guests[guest].ops.clone() {
                 if action != Action::Get {
-                    self.note_outcome(reader, op, Ended::failed(Failure::Uncertain));
+                    self.note_outcome(guest, op, Ended::failed(Failure::Uncertain));
                 }
             }
         }
     }
 
-    fn note_outcome(&mut self, reader: usize, op: OpId, outcome: Ended) {
-        let Some((key, action, begin)) = self.workload.readers[reader].ops.remove(&op) else {
-            return self.violate("I14: a reader was answered that has asked nothing".into());
+    fn note_outcome(&mut self, guest: usize, op: OpId, outcome: Ended) {
+        let Some((key, action, begin)) = self.workload.guests[guest].ops.remove(&op) else {
+            return self.violate("I14: a guest was answered that has asked nothing".into());
         };
         // Others of the key wait for it: they happen later.
         let now = self.schedule.now;
-        for (later, (other, theirs, begin)) in self.workload.readers[reader].ops.iter_mut() {
+        for (later, (other, theirs, begin)) in self.workload.guests[guest].ops.iter_mut() {
             let waits = action != Action::Get || *theirs != Action::Get;
             if *later > op && *other == key && waits {
                 *begin = (*begin).max(now);
             }
         }
-        let (stats, now) = (self.workload.readers[reader].engine.stats(), self.schedule.now);
+        let (stats, now) = (self.workload.guests[guest].engine.stats(), self.schedule.now);
         self.oracle.counts.replies += 1;
         self.schedule
-            .log(|| format!("reader {reader}: {action:?} {key} = {outcome:?}"));
+            .log(|| format!("guest {guest}: {action:?} {key} = {outcome:?}"));
         for (seen, count) in [
             (Seen::DecodedByClient, stats.decoded_here),
             (Seen::UnitsReplaced, stats.replaced),
@@ -435,7 +435,7 @@ impl World {
                     Some(n) => Some(n),
                     None => {
                         let text: String = String::from_utf8_lossy(&bytes).chars().take(80).collect();
-                        return self.violate(format!("B6: a reader of {key} put this together: {text}"));
+                        return self.violate(format!("B6: a guest of {key} put this together: {text}"));
                     }
                 }
             }
