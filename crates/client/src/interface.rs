@@ -23,7 +23,7 @@ pub enum Event<'a> {
     Bytes(LinkId, &'a [u8]),
     /// The node's machine has taken bytes: it is not silent.
     Sent(LinkId),
-    /// The time of [`Engine::next_at`] has come. The driver has told all bytes that have come until then.
+    /// The time of [`crate::Engine::next_at`] has come. The driver has told all bytes that have come until then.
     Timer,
 }
 

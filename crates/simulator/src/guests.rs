@@ -1,6 +1,6 @@
-//! *Guests*: clients that are the engine that ships (crate `client`), over simulated connections. They read large values
-//! from their parts. Each has connections to many nodes, and several operations under way. It writes, too: what it calls
-//! refused or not done has not happened.
+//! *Guests*: clients that are the engine that ships (crate `client`), over simulated connections. They read large
+//! values from their parts. Each has connections to many nodes, and several operations under way. It writes, too: what
+//! it calls refused or not done has not happened.
 
 use crate::client::{self, LARGE};
 use crate::events::SimEvent;
