@@ -25,10 +25,10 @@ def head_of_set(key, size):
 
 
 def received(reader, size):
-    """The next bytes of a connection."""
+    """The next `size` bytes of a connection, and none behind them."""
     got = bytearray()
     while len(got) < size:
-        some = reader.recv(MIB)
+        some = reader.recv(min(MIB, size - len(got)))
         assert some, f"closed after {len(got)} bytes"
         got += some
     return bytes(got)
