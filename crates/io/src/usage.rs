@@ -2,25 +2,31 @@
 
 use paritas_protocol::ProcessFigures;
 
-/// Measures memory and time of the processor: two system calls and a short file. `None` becomes 0.
+/// Measures memory and time of the processor: a few system calls and a short file. What the system does not say is 0.
 pub(crate) fn measure() -> ProcessFigures {
     let (user_cpu_us, system_cpu_us) = cpu_us();
+    let [resident_bytes, peak_bytes] = resident_and_peak().unwrap_or_default();
     ProcessFigures {
-        resident_bytes: resident_bytes().unwrap_or(0),
+        resident_bytes,
+        peak_bytes,
         user_cpu_us,
         system_cpu_us,
         ..ProcessFigures::default()
     }
 }
 
-/// VmRSS. The second number of `/proc/self/statm` is the same in pages.
-fn resident_bytes() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/self/statm").ok()?;
-    let pages: u64 = text.split(' ').nth(1)?.parse().ok()?;
-    // SAFETY: the call takes and returns a number.
-    #[allow(unsafe_code)]
-    let page_bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
-    Some(pages * u64::try_from(page_bytes).ok()?)
+/// VmRSS, and VmHWM since the last call.
+fn resident_and_peak() -> Option<[u64; 2]> {
+    let text = std::fs::read_to_string("/proc/self/status").ok()?;
+    let bytes_of = |name: &str| -> Option<u64> {
+        let rest = text.lines().find_map(|line| line.strip_prefix(name))?;
+        let kib: u64 = rest.trim().strip_suffix(" kB")?.parse().ok()?;
+        Some(kib << 10)
+    };
+    let (resident, peak) = (bytes_of("VmRSS:")?, bytes_of("VmHWM:")?);
+    // "5" sets the peak back. Where that is not allowed, nobody knows when it was.
+    let is_back = std::fs::write("/proc/self/clear_refs", "5").is_ok();
+    Some([resident, if is_back { peak } else { resident }])
 }
 
 /// Time in its own code and in the system, in microseconds, of all threads.
@@ -56,5 +62,9 @@ mod tests {
         let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
         let shown_kib: u64 = line.split_whitespace().nth(1).unwrap().parse().unwrap();
         assert!(after.abs_diff(shown_kib << 10) < 4 << 20, "{after}, and {line}");
+        drop(taken);
+        let [freed, again] = [measure(), measure()];
+        assert!(freed.peak_bytes >= freed.resident_bytes + (30 << 20), "{freed:?}");
+        assert!(again.peak_bytes < again.resident_bytes + (4 << 20), "{again:?}");
     }
 }

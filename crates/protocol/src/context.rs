@@ -74,6 +74,8 @@ pub struct Shared {
     pub(crate) change_at: Time,
     /// What the driver has measured last.
     pub process: ProcessFigures,
+    /// Bytes that the process has had beyond those, for a moment. They count less and less.
+    pub(crate) burst_bytes: u64,
     /// Memory of all buffers, in bytes, as last counted.
     pub buffers_bytes: u64,
     /// The largest memory use counted so far, in bytes; it is counted ten times a second.

@@ -151,7 +151,9 @@ pub struct ProcessFigures {
     pub sockets_bytes: u64,
     /// Bytes of memory that the process has (VmRSS).
     pub resident_bytes: u64,
-    /// Those of them that no gauge counts: code, stacks, and what the allocator keeps. They are part of the memory that
+    /// The most that it had since it was measured before.
+    pub peak_bytes: u64,
+    /// Those of the resident ones that no gauge counts: code, stacks, and what the allocator keeps. They are part of the memory that
     /// the node may use (P8.3).
     pub beside_bytes: u64,
     /// Time of the processor in its own code, in microseconds.

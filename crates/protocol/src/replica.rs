@@ -33,7 +33,7 @@ use crate::stash::Stashes;
 use crate::stream_owner::Phase;
 use crate::takeovers::Takeovers;
 
-use memory::SLOTS_MAX;
+use memory::{BURST_DECAY, SLOTS_MAX};
 pub use memory::{Figures, Fill};
 pub use opinions::Opinions;
 use paritas_base::configuration::ClusterRecord;
@@ -191,6 +191,7 @@ impl Replica {
             changing: None,
             change_at: Time(0),
             process: ProcessFigures::default(),
+            burst_bytes: 0,
             buffers_bytes: 0,
             memory_peak_bytes: 0,
             slots: SlotMap::new(&cluster),
@@ -301,6 +302,8 @@ impl Replica {
 
     /// Takes what the driver has measured. Its own buffers are part of the same memory (P8.3).
     pub fn set_process(&mut self, figures: ProcessFigures) {
+        let burst = figures.peak_bytes.saturating_sub(figures.resident_bytes);
+        self.shared.burst_bytes = burst.max(self.shared.burst_bytes - self.shared.burst_bytes / BURST_DECAY);
         self.shared.process = figures;
     }
 
