@@ -1,9 +1,11 @@
 """Databases: the same names in several of them, on both ports, through kills, moves of slots and snapshots."""
 
+import subprocess
+
 import pytest
 import redis
 
-from conftest import pipelined, until
+from conftest import BINARY, pipelined, until
 from test_slots import move
 from test_snapshot import done, start_valkey  # noqa: F401 (a fixture)
 
@@ -145,3 +147,57 @@ def test_a_snapshot_has_all_databases_also_for_a_valkey(start_cluster, start_val
     fresh.client(db=1).set("key:1", "is overwritten")
     assert done("restore", file, fresh.port).startswith(f"{total} keys, ")
     assert_holds(fresh, filled)
+
+
+def test_keys_that_lie_in_one_slot_are_used_together_through_moves_and_two_kills(start_cluster, rng):
+    cluster = start_cluster(nodes=6, more=("--one-slot", "db:1,prefix:bull:"))
+    keys = [f"key:{n}" for n in range(200)]
+    client = cluster.client(0, db=1)
+    slot = client.execute_command("CLUSTER", "KEYSLOT", keys[0])
+    assert {client.execute_command("CLUSTER", "KEYSLOT", key) for key in keys} == {slot}
+    assert client.msetnx({key: 100 for key in keys}) and not client.msetnx({key: 0 for key in [*keys[:3], "new"]})
+    # The same names elsewhere lie in their own slots.
+    others = cluster.client(1)
+    assert all(pipelined(others, lambda pipe: [pipe.set(key, "other") for key in keys]))
+    transfer = client.register_script("redis.call('DECRBY', KEYS[1], ARGV[1]) return redis.call('INCRBY', KEYS[2], ARGV[1])")
+
+    def transfers(node):
+        moving = cluster.client(node, db=1)
+        for _ in range(50):
+            one, other = rng.sample(keys, 2)
+            transfer(keys=[one, other], args=[rng.randrange(5)], client=moving)
+
+            def swap(pipe, one=one, other=other):
+                first, second = pipe.mget(one, other)
+                pipe.multi()
+                pipe.mset({one: second, other: first})
+
+            moving.transaction(swap, one, other)
+
+    def is_whole(node):
+        values = cluster.client(node, db=1).mget(keys)
+        return sum(map(int, values)) == 100 * len(keys)
+
+    transfers(2)
+    for to in ("3/1", "0/2"):
+        moved = move(cluster, f"{slot}-{slot}", "--to", to)
+        assert moved.returncode == 0, moved.stderr
+        transfers(rng.randrange(6))
+        assert is_whole(rng.randrange(6))
+    cluster.until_replaced(cluster.kill(*rng.sample(range(6), 2)))
+    assert all(is_whole(node) for node in range(6))
+    transfers(4)
+    assert is_whole(1) and others.mget(keys) == ["other"] * len(keys)
+    assert client.move(keys[0], 0) == 0 and client.move(keys[0], 7) == 1
+    assert cluster.client(3, db=7).exists(keys[0]) and not client.exists(keys[0])
+    # A client of Redis Cluster is sent to the owner of the rule's slot.
+    strict = redis.RedisCluster(host="127.0.0.1", port=cluster.port + 1_000, decode_responses=True)
+    assert all(strict.set(f"bull:{n}", n) for n in range(20))
+    assert others.msetnx({f"bull:{n}": 0 for n in range(20, 30)}) and others.delete(*(f"bull:{n}" for n in range(30))) == 30
+
+
+def test_rules_that_are_none_are_refused_with_what_they_can_be(tmp_path):
+    for rules in ("db:16", "prefix:", "db:1,db:1", "1"):
+        refused = subprocess.run([BINARY, "dev", "--one-slot", rules, "--dir", str(tmp_path)], capture_output=True, text=True, check=False)
+        assert refused.returncode != 0 and "one-slot" in refused.stderr, refused.stderr
+        assert "db:N" in refused.stderr or "twice" in refused.stderr, refused.stderr

@@ -6,6 +6,7 @@ use crate::status::{ShardProgress, Status};
 use core::fmt;
 use paritas_base::configuration::{ClusterRecord, Configuration, Duty, NodeRecord, NodeRole, Tenure};
 use paritas_base::hash_slots::SlotOrder;
+use paritas_base::one_slot;
 use paritas_base::sections::{self, BadSections};
 use paritas_base::{ClusterId, Epoch, Incarnation, ListId, NodeId, Position, Sections};
 use serde::Serialize;
@@ -508,9 +509,10 @@ impl ControlMessage for ToCoordinator {
         match self {
             Self::Register(registration) => registration.more.check(&[]),
             Self::Testimony(testimony) => {
-                let cluster = testimony.cluster.iter().map(|cluster| &cluster.more);
-                let lists = testimony.configurations.iter().map(|list| &list.more);
-                cluster.chain(lists).try_for_each(|more| more.check(&[]))
+                let mut cluster = testimony.cluster.iter().map(|cluster| &cluster.more);
+                cluster.try_for_each(|more| more.check(&[one_slot::SECTION]))?;
+                let mut lists = testimony.configurations.iter().map(|list| &list.more);
+                lists.try_for_each(|more| more.check(&[]))
             }
             _ => Ok(()),
         }

@@ -7,6 +7,7 @@ use core::fmt;
 use core::str::FromStr;
 use paritas_base::configuration::ClusterRecord;
 use paritas_base::formats::{self, Versions};
+use paritas_base::one_slot::{self, OneSlot};
 use paritas_base::{ClusterId, ListId, NodeId, Position, SLOT_COUNT, Sections, Span, StreamId};
 use serde::{Deserialize, Serialize};
 
@@ -167,6 +168,18 @@ impl ClusterPlan {
         }
     }
 
+    /// Keys that lie in one slot together. None, if what the plan says of it is damaged: [`Self::check`] refuses that.
+    pub fn one_slot(&self) -> OneSlot {
+        OneSlot::of(&self.more).unwrap_or_default()
+    }
+
+    /// The same with such keys.
+    #[must_use]
+    pub fn with_one_slot(mut self, one_slot: &OneSlot) -> Self {
+        one_slot.put(&mut self.more);
+        self
+    }
+
     /// Positions of a list.
     pub fn width(&self) -> usize {
         usize::from(self.data) + usize::from(self.parity)
@@ -285,6 +298,7 @@ impl ClusterPlan {
                 self.min_redundancy
             ));
         }
+        OneSlot::of(&self.more).map_err(PlanError)?;
         if !quorum_is_valid(self.ack_quorum, self.parity) {
             let least = self.parity.min(1);
             return fail(format!(
@@ -411,6 +425,8 @@ impl ClusterPlan {
 
     /// The cluster record that follows from the plan.
     pub fn record(&self) -> ClusterRecord {
+        let mut more = Sections::none();
+        self.one_slot().put(&mut more);
         ClusterRecord {
             id: self.cluster,
             active_version: formats::HIGHEST,
@@ -424,7 +440,7 @@ impl ClusterPlan {
             min_redundancy: self.min_redundancy,
             slots: self.slots(&self.layout()),
             logged: self.logged,
-            more: Sections::none(),
+            more,
         }
     }
 
@@ -470,7 +486,10 @@ pub fn check_record(record: &ClusterRecord, versions: Versions) -> Result<(), Pl
             record.active_version
         ));
     }
-    if let Err(bad) = record.more.check(&[]) {
+    if let Err(bad) = record.more.check(&[one_slot::SECTION]) {
+        return fail(format!("the cluster's record: {bad}"));
+    }
+    if let Err(bad) = OneSlot::of(&record.more) {
         return fail(format!("the cluster's record: {bad}"));
     }
     let width = usize::from(record.data) + usize::from(record.parity);

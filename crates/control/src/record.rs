@@ -9,6 +9,7 @@ use crate::plan::{ClusterPlan, PlannedNode, check_record};
 use crate::store::{Change, Expected, Store, StoreError};
 use paritas_base::configuration::{ClusterRecord, Configuration, Duty, NodeRecord, NodeRole, NodeState};
 use paritas_base::formats::Versions;
+use paritas_base::one_slot;
 use paritas_base::{Epoch, Incarnation, ListId, NodeId, Sections};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -332,8 +333,8 @@ impl Records {
                 if *key != node_key(node.record.id) {
                     return Err(OpenError::Damaged { key: key.clone() });
                 }
-                known(key, &node.more)?;
-                known(key, &node.record.more)?;
+                known(key, &node.more, &[])?;
+                known(key, &node.record.more, &[])?;
                 records.nodes.insert(node.record.id, node);
             } else if key.starts_with(LIST_PREFIX) {
                 let list: Configuration = read(&values, key)?;
@@ -341,7 +342,7 @@ impl Records {
                 if *key != list_key(list.list) || !scheme || !list.is_well_formed() {
                     return Err(OpenError::Damaged { key: key.clone() });
                 }
-                known(key, &list.more)?;
+                known(key, &list.more, &[])?;
                 let trail: Vec<u64> = read(&values, &trail_key(list.list))?;
                 if !trail.starts_with(&list.trail) {
                     return Err(OpenError::Damaged {
@@ -366,9 +367,9 @@ impl Records {
                 known: self.versions.high,
             });
         }
-        known(CLUSTER_KEY, &cluster.more)?;
-        known(PLAN_KEY, &plan.more)?;
-        known(SLOTS_KEY, &self.slots.more)?;
+        known(CLUSTER_KEY, &cluster.more, &[one_slot::SECTION])?;
+        known(PLAN_KEY, &plan.more, &[one_slot::SECTION])?;
+        known(SLOTS_KEY, &self.slots.more, &[])?;
         plan.check().map_err(|_| damaged(PLAN_KEY))?;
         let scheme = (cluster.data, cluster.parity, cluster.logged) == (plan.data, plan.parity, plan.logged);
         if !scheme || cluster.chunk_bytes != plan.chunk_bytes || check_record(cluster, self.versions).is_err() {
@@ -563,9 +564,9 @@ fn read_one<T: DeserializeOwned>(key: &str, value: &[u8]) -> Result<T, OpenError
     }
 }
 
-/// Refuses a record with a section that this version does not know and must not leave out.
-fn known(key: &str, more: &Sections) -> Result<(), OpenError> {
-    more.check(&[])
+/// Refuses a record with a section that must not be left out and is not among those that it may have.
+fn known(key: &str, more: &Sections, tags: &[u8]) -> Result<(), OpenError> {
+    more.check(tags)
         .map_err(|bad| OpenError::Section { key: key.into(), bad })
 }
 
@@ -584,6 +585,7 @@ fn check_same(stored: &ClusterPlan, asked: &ClusterPlan) -> Result<(), OpenError
             ("lease_ms", p.lease_ms.to_string()),
             ("restart_wait_ms", p.restart_wait_ms.to_string()),
             ("min_redundancy", p.min_redundancy.to_string()),
+            ("one_slot", p.one_slot().to_string()),
         ]
     };
     // One for each node: the first that differs is reported.

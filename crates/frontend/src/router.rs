@@ -40,11 +40,10 @@ use one_by_one::OneByOne;
 use paritas_base::configuration::{NodeRecord, Tenure};
 use paritas_base::{ConnId, ListId, Map, NodeId, Span, StreamId, Term, Time};
 use paritas_protocol::{Answer, Context, Effect, Ends, Fault, Lists, Out, Phase, Port};
-use paritas_store::database_of;
 use paritas_wire::command::{self, Command, CommandSpec, flag};
 use paritas_wire::resp::{ArgList, Args, Password};
 use pause::Pause;
-use prefetch::{Ahead, Target};
+use prefetch::{Ahead, Target, target_of};
 use remote::Standing;
 use std::sync::Arc;
 use stuck::{Stuck, wait_max};
@@ -519,10 +518,14 @@ impl Dispatcher {
             return Ran::Stalled;
         }
         call.client.about.last_command = spec.name;
+        // It may have been decoded before a SELECT ran.
+        let place = match ahead.database == call.client.database {
+            true => ahead.place,
+            false => target_of(call.cx, call.lists, call.client.database, spec, args),
+        };
         let job = Job {
-            hash: match ahead.place {
-                // It may have been decoded before a SELECT ran.
-                Target::One(_, hash) => hash.filter(|hash| database_of(*hash) == call.client.database),
+            hash: match place {
+                Target::One(_, hash) => hash,
                 _ => None,
             },
             is_staged: call.client.is_staged(),
@@ -538,11 +541,11 @@ impl Dispatcher {
             return ran;
         }
         if let Caller::Remote(..) = call.client.caller
-            && let Some(ran) = self.check_direction(call, ahead.place)
+            && let Some(ran) = self.check_direction(call, place)
         {
             return ran;
         }
-        let ran = match ahead.place {
+        let ran = match place {
             Target::Keyless => self.run_keyless(call, &job),
             Target::One(stream, _) => self.run_on(call, &job, stream),
             Target::Slots(stream) => self.run_over_slots(call, &job, stream),

@@ -17,6 +17,7 @@ mod long_mget;
 mod long_values;
 mod memcached;
 mod msetex;
+mod one_slot;
 mod read_elsewhere;
 mod rename_slots;
 mod scripts;

@@ -184,6 +184,9 @@ pub fn plan(settings: &CoordinatorSettings) -> Result<ClusterPlan, Failure> {
     plan.restart_wait_ms = settings.restart_wait_ms.unwrap_or(plan.restart_wait_ms);
     plan.ack_quorum = settings.ack_quorum.unwrap_or(plan.ack_quorum);
     plan.min_redundancy = settings.min_redundancy.unwrap_or(plan.min_redundancy);
+    if let Some(one_slot) = &settings.one_slot {
+        plan = plan.with_one_slot(&one_slot.0);
+    }
     plan.lost_policy = settings.lost_policy.map_or(plan.lost_policy, |policy| policy.0);
     plan.check().map_err(|error| Failure(error.to_string()))?;
     Ok(plan)

@@ -4,6 +4,7 @@
 use crate::quantity::{ByteCount, Text};
 use crate::{Failure, LogLayout};
 use clap::Args;
+use paritas_base::OneSlot;
 use paritas_code::Scheme;
 use paritas_control::LostPolicy;
 use paritas_protocol::{ClassRules, ClientCoding, HotnessSetting, LogAssist, Policy, Reads, Transactions};
@@ -167,6 +168,9 @@ settings! {
         pub chunk: ByteCount,
         /// Memory of each node, used to plan the number of lists [default: 1gb]
         pub memory: ByteCount,
+        /// Keys that lie in one hash slot together, so that commands, transactions and scripts reach all of them: db:N for
+        /// those of a database, prefix:TEXT, with commas between, as in db:1,prefix:bull: [default: none]
+        pub one_slot: Text<OneSlot>,
         /// Length of a lease in milliseconds [default: 2000]
         pub lease_ms: u32,
         /// Milliseconds of silence after which a node is suspected [default: 1000]

@@ -8,7 +8,8 @@
 use crate::lists::Lists;
 use paritas_base::configuration::ClusterRecord;
 use paritas_base::hash_slots::SlotRange;
-use paritas_base::{SLOT_COUNT, StreamId};
+use paritas_base::{OneSlot, SLOT_COUNT, StreamId};
+use paritas_wire::command::KeySlots;
 
 /// The stream of a slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,6 +36,7 @@ pub struct SlotMap {
     version: u64,
     /// The map must be rebuilt.
     stale: bool,
+    keys: KeySlots,
 }
 
 impl SlotMap {
@@ -52,7 +54,25 @@ impl SlotMap {
             entries: cluster.slots.iter().map(entry).collect(),
             version: 0,
             stale: false,
+            // Records with damaged rules are refused before.
+            keys: KeySlots::new(&OneSlot::of(&cluster.more).unwrap_or_default()),
         }
+    }
+
+    /// The slot of a key of a database.
+    #[inline]
+    pub fn slot(&self, database: u8, key: &[u8]) -> u16 {
+        self.keys.slot(database, key)
+    }
+
+    /// The slots of keys.
+    pub(crate) const fn keys(&self) -> &KeySlots {
+        &self.keys
+    }
+
+    /// The stream of a key of a database.
+    pub fn stream_of_key(&self, database: u8, key: &[u8]) -> StreamId {
+        self.stream_of(self.slot(database, key))
     }
 
     /// The stream of a slot, and whether it is served.

@@ -10,7 +10,6 @@ use paritas_base::configuration::{Assignment, Configuration, PositionState, Tenu
 use paritas_base::hash_slots::{HandOff, check_whole};
 use paritas_base::{Epoch, Incarnation, ListId, NodeId, Position, SLOT_COUNT, Span, StreamId};
 use paritas_protocol::Proposal;
-use paritas_wire::command;
 use std::collections::BTreeSet;
 
 impl World {
@@ -327,7 +326,8 @@ impl World {
             }
             _ => format!("k{}", self.schedule.random.below(self.swarm.keys)),
         };
-        let slot = command::slot(key.as_bytes());
+        let database = u8::from(self.swarm.one_slot && self.schedule.random.chance(300_000));
+        let slot = self.swarm.slot_of(database, &key);
         let held: Vec<_> = self
             .committed
             .configurations

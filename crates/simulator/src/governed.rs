@@ -249,7 +249,7 @@ fn plan(swarm: &Swarm, id: ClusterId, hash_key: [u64; 2], suspicion_ms: u32, res
     plan.restart_wait_ms = restart_wait_ms;
     plan.min_redundancy = swarm.min_redundancy;
     plan.hash_key = hash_key;
-    plan
+    plan.with_one_slot(&swarm.one_slot())
 }
 
 impl World {

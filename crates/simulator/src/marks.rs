@@ -69,6 +69,7 @@ pub(crate) enum Seen {
     FunctionCalled,
     FunctionCalledInTransaction,
     OtherDatabaseRead,
+    OneSlotRead,
     SelectedInTransaction,
     MayLeave,
     LeaveWaits,
@@ -81,7 +82,7 @@ pub(crate) enum Seen {
     LargeTaken,
 }
 
-const SEEN: [(Seen, &str); 72] = [
+const SEEN: [(Seen, &str); 73] = [
     (Seen::TwoTakeovers, "two data positions without their chunks at once"),
     (Seen::RefillBesideTakeover, "a parity refilled beside a takeover"),
     (Seen::BornAgain, "a position without parity begins again empty"),
@@ -186,6 +187,7 @@ const SEEN: [(Seen, &str); 72] = [
         "1.9 a function called in a transaction",
     ),
     (Seen::OtherDatabaseRead, "1.9 a key of database 1 read"),
+    (Seen::OneSlotRead, "1.10 a key of a database read that lies in one slot"),
     (
         Seen::SelectedInTransaction,
         "1.9 a transaction done that has changed its database",

@@ -3,11 +3,15 @@
 
 use crate::client::Lengths;
 use crate::disks::draw_settings;
-use paritas_base::{Prng, Span, formats};
+use paritas_base::{OneSlot, Prng, Span, formats};
 use paritas_protocol::paritylog::Settings;
 use paritas_protocol::{
     ClientCoding, ClientLimits, Hotness, LogAssist, Parameters, Policy, Reads, Rules, Transactions,
 };
+use paritas_wire::command::KeySlots;
+
+/// The rule of clusters that have one.
+const ONE_SLOT: &str = "db:1";
 
 /// The fixed part of a run's shape. The rest is drawn from its seed.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -61,6 +65,8 @@ pub(crate) struct Swarm {
     pub(crate) transactions: u32,
     /// Probability that a command is about keys of database 1, which have the names of those of database 0.
     pub(crate) elsewhere: u32,
+    /// All keys of database 1 lie in one slot.
+    pub(crate) one_slot: bool,
     /// Probability that a command loads a library of functions, or calls its function.
     pub(crate) functions: u32,
     /// Number of groups of keys that are neighbours in the index.
@@ -289,6 +295,7 @@ impl Swarm {
             group: if evicts { 0 } else { some(random, 300_000) },
             transactions: 0,
             elsewhere: 0,
+            one_slot: false,
             functions: 0,
             crowds: 0,
             crowd_keys: 0,
@@ -483,7 +490,21 @@ impl Swarm {
         if own.chance(250_000) {
             swarm.functions = own.between(20_000, 150_000) as u32;
         }
+        swarm.one_slot = swarm.elsewhere > 0 && own.chance(300_000);
         swarm
+    }
+
+    /// The rules of the cluster for keys that lie in one slot together.
+    pub(crate) fn one_slot(&self) -> OneSlot {
+        match self.one_slot {
+            true => ONE_SLOT.parse().unwrap_or_default(),
+            false => OneSlot::default(),
+        }
+    }
+
+    /// The slot of a key of a database.
+    pub(crate) fn slot_of(&self, database: u8, key: &str) -> u16 {
+        KeySlots::new(&self.one_slot()).slot(database, key.as_bytes())
     }
 
     /// The shortest value that does not fit in one object.

@@ -647,7 +647,10 @@ impl World {
         if matches!(outcome, Outcome::Done(_)) {
             let is_elsewhere = pending.keys.iter().any(|key| in_database(key).1 > 0);
             if is_elsewhere && matches!(outcome, Outcome::Done(Some(_))) {
-                self.oracle.marks.see(Seen::OtherDatabaseRead);
+                self.oracle.marks.see(match self.swarm.one_slot {
+                    true => Seen::OneSlotRead,
+                    false => Seen::OtherDatabaseRead,
+                });
             }
             if pending.selects_inside() {
                 self.oracle.marks.see(Seen::SelectedInTransaction);

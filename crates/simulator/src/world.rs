@@ -29,7 +29,7 @@ use crate::workload::Workload;
 use paritas_base::configuration::{
     Assignment, ClusterRecord, Configuration, NodeRecord, NodeRole, NodeState, PositionState, Tenure,
 };
-use paritas_base::{ClusterId, Epoch, Incarnation, ListId, NodeId, Position, Span, StreamId, Time};
+use paritas_base::{ClusterId, Epoch, Incarnation, ListId, NodeId, Position, Sections, Span, StreamId, Time};
 use paritas_code::{Code, Scheme};
 use siphasher::sip::SipHasher13;
 
@@ -81,6 +81,8 @@ impl World {
                 )
             })
             .collect();
+        let mut one_slot = Sections::none();
+        swarm.one_slot().put(&mut one_slot);
         let cluster = ClusterRecord {
             id: ClusterId(random.next_u64()),
             active_version: paritas_base::formats::HIGHEST,
@@ -94,7 +96,7 @@ impl World {
             min_redundancy: swarm.min_redundancy,
             slots,
             logged: swarm.logged,
-            more: Default::default(),
+            more: one_slot,
         };
         let records: Vec<NodeRecord> = (0..count)
             .map(|i| NodeRecord {

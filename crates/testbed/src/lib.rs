@@ -8,7 +8,9 @@ pub use disk::Disk;
 use paritas_base::configuration::{
     Assignment, ClusterRecord, Configuration, NodeRecord, NodeRole, NodeState, PositionState, Tenure,
 };
-use paritas_base::{Clock, ClusterId, ConnId, Epoch, Incarnation, ListId, Map, NodeId, Position, StreamId, Time, map};
+use paritas_base::{
+    Clock, ClusterId, ConnId, Epoch, Incarnation, ListId, Map, NodeId, OneSlot, Position, StreamId, Time, map,
+};
 pub use paritas_frontend::Node;
 use paritas_protocol::paritylog::{Io, Layout, ParityLog};
 use paritas_protocol::{
@@ -190,7 +192,8 @@ impl Cluster {
             .map(|i| ((16384 * i / count - 1) as u16, stream(i - 1)))
             .collect();
         let configurations: Vec<Configuration> = (0..count).map(|i| configuration(i as u16, i, 1, 1)).collect();
-        Self::build(count, memory_bytes, parameters, (1, 0), slots, configurations, None)
+        let record = record((1, 0), slots, None);
+        Self::build(count, memory_bytes, parameters, record, configurations, None)
     }
 
     /// `lists` lists with this scheme on its `k + m` nodes, each turned by one against the one before, and `spares`
@@ -249,76 +252,26 @@ impl Cluster {
         parameters: Parameters,
         log: Option<(u8, Layout, u32)>,
     ) -> Self {
-        let width = usize::from(data + parity);
-        let in_memory = width - log.map_or(0, |(logged, ..)| usize::from(logged));
-        let streams: Vec<StreamId> = (0..lists)
-            .flat_map(|list| {
-                (0..data).map(move |x| StreamId {
-                    list: ListId(list),
-                    x: Position(x),
-                })
-            })
-            .collect();
-        let slots = (1..=streams.len())
-            .map(|i| ((16384 * i / streams.len() - 1) as u16, streams[i - 1]))
-            .collect();
-        let configurations = (0..lists)
-            .map(|list| Configuration {
-                data,
-                parity,
-                ack_quorum: parity,
-                positions: (0..width)
-                    .map(|i| {
-                        // Log nodes have the same positions in all lists.
-                        let turned = if i < in_memory {
-                            (i + usize::from(list)) % in_memory
-                        } else {
-                            i
-                        };
-                        Some(Assignment {
-                            tenure: tenure(turned, 1),
-                            state: PositionState::Born,
-                        })
-                    })
-                    .collect(),
-                ..configuration(list, 0, 1, 1)
-            })
-            .collect();
-        Self::build(
-            width + spares,
-            memory_bytes,
-            parameters,
-            (data, parity),
-            slots,
-            configurations,
-            log,
-        )
+        let count = usize::from(data + parity) + spares;
+        let (record, configurations) = shape((data, parity), lists, log);
+        Self::build(count, memory_bytes, parameters, record, configurations, log)
+    }
+
+    /// `2+1` and a spare, each with 64 MiB, where these keys lie in one slot together.
+    pub fn with_one_slot(one_slot: &OneSlot, parameters: Parameters) -> Self {
+        let (mut record, configurations) = shape((2, 1), 1, None);
+        one_slot.put(&mut record.more);
+        Self::build(4, 64 << 20, parameters, record, configurations, None)
     }
 
     fn build(
         count: usize,
         memory_bytes: u64,
         parameters: Parameters,
-        (data, parity): (u8, u8),
-        slots: Vec<(u16, StreamId)>,
+        record: ClusterRecord,
         configurations: Vec<Configuration>,
         log: Option<(u8, Layout, u32)>,
     ) -> Self {
-        let record = ClusterRecord {
-            id: ClusterId(7),
-            active_version: paritas_base::formats::HIGHEST,
-            data,
-            parity,
-            ack_quorum: parity,
-            chunk_bytes: 16 << 10,
-            hash_key: [1, 2],
-            lease_ms: 2000,
-            suspicion_ms: 1000,
-            min_redundancy: parity.min(1),
-            slots,
-            logged: log.map_or(0, |(logged, ..)| logged),
-            more: Default::default(),
-        };
         let nodes: Vec<NodeRecord> = (0..count)
             .map(|i| NodeRecord {
                 id: NodeId(i as u16),
@@ -373,7 +326,7 @@ impl Cluster {
         for at in 0..count {
             if let Some((_, layout, slots)) = log.filter(|_| record.is_logged(Position(at as u8))) {
                 let process = &mut cluster.processes[at];
-                let log = ParityLog::new(disk::settings(layout, data, slots), 1);
+                let log = ParityLog::new(disk::settings(layout, record.data, slots), 1);
                 process.node.replica_mut().set_log(log, now.mono);
                 process.disk = Some(Disk::default());
             }
@@ -730,4 +683,63 @@ pub struct Client {
     pub at: usize,
     /// Its number at the node.
     pub conn: ConnId,
+}
+
+/// The record of a cluster, whose last `logged` parities are on log nodes.
+fn record((data, parity): (u8, u8), slots: Vec<(u16, StreamId)>, log: Option<(u8, Layout, u32)>) -> ClusterRecord {
+    ClusterRecord {
+        id: ClusterId(7),
+        active_version: paritas_base::formats::HIGHEST,
+        data,
+        parity,
+        ack_quorum: parity,
+        chunk_bytes: 16 << 10,
+        hash_key: [1, 2],
+        lease_ms: 2000,
+        suspicion_ms: 1000,
+        min_redundancy: parity.min(1),
+        slots,
+        logged: log.map_or(0, |(logged, ..)| logged),
+        more: Default::default(),
+    }
+}
+
+/// The record and the first configurations of a cluster whose streams have equal parts of the slots.
+fn shape((data, parity): (u8, u8), lists: u16, log: Option<(u8, Layout, u32)>) -> (ClusterRecord, Vec<Configuration>) {
+    let width = usize::from(data + parity);
+    let in_memory = width - log.map_or(0, |(logged, ..)| usize::from(logged));
+    let streams: Vec<StreamId> = (0..lists)
+        .flat_map(|list| {
+            (0..data).map(move |x| StreamId {
+                list: ListId(list),
+                x: Position(x),
+            })
+        })
+        .collect();
+    let slots = (1..=streams.len())
+        .map(|i| ((16384 * i / streams.len() - 1) as u16, streams[i - 1]))
+        .collect();
+    let configurations = (0..lists)
+        .map(|list| Configuration {
+            data,
+            parity,
+            ack_quorum: parity,
+            positions: (0..width)
+                .map(|i| {
+                    // Log nodes have the same positions in all lists.
+                    let turned = if i < in_memory {
+                        (i + usize::from(list)) % in_memory
+                    } else {
+                        i
+                    };
+                    Some(Assignment {
+                        tenure: tenure(turned, 1),
+                        state: PositionState::Born,
+                    })
+                })
+                .collect(),
+            ..configuration(list, 0, 1, 1)
+        })
+        .collect();
+    (record((data, parity), slots, log), configurations)
 }

@@ -166,6 +166,7 @@ impl<S: Store> Adoption<S> {
             ("chunk", asked.chunk_bytes == cluster.chunk_bytes),
             ("lease_ms", asked.lease_ms == cluster.lease_ms),
             ("min_redundancy", asked.min_redundancy == cluster.min_redundancy),
+            ("one_slot", asked.more == cluster.more),
             ("nodes, log_nodes, domains or memory", asked == *cluster),
         ];
         match pairs.iter().find(|(_, same)| !same) {

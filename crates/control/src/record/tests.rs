@@ -288,6 +288,10 @@ fn another_plan_is_refused() {
             "lease_ms = 2000, which is fixed, and the settings or defaults say 700: set lease_ms to",
             (|p| p.lease_ms = 700) as fn(&mut ClusterPlan),
         ),
+        (
+            "one_slot = , which is fixed, and the settings or defaults say db:1: set one_slot to",
+            |p| *p = p.clone().with_one_slot(&"db:1".parse().unwrap()),
+        ),
         ("scheme = 1+1, ", |p| *p = ClusterPlan::simple(ClusterId(9), 2, 0, 2, 0)),
         (
             "chunk = 16384, which is fixed, and the settings or defaults say 4096",

@@ -4,7 +4,7 @@ use super::{Shown, stats, texts};
 use crate::redis::connection::VERSION_OF_MEMCACHED;
 use crate::router::call::{Call, Turn};
 use crate::router::intake::{InputEnd, TURN_COMMANDS_MAX};
-use crate::router::prefetch::{Ahead, Target, place_of};
+use crate::router::prefetch::{Ahead, Target, target_of};
 use crate::router::staging::Then;
 use crate::router::{Dispatcher, Ran, Router};
 use core::ops::Range;
@@ -249,13 +249,12 @@ impl Dispatcher {
         input: &[u8],
     ) -> Ran {
         let list = args.list(input);
-        let place = match spec.has_keys() {
-            true => place_of(call.cx, call.lists, call.client.database, spec, list),
-            false => Target::Keyless,
-        };
+        let database = call.client.database;
+        let place = target_of(call.cx, call.lists, database, spec, list);
         let ahead = Ahead {
             range: 0..0,
             spec: Ok(spec),
+            database,
             place,
         };
         // Only another node needs it as one command.

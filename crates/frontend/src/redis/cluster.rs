@@ -5,7 +5,7 @@ use crate::router::{Dispatcher, lists_tenure};
 use paritas_base::configuration::{NodeRecord, NodeRole, NodeState};
 use paritas_base::{ClusterId, Epoch, NodeId, SLOT_COUNT};
 use paritas_protocol::{Context, Lists, Out};
-use paritas_wire::command::{self, Command};
+use paritas_wire::command::Command;
 use paritas_wire::resp::{ArgList, Proto, encode, errors};
 use std::fmt::Write;
 
@@ -33,14 +33,17 @@ impl Dispatcher {
         &self,
         cx: &Context<'_, O>,
         lists: &Lists,
-        proto: Proto,
+        (proto, database): (Proto, u8),
         id: Command,
         out: &mut Vec<u8>,
         args: ArgList<'_>,
     ) {
         let cluster = cx.shared.cluster.id;
         match id {
-            Command::ClusterKeyslot => encode::integer(out, i64::from(command::slot(args.arg(2)))),
+            Command::ClusterKeyslot => {
+                let slot = cx.shared.slots.slot(database, args.arg(2));
+                encode::integer(out, i64::from(slot));
+            }
             Command::ClusterMyid | Command::ClusterMyshardid => {
                 encode::bulk(out, name(cluster, cx.shared.node).as_bytes())
             }

@@ -170,7 +170,10 @@ impl Dispatcher {
             | Command::ClusterMyshardid
             | Command::ClusterLinks
             | Command::ClusterReplicas
-            | Command::ClusterSlaves => self.cluster(call.cx, call.lists, proto, spec.id, out, args),
+            | Command::ClusterSlaves => {
+                let way = (proto, call.client.database);
+                self.cluster(call.cx, call.lists, way, spec.id, out, args)
+            }
             Command::SentinelGetMasterAddrByName
             | Command::SentinelMasters
             | Command::SentinelMaster

@@ -213,6 +213,11 @@ impl Transaction {
         true
     }
 
+    /// The database of the next command. `chosen`: that of the client.
+    pub(crate) fn database(&self, chosen: u8) -> u8 {
+        self.queue.as_ref().map_or(chosen, |queue| queue.database)
+    }
+
     /// Keys of a queued command are in this slot. False if others are in another.
     pub(crate) fn note_slot(&mut self, slot: u16) -> bool {
         let Some(queue) = self.queue.as_mut() else { return true };
@@ -264,9 +269,10 @@ impl Transaction {
         }
     }
 
-    /// The first watched key.
-    pub(crate) fn watched_key(&self) -> Option<&[u8]> {
-        self.watched.first().map(|watched| watched.key.as_slice())
+    /// The first watched key, with its database.
+    pub(crate) fn watched_key(&self) -> Option<(u8, &[u8])> {
+        let watched = self.watched.first()?;
+        Some((watched.database, &watched.key))
     }
 
     /// Bytes of memory that it holds.

@@ -9,6 +9,7 @@ use super::ahead::Ahead;
 use super::call::Call;
 use super::client::{Caller, Client, Forwarded, LongValue, Segment, Wait};
 use super::one_by_one::OneByOne;
+use super::prefetch::slots_of;
 use super::questions::{NO_CLIENT_COUNTS, NO_CLIENT_SCRIPTS};
 use super::replies::earliest;
 use super::stuck::{NO_CLIENT, is_lost};
@@ -78,9 +79,10 @@ impl Dispatcher {
                 // The role has halted, and its successor is not named yet.
                 return self.stall_on(call, spec, stream);
             }
-            let slot = command::keys(spec, args)
+            let slots = &call.cx.shared.slots;
+            let slot = slots_of(slots, call.client.database, spec, args)
                 .next()
-                .map_or(0, |i| command::slot(args.arg(i)));
+                .unwrap_or_default();
             let node = owner.and_then(|o| self.nodes.iter().position(|n| n.id == o.node));
             return match node {
                 Some(at) => {
@@ -328,7 +330,7 @@ pub(crate) fn stream_now<O: Out>(cx: &Context<'_, O>, forwarded: &Forwarded, arg
         let any = matches!(spec.id, Command::Dbsize | Command::Randomkey | Command::Scan);
         return any.then_some(forwarded.stream);
     }
-    let mut streams = command::keys(spec, args).map(|at| slots.stream_of(command::slot(args.arg(at))));
+    let mut streams = slots_of(slots, forwarded.database, spec, args).map(|slot| slots.stream_of(slot));
     let first = streams.next()?;
     streams.all(|stream| stream == first).then_some(first)
 }

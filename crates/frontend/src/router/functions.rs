@@ -20,7 +20,7 @@ use paritas_base::{HIDDEN_DATABASE, Reader, Time};
 use paritas_protocol::{Context, FUNCTIONS_KEY, Out, Port};
 use paritas_script::FUNCTION_FLAGS;
 use paritas_wire::command::glob::{Case, PATTERN_BYTES_MAX, Pattern};
-use paritas_wire::command::{self, Command, CommandSpec, flag};
+use paritas_wire::command::{Command, CommandSpec, flag};
 use paritas_wire::rdb;
 use paritas_wire::resp::{ArgList, Args, Decoded, Limits, Proto, decode, encode, errors};
 use std::sync::Arc;
@@ -139,11 +139,11 @@ impl Dispatcher {
         let mut bytes = Vec::new();
         let words = [question.name.as_bytes(), FUNCTIONS_KEY, &known.version];
         parts::append_words(&mut bytes, words.into_iter());
-        let stream = call.cx.shared.slots.stream_of(command::slot(FUNCTIONS_KEY));
-        let part = vec![(question, stream, bytes)];
+        let stream = call.cx.shared.slots.stream_of_key(HIDDEN_DATABASE, FUNCTIONS_KEY);
+        let part = vec![(question, (stream, HIDDEN_DATABASE), bytes)];
         call.client.functions = Some(Asked::Waiting);
         call.client.stalled_since = None;
-        self.gather_in(call, HIDDEN_DATABASE, How::Functions(known), part);
+        self.gather_in(call, How::Functions(known), part);
         Err(Ran::Stalled)
     }
 
@@ -152,7 +152,11 @@ impl Dispatcher {
         if call.client.is_behind_detours() {
             return Err(Ran::Stalled);
         }
-        match is_unserved(call.cx, call.lists, FUNCTIONS_KEY) {
+        match is_unserved(
+            call.cx,
+            call.lists,
+            call.cx.shared.slots.slot(HIDDEN_DATABASE, FUNCTIONS_KEY),
+        ) {
             true => Err(self.stall(call, spec)),
             false => Ok(()),
         }
@@ -346,10 +350,10 @@ impl Dispatcher {
         let mut bytes = Vec::new();
         let words = [spec.name.as_bytes(), FUNCTIONS_KEY, how, &what, reply];
         parts::append_words(&mut bytes, words.into_iter());
-        let stream = call.cx.shared.slots.stream_of(command::slot(FUNCTIONS_KEY));
+        let stream = call.cx.shared.slots.stream_of_key(HIDDEN_DATABASE, FUNCTIONS_KEY);
         call.client.last_write_n = call.client.next_n;
-        let part = vec![(spec, stream, bytes)];
-        Ok(self.gather_in(call, HIDDEN_DATABASE, How::Only, part))
+        let part = vec![(spec, (stream, HIDDEN_DATABASE), bytes)];
+        Ok(self.gather_in(call, How::Only, part))
     }
 
     /// Answers a command that only reads the libraries.

@@ -246,7 +246,7 @@ impl Dispatcher {
         let mut newest: Vec<usize> = Vec::new();
         let mut part_of: Vec<u32> = Vec::with_capacity(args.len() / step);
         for at in command::keys(spec, args) {
-            let stream = call.cx.shared.slots.stream_of(command::slot(args.arg(at)));
+            let stream = call.cx.shared.slots.stream_of_key(call.client.database, args.arg(at));
             let open = newest.iter_mut().find(|part| parts[**part].0 == stream);
             let part = match open {
                 Some(part) if fits(call.cx, spec, parts[*part].1.and(args, at, step, small_max)) => *part,
@@ -418,29 +418,30 @@ impl Dispatcher {
         commands: Vec<(&'static CommandSpec, StreamId, Vec<u8>)>,
     ) -> Ran {
         let database = call.client.database;
-        self.gather_in(call, database, how, commands)
+        let commands = commands.into_iter();
+        let commands = commands.map(|(spec, stream, command)| (spec, (stream, database), command));
+        self.gather_in(call, how, commands.collect())
     }
 
-    /// The same, in this database.
+    /// The same, each in its database.
     pub(crate) fn gather_in<O: Out>(
         &mut self,
         call: &mut Call<'_, '_, O>,
-        database: u8,
         how: How,
-        commands: Vec<(&'static CommandSpec, StreamId, Vec<u8>)>,
+        commands: Vec<(&'static CommandSpec, (StreamId, u8), Vec<u8>)>,
     ) -> Ran {
         let start = call.turn.bytes.len();
         let mut gather = Gather {
             how,
             dialect: call.client.dialect,
-            database,
+            database: call.client.database,
             parts: Vec::with_capacity(commands.len()),
             reply_bytes: 0,
             reply_bytes_max: call.cx.shared.parameters.mget_bytes_max,
         };
         // Streams with a part that could not be sent yet: later parts for them must not overtake it.
         let mut waiting: Vec<StreamId> = Vec::new();
-        for (at, (spec, stream, command)) in commands.into_iter().enumerate() {
+        for (at, (spec, (stream, database), command)) in commands.into_iter().enumerate() {
             let behind = waiting.contains(&stream);
             let part = self.start_part(call, spec, (stream, database), command, behind);
             if !behind && matches!(&part.wait, Wait::Forwarded(forwarded) if forwarded.target.is_none()) {
@@ -684,7 +685,7 @@ impl Gather {
                             part: at,
                             spec: next.spec,
                             database: next.database,
-                            stream: cx.shared.slots.stream_of(next.slot),
+                            stream: cx.shared.slots.stream_of_key(next.database, &next.key),
                             command: next.command,
                         });
                     }

@@ -199,7 +199,7 @@ impl Dispatcher {
             let key = self.part_args.list(&command).arg(1);
             let forwarded = Forwarded {
                 n: client.take_n(),
-                stream: cx.shared.slots.stream_of(command::slot(key)),
+                stream: cx.shared.slots.stream_of_key(database, key),
                 map: cx.shared.slots.version(),
                 target: None,
                 write: false,

@@ -6,11 +6,13 @@ use super::client::Client;
 use super::intake::AHEAD_MAX;
 use super::staging::is_value;
 use super::{Dispatcher, Router};
+use crate::redis::commands::copy_options;
+use crate::redis::connection::database_number;
 use core::ops::Range;
 use paritas_base::StreamId;
-use paritas_protocol::{Context, Lists, Out};
+use paritas_protocol::{Context, Lists, Out, SlotMap};
 use paritas_store::Arena;
-use paritas_wire::command::{self, CommandSpec, Refusal};
+use paritas_wire::command::{self, Command, CommandSpec, Refusal};
 use paritas_wire::peer::{self, Kind, Message};
 use paritas_wire::resp::{ArgList, Args, Decoded, Limits, ProtocolError, argument, decode, decode_more};
 
@@ -23,6 +25,8 @@ pub(crate) struct Ahead {
     /// Its bytes in the input.
     pub(crate) range: Range<usize>,
     pub(crate) spec: Result<&'static CommandSpec, Refusal>,
+    /// The database of the client when `place` was found.
+    pub(crate) database: u8,
     pub(crate) place: Target,
 }
 
@@ -154,12 +158,15 @@ impl Dispatcher {
     ) -> Ahead {
         let spec = command::resolve(args);
         let place = match &spec {
-            Ok(spec) if spec.has_keys() && !command::lacks_keys(spec, args) => {
-                place_of(cx, lists, database, spec, args)
-            }
-            _ => Target::Keyless,
+            Ok(spec) => target_of(cx, lists, database, spec, args),
+            Err(_) => Target::Keyless,
         };
-        Ahead { range, spec, place }
+        Ahead {
+            range,
+            spec,
+            database,
+            place,
+        }
     }
 }
 
@@ -182,24 +189,53 @@ impl Router {
     }
 }
 
-/// Where a command of a client with this database runs.
-pub(crate) fn place_of<O: Out>(
+/// The slot of the key that MOVE or COPY makes in another database.
+fn slot_in_other_database(slots: &SlotMap, database: u8, spec: &CommandSpec, args: ArgList<'_>) -> Option<u16> {
+    let (other, key) = match spec.id {
+        Command::Move => (database_number(args.arg(2)).ok()?, args.arg(1)),
+        Command::Copy => (copy_options(args).ok()?.1?, args.arg(2)),
+        _ => return None,
+    };
+    (other != database).then(|| slots.slot(other, key))
+}
+
+/// The slots of all keys of a command.
+pub(crate) fn slots_of(
+    slots: &SlotMap,
+    database: u8,
+    spec: &CommandSpec,
+    args: ArgList<'_>,
+) -> impl Iterator<Item = u16> {
+    let keys = command::keys_of(spec, args).map(move |at| slots.slot(database, args.arg(at)));
+    keys.chain(slot_in_other_database(slots, database, spec, args))
+}
+
+/// Where a command of a client with this database runs, if it has keys.
+pub(crate) fn target_of<O: Out>(
     cx: &Context<'_, O>,
     lists: &Lists,
     database: u8,
     spec: &CommandSpec,
     args: ArgList<'_>,
 ) -> Target {
+    match spec.has_keys() && !command::lacks_keys(spec, args) {
+        true => place_of(cx, lists, database, spec, args),
+        false => Target::Keyless,
+    }
+}
+
+/// Where a command of a client with this database runs.
+fn place_of<O: Out>(cx: &Context<'_, O>, lists: &Lists, database: u8, spec: &CommandSpec, args: ArgList<'_>) -> Target {
     let slots = &cx.shared.slots;
     let mut keys = command::keys(spec, args);
     let first = keys.next().map_or(&[][..], |at| args.arg(at));
-    let slot = command::slot(first);
+    let slot = slots.slot(database, first);
     let place = slots.place(slot);
     let stream = place.stream;
     let (mut one_slot, mut one_stream) = (true, true);
     let mut unserved = !place.served && lists.owner(stream).is_some();
-    for at in keys {
-        let other = command::slot(args.arg(at));
+    let others = keys.map(|at| slots.slot(database, args.arg(at)));
+    for other in others.chain(slot_in_other_database(slots, database, spec, args)) {
         if other != slot {
             one_slot = false;
             let place = slots.place(other);

@@ -97,8 +97,9 @@ impl Dispatcher {
         }
         let mut keys = called.keys().chain(asked.as_deref());
         let key = keys.next().unwrap_or_default();
-        let slot = command::slot(key);
-        if keys.any(|key| command::slot(key) != slot) {
+        let (database, slots) = (call.client.database, &call.cx.shared.slots);
+        let slot = slots.slot(database, key);
+        if keys.any(|key| slots.slot(database, key) != slot) {
             return self.reply_refusal(call, Refusal::CrossSlot);
         }
         if call.client.port == Port::Cluster
@@ -107,7 +108,7 @@ impl Dispatcher {
             let dialect = call.client.dialect;
             return self.reply_now(call, |out| dialect.redirect(out, slot, &address));
         }
-        if is_unserved(call.cx, call.lists, key) {
+        if is_unserved(call.cx, call.lists, slot) {
             return self.stall(call, spec);
         }
         let mut bytes = self.spare.pop().unwrap_or_default();

@@ -139,7 +139,7 @@ impl Dispatcher {
             })
         };
         let is_refused = refusal.is_some();
-        let stream = call.cx.shared.slots.stream_of(command::slot(args.arg(1)));
+        let stream = call.cx.shared.slots.stream_of_key(call.client.database, args.arg(1));
         // A client of the strict port is told where the owner is.
         let is_elsewhere = call.client.port == Port::Cluster && call.lists.owner(stream).is_none();
         let now = call.cx.mono();
@@ -284,7 +284,7 @@ impl Dispatcher {
         staging: &mut Staging,
     ) {
         let now = cx.mono();
-        staging.stream = cx.shared.slots.stream_of(command::slot(&staging.key));
+        staging.stream = cx.shared.slots.stream_of_key(client.database, &staging.key);
         let stream = staging.stream;
         if now > staging.moved_at + wait_max(cx) || self.is_refused(cx, lists, stream) {
             return self.end_wait(staging);

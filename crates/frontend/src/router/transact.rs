@@ -7,6 +7,7 @@
 use super::call::Call;
 use super::client::{Caller, Client, Wait};
 use super::gather::{Gather, How, splits};
+use super::prefetch::slots_of;
 use super::{Dispatcher, Job, Ran, forward};
 use crate::dialect::Refusal;
 use crate::redis::commands::{is_on_its_own, key_count_error};
@@ -14,7 +15,7 @@ use crate::redis::connection::{database_number, may_be_in_transaction};
 use crate::redis::parts;
 use crate::redis::transactions::{Place, Queue, Queued, Transaction, is_function_call};
 use paritas_base::{Map, StreamId};
-use paritas_protocol::{Context, KEY_STEPS, Lists, Out, Port, Transactions, WriteRefusal, fits_one_delta};
+use paritas_protocol::{Context, KEY_STEPS, Lists, Out, Port, SlotMap, Transactions, WriteRefusal, fits_one_delta};
 use paritas_wire::command::{self, Command, CommandSpec, flag};
 use paritas_wire::resp::{ArgList, Args, Decoded, Limits, argument, decode, encode, errors, parse_integer};
 use std::borrow::Cow;
@@ -58,18 +59,21 @@ impl Piece {
 /// A part of a transaction: its commands on some hash slots of one stream.
 struct Part<'q> {
     stream: StreamId,
-    /// One key of each slot.
-    keys: Vec<Cow<'q, [u8]>>,
+    /// Its slots, and of each one key, which is of the database `from`.
+    keys: Vec<(u16, Cow<'q, [u8]>)>,
     count: usize,
     commands: Cow<'q, [u8]>,
     writes: bool,
-    /// The database of the last of them.
+    /// The database with which it begins, and that of its last command.
+    from: u8,
     database: u8,
 }
 
 /// What the commands of a transaction on one slot weigh.
 struct Weight {
     slot: u16,
+    /// One of its keys, with its database.
+    database: u8,
     key: Vec<u8>,
     count: usize,
     bytes: usize,
@@ -198,7 +202,7 @@ impl Dispatcher {
         } else if command::lacks_keys(spec, args) {
             encode::error(reply, key_count_error(args.arg(1)));
         } else if command::keys_of(spec, args).len() > 0 && !is_on_its_own(spec.id) {
-            let mut slots = command::keys_of(spec, args).map(|at| command::slot(args.arg(at)));
+            let mut slots = slots_of(&cx.shared.slots, transaction.database(client.database), spec, args);
             let first = slots.next().unwrap_or_default();
             let is_one = slots.all(|slot| slot == first);
             let watched = transaction.watched_slot();
@@ -273,11 +277,12 @@ impl Dispatcher {
             call.client.stalled_since = None;
             return Ran::Stalled;
         }
-        let slot = command::slot(args.arg(1));
         let (port, database) = (call.client.port, call.client.database);
+        let slot_of = |key: &[u8]| call.cx.shared.slots.slot(database, key);
+        let slot = slot_of(args.arg(1));
         let transaction = call.client.transaction.get_or_insert_default();
         let mut refusal = Vec::new();
-        let mut slots = args.iter().skip(1).map(command::slot).chain(transaction.watched_slot());
+        let mut slots = args.iter().skip(1).map(slot_of).chain(transaction.watched_slot());
         if !transaction.may_watch(args.len() - 1) {
             encode::error(&mut refusal, errors::TOO_MANY_WATCHED);
         } else if slots.any(|other| other != slot) {
@@ -303,7 +308,7 @@ impl Dispatcher {
             // They are watched since before, which is stricter.
             return self.reply_now(call, encode::ok);
         }
-        if is_unserved(call.cx, call.lists, args.arg(1)) {
+        if is_unserved(call.cx, call.lists, slot) {
             return self.stall(call, Command::Watch.spec());
         }
         transaction.begin_watch(slot);
@@ -404,7 +409,7 @@ impl Dispatcher {
         }
         let split = Split::of(call.cx, call.client, transaction, queue);
         let mut keys = split.parts.iter().flat_map(|part| &part.keys);
-        if keys.any(|key| is_unserved(call.cx, call.lists, key)) {
+        if keys.any(|(slot, _)| is_unserved(call.cx, call.lists, *slot)) {
             return self.stall(call, spec);
         }
         if split.here_bytes > HERE_BYTES_MAX {
@@ -418,10 +423,10 @@ impl Dispatcher {
             return self.reply_refusal(call, refusal);
         }
         if call.client.port == Port::Cluster
-            && let Some(key) = split.parts.first().and_then(|part| part.keys.first())
-            && let Some(address) = self.address_elsewhere(call.cx, call.lists, command::slot(key))
+            && let Some((slot, _)) = split.parts.first().and_then(|part| part.keys.first())
+            && let Some(address) = self.address_elsewhere(call.cx, call.lists, *slot)
         {
-            let (dialect, slot) = (call.client.dialect, command::slot(key));
+            let (dialect, slot) = (call.client.dialect, *slot);
             return self.reply_now(call, |out| dialect.redirect(out, slot, &address));
         }
         if queue.writes() {
@@ -431,7 +436,7 @@ impl Dispatcher {
         let parts = split.parts.iter().enumerate();
         let parts = parts.map(|(at, part)| {
             let bytes = part.to_command(Vec::new(), watched.filter(|_| at == 0));
-            (part.spec(), part.stream, bytes)
+            (part.spec(), (part.stream, part.from), bytes)
         });
         let parts = parts.collect();
         self.count_transaction(queue, spec);
@@ -439,7 +444,7 @@ impl Dispatcher {
             pieces: split.pieces,
             selects: queue.selects.then_some(queue.database),
         };
-        let ran = self.gather(call, how, parts);
+        let ran = self.gather_in(call, how, parts);
         if queue.selects {
             // Which database the commands behind it mean is known with its reply.
             call.client.await_newest();
@@ -455,8 +460,11 @@ impl Dispatcher {
         transaction: &Transaction,
         part: &Part<'_>,
     ) -> Ran {
-        let key = part.keys.first().map_or(&[][..], |key| key);
-        if is_unserved(call.cx, call.lists, key) {
+        if part
+            .keys
+            .first()
+            .is_some_and(|(slot, _)| is_unserved(call.cx, call.lists, *slot))
+        {
             return self.stall(call, spec);
         }
         if part.commands.len() > PART_BYTES_MAX {
@@ -491,9 +499,9 @@ impl Dispatcher {
     }
 }
 
-/// Whether the slot of a key belongs to a stream of this node that does not serve it now (P10.8).
-pub(super) fn is_unserved<O: Out>(cx: &Context<'_, O>, lists: &Lists, key: &[u8]) -> bool {
-    let place = cx.shared.slots.place(command::slot(key));
+/// Whether a slot belongs to a stream of this node that does not serve it now (P10.8).
+pub(super) fn is_unserved<O: Out>(cx: &Context<'_, O>, lists: &Lists, slot: u16) -> bool {
+    let place = cx.shared.slots.place(slot);
     !place.served && lists.owner(place.stream).is_some()
 }
 
@@ -510,18 +518,19 @@ impl<'q> Part<'q> {
         let first = queue.commands.first();
         let key = match first {
             Some(queued) => first_key(queued.spec, queue.bytes_of(queued)),
-            None => watched?,
+            None => watched?.1,
         };
         let slot = match first {
             Some(_) => queue.only_slot()?,
-            None => command::slot(key),
+            None => transaction.watched_slot()?,
         };
         Some(Self {
             stream: cx.shared.slots.stream_of(slot),
-            keys: vec![key.into()],
+            keys: vec![(slot, key.into())],
             count: queue.commands.len(),
             commands: queue.bytes.as_slice().into(),
             writes: queue.writes(),
+            from: queue.database,
             database: queue.database,
         })
     }
@@ -541,14 +550,14 @@ impl<'q> Part<'q> {
             Some(transaction) => transaction.append_watched(&mut versions),
             None => versions.extend_from_slice(encode::EMPTY_ARRAY),
         }
-        let keys_bytes: usize = self.keys.iter().map(|key| key.len() + 16).sum();
+        let keys_bytes: usize = self.keys.iter().map(|(_, key)| key.len() + 16).sum();
         out.reserve(96 + versions.len() + self.commands.len() + keys_bytes);
         encode::array_header(&mut out, 4 + self.keys.len());
         encode::bulk(&mut out, self.spec().name.as_bytes());
         encode::bulk(&mut out, &versions);
         encode::bulk_integer(&mut out, self.count as i64);
         encode::bulk(&mut out, &self.commands);
-        self.keys.iter().for_each(|key| encode::bulk(&mut out, key));
+        self.keys.iter().for_each(|(_, key)| encode::bulk(&mut out, key));
         out
     }
 }
@@ -559,9 +568,9 @@ impl Split {
         let mut split = Self::default();
         let watched = transaction.watched_key();
         let mut args = Args::new();
-        let mut weights = Weights::default();
-        if let Some(key) = watched {
-            weights.add(key, 0, 0, true);
+        let mut weights = Weights::new(&cx.shared.slots);
+        if let Some((database, key)) = watched {
+            weights.add((database, key), 0, 0, true);
         }
         for queued in &queue.commands {
             let bytes = queue.bytes_of(queued);
@@ -576,43 +585,45 @@ impl Split {
                     let step = usize::from(queued.spec.step.unsigned_abs()).max(1);
                     for at in command::keys(queued.spec, args) {
                         let words = (at..at + step).map(|at| args.arg(at).len() + 16);
-                        weights.add(args.arg(at), 1, words.sum(), is_light);
+                        weights.add((queued.database, args.arg(at)), 1, words.sum(), is_light);
                     }
                 }
                 _ => {
                     let first = command::keys(queued.spec, args).next();
-                    weights.add(first.map_or(&[], |at| args.arg(at)), 1, bytes.len(), is_light);
+                    let key = first.map_or(&[][..], |at| args.arg(at));
+                    weights.add((queued.database, key), 1, bytes.len(), is_light);
                 }
             }
         }
-        split.make_parts(cx, client.database, weights);
+        split.make_parts(cx, weights.all);
         for queued in &queue.commands {
-            split.add(client, cx.now.wall_ms, queued, queue.bytes_of(queued), &mut args);
+            split.add(cx, client, queued, queue.bytes_of(queued), &mut args);
         }
         split
     }
 
     /// Makes a part of each slot, or of several slots of a stream whose commands are few and light.
-    fn make_parts<O: Out>(&mut self, cx: &Context<'_, O>, database: u8, weights: Weights) {
-        // For each stream the part that may take more, with its weight.
-        let mut open: Map<StreamId, (u32, usize, usize)> = Map::default();
+    fn make_parts<O: Out>(&mut self, cx: &Context<'_, O>, weights: Vec<Weight>) {
+        // For each stream and database the part that may take more, with its weight.
+        let mut open: Map<(StreamId, u8), (u32, usize, usize)> = Map::default();
         for Weight {
             slot,
+            database,
             key,
             count,
             bytes,
             is_light,
-        } in weights.all
+        } in weights
         {
             let stream = cx.shared.slots.stream_of(slot);
             let fits = |count, bytes| count <= TOGETHER_MAX && fits_one_delta(&cx.shared.parameters, count, bytes);
-            if let Some((at, with, of)) = open.get_mut(&stream)
+            if let Some((at, with, of)) = open.get_mut(&(stream, database))
                 && is_light
                 && fits(*with + count, *of + bytes)
                 && let Some(part) = self.parts.get_mut(*at as usize)
             {
                 (*with, *of) = (*with + count, *of + bytes);
-                part.keys.push(key.into());
+                part.keys.push((slot, key.into()));
                 self.part_of_slot.insert(slot, *at);
                 continue;
             }
@@ -620,19 +631,27 @@ impl Split {
             self.part_of_slot.insert(slot, at);
             self.parts.push(Part {
                 stream,
-                keys: vec![key.into()],
+                keys: vec![(slot, key.into())],
                 count: 0,
                 commands: Vec::with_capacity(bytes).into(),
                 writes: false,
+                from: database,
                 database,
             });
             if is_light {
-                open.insert(stream, (at, count, bytes));
+                open.insert((stream, database), (at, count, bytes));
             }
         }
     }
 
-    fn add(&mut self, client: &mut Client, wall_ms: u64, queued: &Queued, bytes: &[u8], args: &mut Args) {
+    fn add<O: Out>(
+        &mut self,
+        cx: &Context<'_, O>,
+        client: &mut Client,
+        queued: &Queued,
+        bytes: &[u8],
+        args: &mut Args,
+    ) {
         let spec = queued.spec;
         match queued.place {
             Place::Slot(slot) => {
@@ -643,7 +662,7 @@ impl Split {
             Place::Here => {
                 let mut reply = Vec::new();
                 if self.here_bytes <= HERE_BYTES_MAX && decode(bytes, &Limits::DEFAULT, args).is_ok() {
-                    client.answer_at_once(wall_ms, spec, args.list(bytes), &mut reply);
+                    client.answer_at_once(cx.now.wall_ms, spec, args.list(bytes), &mut reply);
                 }
                 self.here_bytes += reply.len();
                 self.pieces.push(Piece::Here(reply));
@@ -654,7 +673,7 @@ impl Split {
             }
             Place::Slots => {
                 if decode(bytes, &Limits::DEFAULT, args).is_ok() {
-                    self.add_over_slots(queued, args.list(bytes));
+                    self.add_over_slots(&cx.shared.slots, queued, args.list(bytes));
                 }
             }
         }
@@ -675,7 +694,7 @@ impl Split {
     }
 
     /// Adds a command whose keys are in several slots to the parts of these slots.
-    fn add_over_slots(&mut self, queued: &Queued, args: ArgList<'_>) {
+    fn add_over_slots(&mut self, slots: &SlotMap, queued: &Queued, args: ArgList<'_>) {
         let spec = queued.spec;
         let step = usize::from(spec.step.unsigned_abs()).max(1);
         // Its parts with the arguments that are their keys, and the place of each part there.
@@ -684,7 +703,7 @@ impl Split {
         for at in command::keys(spec, args) {
             let part = self
                 .part_of_slot
-                .get(&command::slot(args.arg(at)))
+                .get(&slots.slot(queued.database, args.arg(at)))
                 .copied()
                 .unwrap_or_default();
             let place = *place_of_part.entry(part).or_insert(keys_by_part.len() as u32);
@@ -709,15 +728,23 @@ impl Split {
 }
 
 /// What the commands of each slot weigh, in the order in which the slots come.
-#[derive(Default)]
-struct Weights {
+struct Weights<'s> {
+    slots: &'s SlotMap,
     all: Vec<Weight>,
     of_slot: Map<u16, usize>,
 }
 
-impl Weights {
-    fn add(&mut self, key: &[u8], count: usize, bytes: usize, is_light: bool) {
-        let slot = command::slot(key);
+impl<'s> Weights<'s> {
+    fn new(slots: &'s SlotMap) -> Self {
+        Self {
+            slots,
+            all: Vec::new(),
+            of_slot: Map::default(),
+        }
+    }
+
+    fn add(&mut self, (database, key): (u8, &[u8]), count: usize, bytes: usize, is_light: bool) {
+        let slot = self.slots.slot(database, key);
         let at = *self.of_slot.entry(slot).or_insert(self.all.len());
         if let Some(weight) = self.all.get_mut(at) {
             weight.count += count;
@@ -726,6 +753,7 @@ impl Weights {
         } else {
             self.all.push(Weight {
                 slot,
+                database,
                 key: key.to_vec(),
                 count,
                 bytes,

@@ -5,6 +5,7 @@ use crate::quantity::{ByteCount, Text};
 use crate::settings::{CLUSTER_OFFSET, DEFAULT_PORT, MEMCACHED_OFFSET, MEMORY_MIN};
 use crate::{Failure, password};
 use clap::Args;
+use paritas_base::OneSlot;
 use paritas_code::Scheme;
 use paritas_control::LostPolicy;
 use paritas_protocol::{ClassRules, HotnessSetting, LogAssist, Policy, Reads, check_class_rules, check_hotness};
@@ -38,6 +39,9 @@ pub struct DevSettings {
     /// What happens to a list that lost more than its scheme covers: stop, or reset to empty, which suits a cache
     #[arg(long, default_value = "stop")]
     pub lost_policy: Text<LostPolicy>,
+    /// Keys that lie in one hash slot together, as in db:1,prefix:bull:
+    #[arg(long, default_value = "")]
+    pub one_slot: Text<OneSlot>,
     /// Milliseconds of acknowledgement delay above which a node is left out for a while, if it is also much slower than
     /// the others, 0 for never
     #[arg(long, default_value_t = 0)]
@@ -92,6 +96,7 @@ pub(crate) struct Plan {
     pub(crate) scheme: Scheme,
     pub(crate) ack_quorum: u8,
     pub(crate) lost_policy: LostPolicy,
+    pub(crate) one_slot: OneSlot,
     pub(crate) slow_removal_ms: u32,
     pub(crate) members: u16,
     /// Number of log nodes. They have the numbers after the members.
@@ -159,6 +164,7 @@ impl Plan {
             scheme,
             ack_quorum,
             lost_policy: settings.lost_policy.0,
+            one_slot: settings.one_slot.0.clone(),
             slow_removal_ms: settings.slow_removal_ms,
             members,
             log_nodes,
@@ -283,6 +289,7 @@ pub(crate) mod tests {
             scheme: scheme.parse().unwrap(),
             ack_quorum: None,
             lost_policy: Text(LostPolicy::Stop),
+            one_slot: Text(OneSlot::default()),
             slow_removal_ms: 0,
             port,
             memory: ByteCount(256 << 20),

@@ -333,6 +333,7 @@ impl Supervisor {
         set("scheme", plan.scheme.to_string());
         set("ack-quorum", plan.ack_quorum.to_string());
         set("lost-policy", plan.lost_policy.to_string());
+        set("one-slot", plan.one_slot.to_string());
         set("slow-removal-ms", plan.slow_removal_ms.to_string());
         set("nodes", plan.members.to_string());
         set("log-nodes", plan.log_nodes.to_string());

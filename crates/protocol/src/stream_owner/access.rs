@@ -21,7 +21,7 @@ use paritas_store::delta::COMMAND_DELTA_BYTES_MAX;
 use paritas_store::{
     Arena, Blocked, Delta, Drawn, Image, Keys, Limits, Object, ObjectStore as Store, Policy, Value, database_of,
 };
-use paritas_wire::command::{slot, slot_steps};
+use paritas_wire::command::{KeySlots, slot, slot_steps};
 use std::sync::Arc;
 
 /// Steps of a turn's budget for a line of the index that is looked at.
@@ -382,7 +382,7 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
         if counts.is_some_and(|counts| is_empty(&counts, database)) {
             return Ok(0);
         }
-        let owner = &*self.owner;
+        let (owner, slots) = (&*self.owner, &self.cx.shared.slots);
         let has_foreign = owner.has_foreign_keys();
         let steps_max = self.cx.shared.turn_budget.left();
         let (mut steps, mut met, mut looked_at) = (0, 0, 0);
@@ -392,7 +392,7 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
                 steps += KEY_STEPS;
                 if has_foreign {
                     steps += slot_steps(object.key());
-                    if !owner.holds(slot(object.key())) {
+                    if !owner.holds(slots.slot(object.database(), object.key())) {
                         continue;
                     }
                 }
@@ -415,6 +415,11 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
             Some(draft) => &mut draft.budget,
             None => &mut self.cx.shared.turn_budget,
         }
+    }
+
+    /// The hash slots of keys.
+    pub fn key_slots(&self) -> KeySlots {
+        self.cx.shared.slots.keys().clone()
     }
 
     /// Notes that the reply depends on all keys. Must be called after the last change of a walk.
@@ -441,9 +446,9 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
         {
             return Ok(None);
         }
-        let (database, has_foreign) = (self.database, owner.has_foreign_keys());
+        let (database, has_foreign, slots) = (self.database, owner.has_foreign_keys(), &self.cx.shared.slots);
         let found = owner.store.random_key(&self.cx.shared.arena, random, |object| {
-            object.database() == database && (!has_foreign || owner.holds(slot(object.key())))
+            object.database() == database && (!has_foreign || owner.holds(slots.slot(database, object.key())))
         });
         let object = match found {
             Ok(Drawn::Key(object)) => object,

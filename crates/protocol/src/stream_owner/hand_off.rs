@@ -27,7 +27,6 @@ use paritas_base::configuration::{Configuration, Tenure};
 use paritas_base::hash_slots::HandOff;
 use paritas_base::{ALL_DATABASES, Epoch, HIDDEN_DATABASE, Time};
 use paritas_store::{Blocked, Keys};
-use paritas_wire::command::slot;
 use paritas_wire::peer::ImportStatus;
 use std::collections::BTreeMap;
 
@@ -374,7 +373,7 @@ impl StreamOwner {
         let cursor = self.hand_offs.purge_cursor;
         let held = &self.hand_offs.held;
         let next = self.store.scan(&cx.shared.arena, cursor, WALK_KEYS, |object| {
-            if !contains(held, slot(object.key())) {
+            if !contains(held, cx.shared.slots.slot(object.database(), object.key())) {
                 keys.push((object.database(), object.key().to_vec()));
             }
         });

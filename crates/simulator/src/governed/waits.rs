@@ -7,7 +7,7 @@
 //! P5.13 allows. If the owner is another process, that time begins when the owner last ran, because it may have
 //! answered a PING then. Clients of a process that was superseded are not looked at.
 
-use crate::client::{LIBRARY, Pending};
+use crate::client::{LIBRARY, Pending, in_database};
 use crate::driver::Process;
 use crate::linear::Action;
 use crate::marks::Seen;
@@ -15,7 +15,6 @@ use crate::world::World;
 use paritas_base::configuration::{ClusterRecord, Tenure};
 use paritas_base::{ConnId, Incarnation, NodeId, Span, StreamId, Time};
 use paritas_protocol::{Phase, Port, Role};
-use paritas_wire::command;
 
 /// Time between two looks.
 const LOOK_EVERY: Span = Span::from_ms(20);
@@ -89,7 +88,7 @@ impl World {
             return None;
         }
         let key = self.workload.crowds.keys(name).into_iter().next()?;
-        stream_at(&self.committed.cluster, command::slot(key.as_bytes()))
+        stream_at(&self.committed.cluster, self.swarm.slot_of(in_database(name).1, &key))
     }
 
     /// The longest wait that P5.13 allows. A command that was sent to an owner waits one lease longer than others. It

@@ -13,7 +13,7 @@ mod table;
 
 pub use keys::{KeyIndexes, keys, keys_of, lacks_keys};
 pub use lookup::{Refusal, find, lookup, resolve};
-pub use slot::{slot, slot_steps};
+pub use slot::{KeySlots, slot, slot_steps};
 pub use table::{COMMANDS, Command};
 
 /// The commands that clients may give.

@@ -1,6 +1,8 @@
-//! Hash slots as in Redis Cluster: CRC16 (XMODEM) of the key, or of its hash tag.
+//! Hash slots as in Redis Cluster: CRC16 (XMODEM) of the key, or of its hash tag. Keys that a rule of `one_slot` names
+//! have the slot of the rule.
 
-use paritas_base::SLOT_COUNT;
+use paritas_base::one_slot::{OneSlot, Rule};
+use paritas_base::{DATABASES, SLOT_COUNT};
 
 /// `TABLES[n]`: CRC16, polynomial 0x1021, of each byte followed by `n` zero bytes. Eight tables process eight bytes at
 /// a time. One byte at a time is a chain of dependent loads and takes 2 ns a byte.
@@ -30,6 +32,44 @@ const _: () = assert!(SLOT_COUNT.is_power_of_two());
 #[inline]
 pub fn slot(key: &[u8]) -> u16 {
     crc16(hash_tag(key).unwrap_or(key)) & (SLOT_COUNT - 1)
+}
+
+/// The hash slots of a cluster's keys.
+#[derive(Clone, Default, Debug)]
+pub struct KeySlots {
+    rules: Vec<(Rule, u16)>,
+}
+
+impl KeySlots {
+    /// With these rules.
+    pub fn new(one_slot: &OneSlot) -> Self {
+        let slot_of = |rule: &Rule| match rule {
+            Rule::Database(_) => slot(rule.to_string().as_bytes()),
+            Rule::Prefix(prefix) => slot(prefix.as_bytes()),
+        };
+        let rules = one_slot.rules().iter();
+        Self {
+            rules: rules.map(|rule| (rule.clone(), slot_of(rule))).collect(),
+        }
+    }
+
+    /// The slot of a key of a database. Hidden databases have no rules.
+    #[inline]
+    pub fn slot(&self, database: u8, key: &[u8]) -> u16 {
+        match self.rules.is_empty() {
+            true => slot(key),
+            false => self.ruled(database, key).unwrap_or_else(|| slot(key)),
+        }
+    }
+
+    fn ruled(&self, database: u8, key: &[u8]) -> Option<u16> {
+        let matches = |(rule, _): &&(Rule, u16)| match rule {
+            Rule::Database(of) => *of == database,
+            Rule::Prefix(prefix) => key.starts_with(prefix.as_bytes()),
+        };
+        let rule = self.rules.iter().find(matches).filter(|_| database < DATABASES);
+        rule.map(|(_, slot)| *slot)
+    }
 }
 
 /// The work for the slot of a key, in steps of a turn's budget.
@@ -78,7 +118,9 @@ fn crc16(bytes: &[u8]) -> u16 {
 
 #[cfg(test)]
 mod tests {
-    use super::{crc16, slot};
+    use super::{KeySlots, crc16, slot};
+    use paritas_base::HIDDEN_DATABASE;
+    use paritas_base::one_slot::OneSlot;
 
     #[test]
     fn crc16_is_xmodem() {
@@ -117,5 +159,26 @@ mod tests {
             let key = ["x".repeat(before), "{tag}".to_owned(), "y".repeat(9)].concat();
             assert_eq!(slot(key.as_bytes()), slot(b"tag"));
         }
+    }
+
+    #[test]
+    fn the_first_rule_that_matches_gives_the_slot() {
+        let one_slot: OneSlot = "prefix:bull:,db:1,prefix:{a}".parse().unwrap();
+        let slots = KeySlots::new(&one_slot);
+        for (database, key, wanted) in [
+            (0, "bull:{x}:1", "bull:"),
+            (1, "bull:2", "bull:"),
+            (1, "other", "db:1"),
+            (1, "{a}b", "db:1"),
+            (0, "{a}b", "a"),
+            (0, "other", "other"),
+            (2, "bul", "bul"),
+            (HIDDEN_DATABASE, "bull:", "bull:"),
+            (HIDDEN_DATABASE, "bull:1", "bull:1"),
+        ] {
+            let found = slots.slot(database, key.as_bytes());
+            assert_eq!(found, slot(wanted.as_bytes()), "{database} {key}");
+        }
+        assert_eq!(KeySlots::default().slot(1, b"other"), slot(b"other"));
     }
 }

@@ -19,10 +19,11 @@ pub const EXECABORT: &str = "EXECABORT Transaction discarded because of previous
 /// The keys of a command in a transaction, or those of WATCH and of what follows it, are in several hash slots. Clients
 /// look for the first word. The rest is not that of Redis.
 pub const TRANSACTION_CROSSSLOT: &str = "CROSSSLOT WATCH and the commands of its transaction, and the keys of each \
-                                         command, must be in one hash slot: give the keys a common {tag}";
+                                         command, must be in one hash slot: give the keys a common {tag}, or make the \
+                                         cluster with one_slot";
 /// A transaction is in several hash slots, and the setting says that it must not be. Not in Redis.
 pub const TRANSACTION_STRICT: &str = "CROSSSLOT transactions = \"strict\": all keys of a transaction must be in one \
-                                      hash slot: give the keys a common {tag}";
+                                      hash slot: give the keys a common {tag}, or make the cluster with one_slot";
 /// A transaction has more commands, or more bytes, than one may have. Not in Redis.
 pub const TRANSACTION_TOO_LONG: &str = "ERR a transaction has at most 65535 commands of 64 MiB together";
 /// WATCH of more keys than may be watched together. Not in Redis.

@@ -5,7 +5,7 @@ use crate::redis::parts::append_scanned;
 use paritas_protocol::Out;
 use paritas_store::Object;
 use paritas_wire::command::glob::{Case, Pattern};
-use paritas_wire::command::{slot, slot_steps};
+use paritas_wire::command::slot_steps;
 use paritas_wire::resp::{ArgList, encode, errors, parse_integer};
 
 /// The most expired keys that one step of a walk deletes. Further ones are shown as if they had not expired: a client
@@ -113,11 +113,12 @@ impl<O: Out> Operation<'_, '_, O> {
         budget.spend(steps);
         let kind = options.kind.map(|at| args.arg(at));
         let limit = usize::try_from(options.count).unwrap_or(usize::MAX).min(SCAN_KEYS_MAX);
+        let of_slot = options.slot.map(|wanted| (wanted, self.access.key_slots()));
         let (found, count, next) = self.walk(cursor, limit, |object, steps| {
             let name: &[u8] = if object.is_hash() { b"hash" } else { b"string" };
-            let of_slot = options.slot.is_none_or(|wanted| {
+            let of_slot = of_slot.as_ref().is_none_or(|(wanted, slots)| {
                 *steps += slot_steps(object.key());
-                slot(object.key()) == wanted
+                slots.slot(object.database(), object.key()) == *wanted
             });
             let of_kind = || kind.is_none_or(|kind| kind.eq_ignore_ascii_case(name));
             of_slot

@@ -5,9 +5,10 @@ use super::{Job, Stop, is_on_its_own};
 use crate::dialect::{Dialect, Refusal};
 use crate::redis::connection::database_number;
 use crate::redis::scripts::{Script, Scripts, answer_without_key, resolve, why_ended};
+use crate::router::prefetch::slots_of;
 use paritas_protocol::Out;
 use paritas_script::{Ended, Host, Weight};
-use paritas_wire::command::{self, Command, flag};
+use paritas_wire::command::{Command, flag};
 use paritas_wire::resp::{Args, Decoded, Limits, Proto, decode, encode, errors};
 
 /// What runs the commands of a script on a draft.
@@ -64,8 +65,11 @@ impl<O: Out> DraftHost<'_, '_, '_, O> {
             encode::error(reply, errors::WRITE_IN_READ_SCRIPT);
             return Ok(());
         }
-        let mut slots = command::keys(spec, args).map(|at| command::slot(args.arg(at)));
-        if slots.any(|slot| slot != self.slot) {
+        let is_elsewhere = {
+            let slots = &self.on_draft.cx.shared.slots;
+            slots_of(slots, self.database, spec, args).any(|slot| slot != self.slot)
+        };
+        if is_elsewhere {
             encode::error(reply, errors::OTHER_SLOT_IN_SCRIPT);
             return Ok(());
         }
@@ -98,10 +102,11 @@ impl<O: Out> OnDraft<'_, '_, O> {
         };
         let start = reply.len();
         let bytes_max = self.cx.shared.parameters.mget_bytes_max;
+        let slot = self.cx.shared.slots.slot(job.database, job.args.arg(5));
         let mut host = DraftHost {
             on_draft: &mut *self,
             job,
-            slot: command::slot(job.args.arg(5)),
+            slot,
             database: job.database,
             args: Args::new(),
             stop: None,

@@ -1,16 +1,17 @@
-//! RENAME, RENAMENX and COPY of a key to one of another hash slot (docs/commands.md). It goes by steps: the old key is
+//! RENAME, RENAMENX, COPY and MOVE of a key to one of another hash slot (docs/commands.md). It goes by steps: the old key is
 //! read with its version, the new one is written, and the old one is removed if its version is still the same. Each
 //! step is sent when the one before is acknowledged. So what ends the command between two steps leaves both keys.
 
 use super::How;
 use crate::dialect::{Dialect, Refusal};
 use crate::redis::commands::{Job, copy_options};
+use crate::redis::connection::database_number;
 use crate::redis::parts;
 use crate::redis::refusals::{is_error, is_uncertain};
 use crate::router::call::Call;
 use crate::router::{Dispatcher, Ran};
 use paritas_protocol::Out;
-use paritas_wire::command::{self, Command, CommandSpec};
+use paritas_wire::command::{Command, CommandSpec};
 use paritas_wire::resp::{encode, errors};
 
 /// How often the key is copied, if other commands change it meanwhile.
@@ -23,7 +24,7 @@ enum Step {
     Write,
     /// Removes the old key.
     Remove,
-    /// Removes the new key: the old one has changed, and RENAMENX begins again.
+    /// Removes the new key: the old one has changed, and RENAMENX or MOVE begins again.
     TakeBack,
 }
 
@@ -32,8 +33,8 @@ enum Step {
 pub(crate) struct NextStep {
     pub(crate) spec: &'static CommandSpec,
     pub(crate) database: u8,
-    /// It decides where the step runs.
-    pub(crate) slot: u16,
+    /// It decides with the database where the step runs.
+    pub(crate) key: Vec<u8>,
     pub(crate) command: Vec<u8>,
 }
 
@@ -56,7 +57,7 @@ pub(crate) struct Rename {
 
 /// Whether a command moves or copies a key to another.
 pub(crate) fn moves_key(id: Command) -> bool {
-    matches!(id, Command::Rename | Command::Renamenx | Command::Copy)
+    matches!(id, Command::Rename | Command::Renamenx | Command::Copy | Command::Move)
 }
 
 impl Dispatcher {
@@ -71,11 +72,16 @@ impl Dispatcher {
                 Ok((replaces, database)) => (replaces, database.unwrap_or(call.client.database)),
                 Err(error) => return self.reply_now(call, |out| encode::error(out, error)),
             },
+            Command::Move => match database_number(args.arg(2)) {
+                Ok(database) => (false, database),
+                Err(error) => return self.reply_now(call, |out| encode::error(out, error)),
+            },
             id => (id == Command::Rename, call.client.database),
         };
+        let to = if spec.id == Command::Move { 1 } else { 2 };
         let rename = Rename {
             from: (call.client.database, args.arg(1).to_vec()),
-            to: (database, args.arg(2).to_vec()),
+            to: (database, args.arg(to).to_vec()),
             id: spec.id,
             replaces,
             step: Step::Read,
@@ -85,7 +91,7 @@ impl Dispatcher {
             reply: Vec::new(),
         };
         let first = rename.read();
-        let stream = call.cx.shared.slots.stream_of(first.slot);
+        let stream = call.cx.shared.slots.stream_of_key(first.database, &first.key);
         let how = How::Renamed(Box::new(rename));
         let ran = self.gather(call, how, vec![(first.spec, stream, first.command)]);
         // Its later steps would overtake the commands behind it.
@@ -112,7 +118,7 @@ impl Rename {
         NextStep {
             spec,
             database: *database,
-            slot: command::slot(key),
+            key: key.clone(),
             command,
         }
     }
@@ -162,7 +168,7 @@ impl Rename {
             }
             Step::Remove if parts::head(reply).0 == 1 => self.end_done(),
             Step::Remove if self.copies == COPIES_MAX => self.end(|out| encode::error(out, errors::RENAME_OVERTAKEN)),
-            Step::Remove if self.id == Command::Renamenx => {
+            Step::Remove if matches!(self.id, Command::Renamenx | Command::Move) => {
                 self.step = Step::TakeBack;
                 Some(self.next(Command::RemoveObject, &self.to, &[&self.versions[1]]))
             }
@@ -187,6 +193,7 @@ impl Rename {
     fn end_without_key(&mut self) -> Option<NextStep> {
         match self.id {
             Command::Copy => self.end(|out| encode::integer(out, 0)),
+            Command::Move if !self.is_copied => self.end(|out| encode::integer(out, 0)),
             // The copy stays: another RENAME may rely on it, one back to the old key.
             _ if self.is_copied => self.end(|out| encode::error(out, errors::RENAME_TAKEN)),
             _ => self.end(|out| encode::error(out, errors::NO_SUCH_KEY)),

@@ -14,7 +14,6 @@ use crate::stream_owner::{StreamOwner, body_bytes};
 use paritas_base::configuration::{Configuration, Tenure};
 use paritas_base::{ALL_DATABASES, Epoch, Time};
 use paritas_store::Object;
-use paritas_wire::command::slot;
 use paritas_wire::peer::{Message, ObjectRecord, Objects};
 
 /// Keys visited in one turn, about.
@@ -34,7 +33,8 @@ impl StreamOwner {
         let (first, weights) = (source.hand_off.first, &mut source.weights);
         let has_large = &mut source.has_large;
         let next = self.store.scan(&cx.shared.arena, source.cursor, WALK_KEYS, |object| {
-            let at = slot(object.key()).checked_sub(first).map(usize::from);
+            let slot = cx.shared.slots.slot(object.database(), object.key());
+            let at = slot.checked_sub(first).map(usize::from);
             if let Some(weight) = at.and_then(|at| weights.get_mut(at)) {
                 let body = object.record().map_or(0, body_bytes);
                 *has_large |= object.record().is_some();
@@ -73,7 +73,8 @@ impl StreamOwner {
         let next = self.store.scan(&cx.shared.arena, source.cursor, WALK_KEYS, |object| {
             // A client may have seen that an expired key is gone, so it must not appear at the destination.
             let over = object.expiry_ms().is_some_and(|at| at <= now_ms);
-            if !over && source.contains(slot(object.key())) && is_wanted(object) {
+            let slot = cx.shared.slots.slot(object.database(), object.key());
+            if !over && source.contains(slot) && is_wanted(object) {
                 keys.push((object.database(), object.key().to_vec()));
             }
         });

@@ -12,7 +12,6 @@ use paritas_base::configuration::Configuration;
 use paritas_base::{HIDDEN_DATABASE, Span, Time};
 use paritas_large::{Class, Heat, Hotness, Record, Wanted};
 use paritas_store::{Object, Value};
-use paritas_wire::command::slot;
 use std::sync::Arc;
 
 /// Keys that one step of the search for hot values looks at.
@@ -212,7 +211,8 @@ impl StreamOwner {
 
     /// Record and tail of the object, if its key still has the value.
     fn object_of<O: Out>(&self, cx: &Context<'_, O>, wanted: &Wanted) -> Option<(Vec<u8>, Vec<u8>)> {
-        if self.has_foreign_keys() && !self.holds(slot(&wanted.key)) {
+        let slot = cx.shared.slots.slot(wanted.database, &wanted.key);
+        if self.has_foreign_keys() && !self.holds(slot) {
             return None;
         }
         let hash = self.store.hash(wanted.database, &wanted.key);
