@@ -226,7 +226,7 @@ impl<S: Store> Coordinator<S> {
             CoordinatorEvent::Message { link, by, bytes } => self.on_message(now, link, by, bytes, out),
             CoordinatorEvent::Timer => false,
         };
-        self.notice_witnesses();
+        self.notice_witnesses(out);
         if decide || now >= self.next_tick || self.suspicion.next_wait().is_some_and(|at| now >= at) {
             self.next_tick = now + Span(self.records.plan.suspicion().0 / 4);
             self.decide(now, out);

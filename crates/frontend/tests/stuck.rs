@@ -283,6 +283,30 @@ fn a_takeover_that_is_stuck_makes_commands_wait_once_wherever_they_come_from() {
     }
 }
 
+/// That the successor answered once, before it was silent, does not let later commands wait for it anew.
+#[test]
+fn a_successor_that_ran_and_then_fell_silent_makes_commands_wait_once() {
+    let (mut cluster, client, theirs, _) = coded();
+    silence(&mut cluster, 2);
+    cluster.kill(0);
+    cluster.feed(client, format!("GET {theirs}\r\n").as_bytes());
+    assert_eq!(replies_after(&mut cluster, client, 100), "");
+    cluster.hand_over(0, 0, 3);
+    assert_eq!(replies_after(&mut cluster, client, 1_000), "");
+    cluster.tamper = Some(Box::new(|from, _, _, _| (from >= 2).then(Vec::new)));
+    assert_eq!(replies_after(&mut cluster, client, WAIT_MS - 1_100 - 10), "");
+    assert_eq!(replies_after(&mut cluster, client, 20), TRYAGAIN);
+    for _ in 0..3 {
+        cluster.feed(client, format!("GET {theirs}\r\nSET {theirs} 3\r\n").as_bytes());
+        let replies = replies_after(&mut cluster, client, 0);
+        assert_eq!(replies, [TRYAGAIN, CLUSTERDOWN].concat());
+        cluster.advance(1_000);
+    }
+    cluster.tamper = None;
+    cluster.advance(3_000);
+    assert_eq!(cluster.ask(client, &format!("GET {theirs}")), "$1\r\n1\r\n");
+}
+
 #[test]
 fn a_takeover_within_the_time_that_one_may_take_is_waited_for() {
     let (mut cluster, client, theirs, _) = coded();

@@ -89,8 +89,12 @@ impl<S: Store> Coordinator<S> {
         }
     }
 
-    /// Sends the ids of all withheld configurations to a node that has just registered.
+    /// Sends the ids of all withheld configurations, if this store is known to be the newest: to a node that has just
+    /// registered, or to all nodes once that is known.
     pub(super) fn send_withheld_ids(&self, link: LinkId, out: &mut impl CoordinatorOut) {
+        if !self.witnesses.is_complete() {
+            return;
+        }
         let withheld = self.records.lists.values().filter(|c| self.releases.withholds(c.list));
         let heads: Vec<(ListId, Epoch, u64)> = withheld.map(|c| (c.list, c.epoch, c.id)).collect();
         if !heads.is_empty() {

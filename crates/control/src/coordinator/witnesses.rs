@@ -22,8 +22,8 @@ pub(super) struct Witnesses {
     /// A node has a configuration of this list that is not in the store's history. The coordinator decides nothing more
     /// (P10.16).
     behind: Option<(NodeId, ListId)>,
-    /// Enough holders have reported their configurations: this store has every configuration that any coordinator has
-    /// sent. Stays true, since only this coordinator makes later configurations.
+    /// Enough holders have reported their configurations, and none is ahead: this store has every configuration that any
+    /// coordinator has sent. Stays true, since only this coordinator makes later configurations.
     is_complete: bool,
 }
 
@@ -102,9 +102,7 @@ impl<S: Store> Coordinator<S> {
             ));
         }
         let quorum = self.quorum();
-        // `behind` is set here only with the mutant `BehindCommits`, which does not wait.
-        let waits = quorum.is_awaited() && self.witnesses.behind.is_none() && !self.broken.is(Mutant::NoWitness);
-        waits.then(|| {
+        self.awaits(&quorum).then(|| {
             let Quorum { wanted, known, missing } = quorum;
             format!(
                 "changes nothing until {wanted} of the nodes that hold positions have reported their configurations \
@@ -123,8 +121,22 @@ impl<S: Store> Coordinator<S> {
         self.witnesses.behind.filter(|_| !self.broken.is(Mutant::BehindCommits))
     }
 
-    pub(super) fn notice_witnesses(&mut self) {
-        self.witnesses.is_complete = self.witnesses.is_complete || !self.quorum().is_awaited();
+    /// Whether the coordinator waits for nodes that have not registered. With the mutant `BehindCommits` it does not once
+    /// a node is ahead.
+    fn awaits(&self, quorum: &Quorum) -> bool {
+        quorum.is_awaited() && self.witnesses.behind.is_none() && !self.broken.is(Mutant::NoWitness)
+    }
+
+    /// Once enough holders have reported, this store is known to be the newest. Only then nodes are told ids of it: a
+    /// process without memory that had learned ids of an old store would count as one that knows its history.
+    pub(super) fn notice_witnesses(&mut self, out: &mut impl CoordinatorOut) {
+        if self.witnesses.is_complete || self.stops_behind().is_some() || self.awaits(&self.quorum()) {
+            return;
+        }
+        self.witnesses.is_complete = true;
+        for link in self.registry.subscribed() {
+            self.send_withheld_ids(link, out);
+        }
     }
 
     pub(super) fn refuses_orders(&self) -> Option<String> {

@@ -54,7 +54,7 @@ struct Entry {
     since: Time,
     /// A command has waited for the stream since the last check that found its owner alive.
     waited: bool,
-    /// The owner that has answered a PING since `since`.
+    /// The owner that has answered a PING since the last check. An earlier answer says nothing: it may stand still.
     alive: Option<Tenure>,
 }
 
@@ -394,10 +394,11 @@ impl Dispatcher {
             .retain(|stream, entry| match see(cx, lists, *stream) {
                 Seen::Serves => false,
                 Seen::Stuck => true,
-                Seen::Elsewhere(owner) if entry.alive == Some(owner) => {
-                    core::mem::take(&mut entry.waited) && now < entry.since + wait_max
-                }
                 Seen::Elsewhere(owner) => {
+                    let is_alive = entry.alive.take() == Some(owner);
+                    if is_alive && !(core::mem::take(&mut entry.waited) && now < entry.since + wait_max) {
+                        return false;
+                    }
                     if !silent.iter().any(|(other, _)| other.node == owner.node) {
                         silent.push((owner, *stream));
                     }

@@ -478,6 +478,10 @@ fn a_node_that_holds_nothing_is_heard_before_processes_without_memory_decide() {
         world.start(0);
         world.tick(300);
         assert!(world.coordinator.configurations().eq(&before));
+        // Nor does what this coordinator tells it make it one that knows.
+        world.register_again(0);
+        world.tick(300);
+        assert!(world.coordinator.configurations().eq(&before));
         if comes {
             let link = world.connect();
             let refused = world.offer(link, 1, world.incarnation(1));

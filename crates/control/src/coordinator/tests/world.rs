@@ -94,6 +94,8 @@ pub(super) struct World {
     pub(super) supervisor: LinkId,
     /// Silent incarnations, and since when. Their peers do not hear them either.
     silent_since: BTreeMap<(NodeId, Incarnation), Time>,
+    /// The ids that were sent to processes that have asked to register.
+    told: BTreeMap<LinkId, Vec<(ListId, (Epoch, u64))>>,
     /// Nodes that do not answer `ToAgent::Witness`.
     pub(super) slow_witnesses: BTreeSet<u16>,
     /// Nodes that their peers hear and the coordinator does not.
@@ -125,6 +127,7 @@ impl World {
             inbox: BTreeMap::new(),
             supervisor: LinkId(0),
             silent_since: BTreeMap::new(),
+            told: BTreeMap::new(),
             slow_witnesses: BTreeSet::new(),
             cut_off: BTreeSet::new(),
             versions: Versions::OURS,
@@ -182,9 +185,11 @@ impl World {
                 let ToAgent::Witness { batch, heads } = message else {
                     continue;
                 };
-                if let Some((_, node)) = node.as_mut().filter(|(_, n)| n.alive) {
-                    node.heard
-                        .extend(heads.iter().map(|(list, epoch, id)| (*list, (*epoch, *id))));
+                let heads = heads.iter().map(|(list, epoch, id)| (*list, (*epoch, *id)));
+                match node.as_mut() {
+                    Some((_, node)) if node.alive => node.heard.extend(heads),
+                    Some(_) => {}
+                    None => self.told.entry(link).or_default().extend(heads),
                 }
                 let answers = |(id, n): &(&u16, &mut TestNode)| n.alive && !self.slow_witnesses.contains(id);
                 if node.as_ref().is_none_or(answers) {
@@ -335,6 +340,7 @@ impl World {
             heard: before.as_ref().map_or_else(BTreeMap::new, |n| n.heard.clone()),
             installed: before.map_or_else(BTreeMap::new, |n| n.installed),
         };
+        fresh.heard.extend(self.told.remove(&link).unwrap_or_default());
         fresh.install(&configurations);
         self.nodes.insert(node, fresh);
         self.beat(node);
