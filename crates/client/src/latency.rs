@@ -10,6 +10,8 @@ const SAMPLES: usize = 64;
 pub(crate) struct Latency {
     samples: Vec<Span>,
     next: usize,
+    /// Asked for more often than a time is added.
+    median: Span,
 }
 
 impl Latency {
@@ -20,12 +22,14 @@ impl Latency {
             self.samples[self.next] = took;
         }
         self.next = (self.next + 1) % SAMPLES;
+        let mut samples = [Span(0); SAMPLES];
+        let samples = &mut samples[..self.samples.len()];
+        samples.copy_from_slice(&self.samples);
+        self.median = *samples.select_nth_unstable(samples.len() / 2).1;
     }
 
     /// 0 if nothing was answered yet.
     pub(crate) fn median(&self) -> Span {
-        let mut sorted = self.samples.clone();
-        sorted.sort();
-        sorted.get(sorted.len() / 2).copied().unwrap_or(Span(0))
+        self.median
     }
 }

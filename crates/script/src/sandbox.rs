@@ -839,7 +839,8 @@ impl Sandbox {
 /// Holds many values at once, so that the stack of those that functions hold is large from the start. It could not grow
 /// when a script has used up its memory.
 fn grow_slots(lua: &Lua) -> Result<()> {
-    let held: Result<Vec<Table>> = (0..SLOTS).map(|_| lua.create_table()).collect();
+    // The empty string exists once in Lua: only the slots are made.
+    let held: Result<Vec<mlua::String>> = (0..SLOTS).map(|_| lua.create_string("")).collect();
     held.map(drop)
 }
 

@@ -3,6 +3,7 @@
 use crate::linear::{Action, Outcome, appended};
 use paritas_base::{ConnId, Incarnation, NodeId, Time};
 use paritas_protocol::Port;
+use std::borrow::Cow;
 use std::collections::VecDeque;
 
 /// Keys of a group. A group's keys are only written together, so that reading them together must always give one value.
@@ -580,12 +581,17 @@ fn parse_name(received: &[u8]) -> Result<Option<(String, usize)>, String> {
         .map(|name| (String::from_utf8_lossy(name).into_owned(), end + 2)))
 }
 
+/// The text of a reply. Most are text, for which the search of [`String::from_utf8_lossy`] costs far more.
+pub(crate) fn lossy(bytes: &[u8]) -> Cow<'_, str> {
+    core::str::from_utf8(bytes).map_or_else(|_| String::from_utf8_lossy(bytes), Cow::Borrowed)
+}
+
 /// Parses the first reply, or the header of an array. Returns it and its length.
 fn parse(received: &[u8]) -> Result<Option<(Parsed, usize)>, String> {
     let Some(line_end) = received.windows(2).position(|w| w == b"\r\n") else {
         return Ok(None);
     };
-    let line = String::from_utf8_lossy(&received[..line_end]).into_owned();
+    let line = lossy(&received[..line_end]);
     let mut used = line_end + 2;
     let bad = || format!("I14: a client got {line:?}, which is not a reply");
     let number = |text: &str| text.parse::<i64>().map_err(|_| bad());
@@ -595,7 +601,7 @@ fn parse(received: &[u8]) -> Result<Option<(Parsed, usize)>, String> {
         Some(b'-') if line.starts_with("-UNCERTAIN") => Answer::Uncertain,
         // There is no library yet.
         Some(b'-') if line == "-ERR Function not found" => Answer::Outcome(Outcome::Done(None)),
-        Some(b'-') => Answer::Refused(line.clone()),
+        Some(b'-') => Answer::Refused(line.clone().into_owned()),
         Some(b'*') if line == "*-1" => return Ok(Some((Parsed::Absent, used))),
         Some(b'*') => return Ok(Some((Parsed::Array(number(&line[1..])?.max(0) as usize), used))),
         Some(b'$') => {
@@ -607,7 +613,7 @@ fn parse(received: &[u8]) -> Result<Option<(Parsed, usize)>, String> {
                 if received.len() < used + length + 2 {
                     return Ok(None);
                 }
-                let text = String::from_utf8_lossy(&received[used..used + length]).into_owned();
+                let text = lossy(&received[used..used + length]);
                 used += length + 2;
                 Answer::Outcome(Outcome::Done(Some(number_of(&text).ok_or_else(|| {
                     format!(

@@ -228,7 +228,7 @@ impl Fleet {
                 at: a,
                 incarnation: i,
                 io,
-            } = &queued.what
+            } = queued.what
                 && (*a, *i) == (at, incarnation)
                 && let Work::Write(bytes) = &io.work
             {

@@ -125,8 +125,8 @@ pub(crate) struct Process {
     pub(crate) incarnation: Incarnation,
     /// The machine. It gets its events by [`Process::on`].
     pub(crate) node: Node,
-    /// The streams that it has owner roles for, if the latest event is counted in.
-    owned: Option<Streams>,
+    /// The streams that it has owner roles for, and whether the latest event is counted in.
+    owned: (Streams, bool),
     /// Requests and output of the machine.
     pub(crate) out: Outbox,
     /// Its disk, if it is a log node.
@@ -163,7 +163,7 @@ impl Process {
             id: node.replica().id(),
             incarnation: node.replica().incarnation(),
             node,
-            owned: None,
+            owned: Default::default(),
             out: Outbox::default(),
             disk: None,
             inputs: BTreeMap::new(),
@@ -182,20 +182,21 @@ impl Process {
 
     /// Gives the machine an event.
     pub(crate) fn on(&mut self, clock: Clock, event: Event<'_>) {
-        self.owned = None;
+        self.owned.1 = false;
         self.node.on(clock, event, &mut self.out);
     }
 
     /// The streams that it has owner roles for.
     pub(crate) fn owned(&mut self, data: u8) -> &Streams {
-        let node = &self.node;
-        self.owned.get_or_insert_with(|| {
-            let mut owned = Streams::default();
-            for owner in node.replica().lists().flat_map(List::owners) {
+        let (owned, is_known) = &mut self.owned;
+        if !*is_known {
+            *is_known = true;
+            owned.0.clear();
+            for owner in self.node.replica().lists().flat_map(List::owners) {
                 owned.insert(owner.stream(), data);
             }
-            owned
-        })
+        }
+        owned
     }
 
     /// Clients with input that the machine may process, in order.

@@ -4,11 +4,10 @@ use crate::faults::Fault;
 use crate::governed::Control;
 use crate::world::World;
 use paritas_base::configuration::{Configuration, Tenure};
-use paritas_base::{ConnId, Incarnation, ListId, NodeId, Position, Span, Time};
+use paritas_base::{ConnId, Incarnation, ListId, NodeId, Position, Span};
 use paritas_client::LinkId as GuestLinkId;
 use paritas_protocol::paritylog::Io;
 use paritas_protocol::{Channel, Event, LinkId, Proposal};
-use std::cmp::Ordering;
 
 #[derive(Debug)]
 pub(crate) enum SimEvent {
@@ -117,30 +116,6 @@ pub(crate) enum SimEvent {
 /// piece in each turn, rests after some hundred turns.
 const SPIN: Span = Span::from_ms(10);
 const SPINS_MAX: u32 = 5_000;
-
-/// An event and its time. Of two events at the same time, the one planned first comes first.
-pub(crate) struct Queued {
-    pub(crate) at: Time,
-    pub(crate) n: u64,
-    pub(crate) what: SimEvent,
-}
-
-impl PartialEq for Queued {
-    fn eq(&self, other: &Self) -> bool {
-        self.n == other.n
-    }
-}
-impl Eq for Queued {}
-impl PartialOrd for Queued {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-impl Ord for Queued {
-    fn cmp(&self, other: &Self) -> Ordering {
-        (other.at, other.n).cmp(&(self.at, self.n))
-    }
-}
 
 impl World {
     pub(crate) fn happen(&mut self, what: SimEvent) {

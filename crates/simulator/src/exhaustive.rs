@@ -256,17 +256,17 @@ impl State {
         let mut heads: Vec<(usize, Option<LinkId>)> = Vec::new();
         let mut second: Vec<(usize, Option<LinkId>)> = Vec::new();
         for queued in self.world.schedule.pending() {
-            let Some(lane) = lane(&queued.what) else { continue };
+            let Some(lane) = lane(queued.what) else { continue };
             if !heads.contains(&lane) {
                 heads.push(lane);
                 choices.push(Choice::Happens(queued.n));
-                if self.left.faults > 0 && may_fail(&queued.what) {
+                if self.left.faults > 0 && may_fail(queued.what) {
                     choices.push(Choice::Lost(queued.n));
                     choices.push(Choice::Twice(queued.n));
                 }
             } else if !second.contains(&lane) {
                 second.push(lane);
-                if self.left.faults > 0 && may_fail(&queued.what) {
+                if self.left.faults > 0 && may_fail(queued.what) {
                     choices.push(Choice::Overtakes(queued.n));
                 }
             }
@@ -294,7 +294,7 @@ impl State {
             Choice::Twice(n) => {
                 self.left.faults -= 1;
                 let queued = self.world.schedule.pending().into_iter().find(|queued| queued.n == n);
-                if let Some(SimEvent::Frame { link, at, bytes }) = queued.map(|queued| &queued.what) {
+                if let Some(SimEvent::Frame { link, at, bytes }) = queued.map(|queued| queued.what) {
                     let (link, at, bytes) = (*link, *at, bytes.clone());
                     self.happen(SimEvent::Frame { link, at, bytes });
                 }
@@ -333,7 +333,7 @@ impl State {
         let mut heads: Vec<(usize, Option<LinkId>)> = Vec::new();
         let mut epochs = Vec::new();
         for queued in self.world.schedule.pending() {
-            match &queued.what {
+            match queued.what {
                 SimEvent::ClientReads { .. } | SimEvent::ClientLost { .. } => return Some((queued.n, true)),
                 SimEvent::Push { at, configuration } => {
                     let process = self.world.fleet.processes[*at].as_ref();
@@ -421,7 +421,7 @@ impl State {
             .schedule
             .pending()
             .into_iter()
-            .filter_map(|q| Some((lane(&q.what)?, &q.what)))
+            .filter_map(|q| Some((lane(q.what)?, q.what)))
             .collect();
         lanes.sort_by_key(|(lane, _)| *lane);
         let world = &self.world;

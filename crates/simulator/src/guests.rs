@@ -430,15 +430,13 @@ impl World {
         let value = match outcome.result {
             Ok(Value::Simple(_)) if action != Action::Get => None,
             Ok(Value::Null) if action == Action::Get => None,
-            Ok(Value::Bulk(bytes)) if action == Action::Get => {
-                match client::number_of(&String::from_utf8_lossy(&bytes)) {
-                    Some(n) => Some(n),
-                    None => {
-                        let text: String = String::from_utf8_lossy(&bytes).chars().take(80).collect();
-                        return self.violate(format!("B6: a guest of {key} put this together: {text}"));
-                    }
+            Ok(Value::Bulk(bytes)) if action == Action::Get => match client::number_of(&client::lossy(&bytes)) {
+                Some(n) => Some(n),
+                None => {
+                    let text: String = String::from_utf8_lossy(&bytes).chars().take(80).collect();
+                    return self.violate(format!("B6: a guest of {key} put this together: {text}"));
                 }
-            }
+            },
             Ok(other) => return self.violate(format!("I14: {action:?} of {key} was answered {other:?}")),
             Err(Failure::Uncertain) if action == Action::Get => {
                 return self.violate(format!("I14: GET of {key} is uncertain"));

@@ -145,6 +145,12 @@ fn bits(mut of: u128) -> impl Iterator<Item = usize> {
     })
 }
 
+/// Those of the operations that have begun by the bound, and that no remaining one must come before.
+fn next(operations: &[Operation], after: &[u128], done: u128, bound: Time, of: u128) -> impl Iterator<Item = usize> {
+    let begun = bits(of).take_while(move |at| operations[*at].begin <= bound);
+    begun.filter(move |at| after[*at] & !done == 0)
+}
+
 #[derive(PartialEq, Eq)]
 enum Found {
     Yes,
@@ -153,37 +159,12 @@ enum Found {
 }
 
 impl Search<'_> {
-    fn go(&mut self, done: u128, state: State) -> Found {
-        let open = self.all & !done;
-        if open & self.known == 0 {
-            return Found::Yes;
-        }
-        if !self.seen.insert(((done >> 64) as u64, done as u64, state)) {
-            return Found::No;
-        }
-        self.visits += 1;
-        if self.visits > VISITS_MAX {
-            return Found::GivenUp;
-        }
-        // The next operation must have begun before every remaining operation with a known outcome has ended.
-        // Operations are in the order of their beginnings: once one begins later than the bound, no later one lowers
-        // it.
-        let mut bound = Time(u64::MAX);
-        for at in bits(open & self.known) {
-            if self.operations[at].begin > bound {
-                break;
-            }
-            bound = bound.min(self.operations[at].end);
-        }
+    fn go(&mut self, mut done: u128, state: State) -> Found {
         let (operations, after) = (self.operations, self.after);
-        let next = |of: u128| {
-            let begun = bits(of).take_while(move |at| operations[*at].begin <= bound);
-            begun.filter(move |at| after[*at] & !done == 0)
-        };
         // A read that can have its result now may come first: whatever follows has the same results. The same holds for
         // a DEL or a GETDEL of a missing key. It does not hold for a write that changes nothing here, because another
         // order may need that write later.
-        let is_idle = |at: &usize| {
+        let is_idle = |search: &Self, at: &usize| {
             let operation = &operations[*at];
             let reads = match operation.action {
                 Action::Get | Action::GetEach | Action::List => true,
@@ -192,11 +173,39 @@ impl Search<'_> {
                 _ => false,
             };
             let stays = |found| found == Some(state);
-            reads && stays(self.before(operation, state)[0]) && stays(apply(*at, operation, state))
+            reads && stays(search.before(operation, state)[0]) && stays(apply(*at, operation, state))
         };
-        if let Some(at) = next(open & self.known).find(is_idle) {
-            return self.go(done | (1 << at), state);
+        let bound = loop {
+            let open = self.all & !done;
+            if open & self.known == 0 {
+                return Found::Yes;
+            }
+            // The next operation must have begun before every remaining operation with a known outcome has ended.
+            // Operations are in the order of their beginnings: once one begins later than the bound, no later one
+            // lowers it.
+            let mut bound = Time(u64::MAX);
+            for at in bits(open & self.known) {
+                if operations[at].begin > bound {
+                    break;
+                }
+                bound = bound.min(operations[at].end);
+            }
+            let idle = next(operations, after, done, bound, open & self.known).find(|at| is_idle(self, at));
+            match idle {
+                Some(at) => done |= 1 << at,
+                None => break bound,
+            }
+        };
+        // Only states with a choice are remembered and counted: most operations are reads, which leave none.
+        if !self.seen.insert(((done >> 64) as u64, done as u64, state)) {
+            return Found::No;
         }
+        self.visits += 1;
+        if self.visits > VISITS_MAX {
+            return Found::GivenUp;
+        }
+        let open = self.all & !done;
+        let next = |of: u128| next(operations, after, done, bound, of);
         // Operations without an answer are tried last: most are not needed to explain the others.
         for at in next(open & self.known).chain(next(open & !self.known)) {
             let operation = operations[at];

@@ -15,7 +15,7 @@
 use crate::client::{self, Crowds};
 use crate::committed::Committed;
 use crate::disks::Disk;
-use crate::events::{Queued, SimEvent};
+use crate::events::SimEvent;
 use crate::faults::Fault;
 use crate::fleet::Fleet;
 use crate::forks::Instant;
@@ -294,7 +294,7 @@ impl World {
     }
 
     pub(crate) fn step(&mut self) -> bool {
-        let Some(Queued { at, n, what }) = self.schedule.next() else {
+        let Some((n, what)) = self.schedule.next() else {
             return false;
         };
         if self.governed.is_some() {
@@ -306,7 +306,7 @@ impl World {
             self.violate(format!("L1: {events} events: more than a run may have"));
             return false;
         }
-        self.schedule.mix(at.0 ^ n);
+        self.schedule.mix(self.schedule.now.0 ^ n);
         self.happen(what);
         true
     }
