@@ -206,6 +206,11 @@ impl<U: core::fmt::Debug> Keeper<U> {
         Some(PartState::Taken(unit + 1))
     }
 
+    /// A sender asks how many units of a part are here. Unlike its owner, it opens nothing.
+    pub fn on_ask(&self, id: &PartId) -> PartState {
+        self.parts.get(id).map_or(PartState::Unknown, Held::answer)
+    }
+
     /// An owner wants a part made from the others: a command waits for it. `record` has the checks of the value.
     pub fn on_make<M: Units<Unit = U>>(&mut self, memory: &mut M, id: PartId, record: &Arc<Record>) -> PartState {
         if matches!(self.parts.get(&id), Some(held) if matches!(held.state, State::Open(_))) {

@@ -13,11 +13,12 @@
 //! - [`Record`]: what an object's header says about its parts (`docs/formats/large.md`).
 //! - [`Writer`], [`Reader`]: the machines that make parts from bytes, and bytes from parts.
 //! - [`Ledger`]: which groups of parts are alive, at the owner of their stream. [`Keeper`]: the parts that one position
-//!   holds. [`Upload`]: one value on its way to the holders. `docs/decisions/2026-11-25-parts-of-large-values.md` has
-//!   their rules.
+//!   holds. [`Sender`], [`Acceptance`]: one value on its way to the holders, who has its bytes and who names it.
+//!   `docs/decisions/2026-11-25-parts-of-large-values.md` has their rules.
 //! - [`Transition`]: what is read, written and kept when a value gets another class (ElasticMem §4.2).
 //! - [`model`]: the latency model of online erasure coding (§III, Equations 1 to 8).
 
+mod acceptance;
 mod class;
 mod class_rules;
 mod hotness;
@@ -28,10 +29,11 @@ pub mod model;
 mod placement;
 mod reader;
 mod record;
+mod sender;
 mod transition;
-mod upload;
 mod writer;
 
+pub use acceptance::{Acceptance, Holder, Tell, UploadFailed};
 pub use class::{BLOCKS_MAX, Class, ClassError};
 pub use class_rules::ClassRules;
 pub use hotness::{Heat, Hotness, HotnessSetting, Wanted};
@@ -41,6 +43,6 @@ pub use ledger::{Alive, Ledger, NotAlive, Page};
 pub use placement::{Content, Group, Part, Placement, PlacementError};
 pub use reader::{ReadFailed, Reader, Request};
 pub use record::{GroupId, PartName, RECORD_BYTES_MAX, Record};
+pub use sender::{Ask, Opened, Outcome, Sender};
 pub use transition::Transition;
-pub use upload::{Holder, Tell, Upload, UploadFailed};
 pub use writer::{UNTAKEN_MAX, WriteFailed, Writer};

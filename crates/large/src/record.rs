@@ -119,19 +119,31 @@ impl Record {
 
     /// The check of a part of this value.
     pub fn check_of(&self, part: &Part) -> u32 {
+        self.checks.get(self.check_index(part)).copied().unwrap_or_default()
+    }
+
+    /// Which of the checks is that of this part.
+    pub(crate) fn check_index(&self, part: &Part) -> usize {
         let data = usize::from(self.class.data());
-        let at = match (self.class, part.content) {
+        match (self.class, part.content) {
             (Class::Rep { .. }, _) => 0,
             (_, Content::Block(i)) => usize::from(i),
             (_, Content::Parity(j)) => data + usize::from(j),
             (_, Content::Whole) => data,
-        };
-        self.checks.get(at).copied().unwrap_or_default()
+        }
     }
 
     /// How the body is cut. `None` if the record is not one that [`Self::decode`] accepts.
     pub fn layout(&self, unit_bytes: u32) -> Option<Layout> {
         Layout::of_body(self.body_bytes, self.class.data(), unit_bytes)
+    }
+
+    /// The same for a writer, who is told what is wrong.
+    pub(crate) fn cut(&self, unit_bytes: u32) -> Result<Layout, PlacementError> {
+        self.layout(unit_bytes).ok_or(PlacementError::NoSuchPosition {
+            first: self.first,
+            logged: self.logged,
+        })
     }
 
     /// Where the parts are, in a stripe list with `positions` positions in memory.

@@ -189,25 +189,34 @@ impl Writer {
             .map(|progress| progress.part)
     }
 
+    /// Whether a part is neither kept nor broken, and units are sent to it.
+    pub(crate) fn is_open(&self, part: usize) -> bool {
+        self.is_in(part, State::Open)
+    }
+
+    /// Whether a part is broken.
+    pub(crate) fn is_broken(&self, part: usize) -> bool {
+        self.is_in(part, State::Broken)
+    }
+
+    fn is_in(&self, part: usize, state: State) -> bool {
+        self.parts.get(part).is_some_and(|progress| progress.state == state)
+    }
+
     /// Number of units of a part that have been handed out.
     pub(crate) fn sent_units(&self, part: usize) -> u32 {
         self.parts.get(part).map_or(0, |progress| progress.sent)
     }
 
     /// Whether all units of a part have been handed out, so that its check is final.
-    pub(crate) fn is_part_sent(&self, part: usize) -> bool {
+    fn is_part_sent(&self, part: usize) -> bool {
         let sent = |progress: &Progress| progress.sent == self.units_of(progress.part.content);
         self.parts.get(part).is_some_and(sent)
     }
 
     /// Number of units of a part with this content.
-    pub(crate) fn units_of(&self, content: Content) -> u32 {
+    fn units_of(&self, content: Content) -> u32 {
         content.units(&self.layout)
-    }
-
-    /// Which parts there are.
-    pub(crate) fn placement(&self) -> Placement {
-        self.placement
     }
 
     /// The checks for the record. They are final once [`Self::is_sent`].
@@ -302,7 +311,7 @@ impl Writer {
         }
     }
 
-    pub(crate) fn check_of(&self, content: Content) -> u32 {
+    fn check_of(&self, content: Content) -> u32 {
         self.checks[self.check_at(content)]
     }
 

@@ -105,7 +105,7 @@ impl Records {
                 };
                 value.bytes = uploading.sent_bytes;
                 let is_taken = value.bytes >= offset + bytes.len() as u64;
-                match is_taken && !uploading.upload.is_sent() {
+                match is_taken && !uploading.is_sent() {
                     true => Ok(Taken::Piece),
                     false => Err(Refused::Wait),
                 }

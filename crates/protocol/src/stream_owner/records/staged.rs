@@ -267,7 +267,7 @@ impl StreamOwner {
         }
         let result = self.records.send_value(cx, &here, of, before, bytes);
         let uploading = self.records.uploads.get(&of);
-        let in_parts = uploading.map(|uploading| (uploading.sent_bytes, uploading.upload.staged().body_bytes));
+        let in_parts = uploading.map(|uploading| (uploading.sent_bytes, uploading.staged().body_bytes));
         match (result, in_parts) {
             (Err(Stop::Refused(WriteRefusal::NoMemory)), _)
                 if before == 0 && self.evicts_for(cx, configuration, ticket, value_bytes) =>

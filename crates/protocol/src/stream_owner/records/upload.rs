@@ -11,7 +11,7 @@ use crate::stream_owner::{Stop, WriteRefusal};
 use core::ops::Range;
 use paritas_base::{Incarnation, NodeId, PartState, Position, Span, Time};
 use paritas_code::Scheme;
-use paritas_large::{Class, Holder, Layout, PartName, Record, Tell, Transition, Upload, UploadFailed};
+use paritas_large::{Acceptance, Class, Holder, Layout, PartName, Record, Sender, Tell, Transition, UploadFailed};
 use paritas_wire::peer::Message;
 use std::hash::{DefaultHasher, Hasher};
 use std::sync::Arc;
@@ -80,7 +80,9 @@ fn piece_at<'p, 'v>(pieces: &'p [Piece<'v>], at: u64) -> Option<(&'p Piece<'v>, 
 /// One value.
 #[derive(Debug)]
 pub(in crate::stream_owner) struct Uploading {
-    pub(super) upload: Upload,
+    acceptance: Acceptance,
+    /// From the moment on when all parts are open.
+    sender: Option<Sender>,
     /// What the command has made the value from.
     basis: Box<[u8]>,
     /// Bytes of the body that were sent.
@@ -90,6 +92,112 @@ pub(in crate::stream_owner) struct Uploading {
     wanted_at: Time,
     moved_at: Option<Time>,
     failed: Option<UploadFailed>,
+}
+
+impl Uploading {
+    /// The record as it was staged, without checks.
+    pub(super) fn staged(&self) -> &Arc<Record> {
+        self.acceptance.staged()
+    }
+
+    /// Whether all units were sent.
+    pub(super) fn is_sent(&self) -> bool {
+        self.acceptance.is_sent()
+    }
+
+    /// The sender, once units may be sent.
+    fn begin_sending<O: Out>(&mut self, cx: &Context<'_, O>, here: &Installed<'_>) -> Option<&mut Sender> {
+        if self.sender.is_none() && self.acceptance.is_open() {
+            let (opened, question) = self.acceptance.begin();
+            let (positions, unit_bytes) = cut_of(cx, here);
+            self.sender = Sender::new(self.staged().clone(), positions, unit_bytes, &opened, question).ok();
+        }
+        self.sender.as_mut()
+    }
+
+    /// Sends units of the next bytes. Returns how many bytes were taken.
+    fn push<O: Out>(&mut self, cx: &mut Context<'_, O>, here: &Installed<'_>, bytes: &[u8]) -> usize {
+        let Some(sender) = self.begin_sending(cx, here) else {
+            return 0;
+        };
+        let taken = sender.push(bytes, |position, name, unit, bytes| {
+            let name = to_wire(name);
+            send_to(cx, here, position, &Message::PutUnit { name, unit, bytes });
+        });
+        self.note_sent();
+        taken
+    }
+
+    /// What a holder says of a part.
+    fn on_answer(&mut self, tenure: u64, name: PartName, question: u32, state: PartState) {
+        if let Some(sender) = &mut self.sender {
+            sender.on_answer(tenure, name, question, state);
+        }
+        if let Err(failed) = self.acceptance.on_answer(tenure, name, state) {
+            self.failed = Some(failed);
+        }
+        self.note_sent();
+    }
+
+    /// The sender's word reaches the owner.
+    fn note_sent(&mut self) {
+        if let Some(sender) = self.sender.as_ref().filter(|sender| sender.is_sent()) {
+            self.acceptance.on_sent(sender.checks(), &sender.outcomes());
+        }
+    }
+
+    /// Whether an object may name it.
+    fn is_ready(&self, holders: &[Option<Holder>], redundancy: u8, is_staging: bool) -> Result<bool, UploadFailed> {
+        if let Some(failed) = self.failed {
+            return Err(failed);
+        }
+        if let Some(sender) = &self.sender {
+            sender.is_done()?;
+        }
+        self.acceptance.is_ready(holders, redundancy, is_staging)
+    }
+
+    /// Tells holders what they must be told.
+    fn tell<O: Out>(&mut self, cx: &mut Context<'_, O>, here: &Installed<'_>, holders: &[Option<Holder>], again: bool) {
+        if let Some(sender) = &mut self.sender {
+            sender.on_holders(holders);
+        }
+        self.note_sent();
+        let mut told = Vec::new();
+        self.acceptance.tell(holders, again, |what| told.push(what));
+        // The holder that is asked how many units it has is asked to open the part again.
+        if let Some(sender) = self.sender.as_mut().filter(|_| again) {
+            sender.ask(|ask| told.push(Tell::Open(ask.name, ask.position, ask.question)));
+        }
+        if told.is_empty() {
+            return;
+        }
+        told.sort_by_key(|what| match what {
+            Tell::Open(name, ..) | Tell::Make(name, _) => *name,
+        });
+        let (mut staged, mut sealed) = (Vec::new(), Vec::new());
+        self.staged().encode(&mut staged);
+        self.acceptance.record().encode(&mut sealed);
+        for what in told {
+            let (position, message) = match what {
+                Tell::Open(name, position, question) => {
+                    let (name, record) = (to_wire(name), staged.as_slice());
+                    let message = Message::OpenPart {
+                        term: here.term,
+                        question,
+                        name,
+                        record,
+                    };
+                    (position, message)
+                }
+                Tell::Make(name, position) => {
+                    let (name, record) = (to_wire(name), sealed.as_slice());
+                    (position, Message::MakePart { name, record })
+                }
+            };
+            send_to(cx, here, position, &message);
+        }
+    }
 }
 
 /// What a command makes a value from, and how often that has changed.
@@ -121,49 +229,40 @@ impl Records {
             return Err(Stop::Wait);
         };
         uploading.wanted_at = now;
-        let Uploading { upload, sent_bytes, .. } = uploading;
-        let upload_bytes = upload.staged().body_bytes;
+        let upload_bytes = uploading.staged().body_bytes;
         let in_body = upload_bytes.saturating_sub(offset).min(bytes.len() as u64) as usize;
         let bytes = bytes.get(..in_body).unwrap_or_default();
-        tell(cx, here, upload, &holders, false);
-        let before = *sent_bytes;
+        uploading.tell(cx, here, &holders, false);
+        let before = uploading.sent_bytes;
         // If the last row is short, units without bytes may remain to be sent after the last byte.
         let rest_of = |at: usize, sent: u64| match bytes.get(at..).filter(|rest| !rest.is_empty()) {
             None if sent == upload_bytes => Some(&[][..]),
             rest => rest,
         };
-        while upload.may_send()
-            && !upload.is_sent()
-            && let Some(at) = sent_bytes.checked_sub(offset)
-            && let Some(rest) = rest_of(at as usize, *sent_bytes)
+        while !uploading.is_sent()
+            && let Some(at) = uploading.sent_bytes.checked_sub(offset)
+            && let Some(rest) = rest_of(at as usize, uploading.sent_bytes)
         {
-            let taken = upload.push(rest, |position, name, unit, bytes| {
-                if let Some(holder) = here.configuration.tenure(Position(position)) {
-                    let name = to_wire(name);
-                    let message = Message::PutUnit { name, unit, bytes };
-                    cx.send(&holder, Channel::Bulk, here.stream, here.configuration.epoch, &message);
-                }
-            });
-            *sent_bytes += taken as u64;
+            let taken = uploading.push(cx, here, rest);
+            uploading.sent_bytes += taken as u64;
             if taken == 0 {
                 break;
             }
         }
-        if upload.is_sent() {
-            tell(cx, here, upload, &holders, false);
+        if uploading.is_sent() {
+            uploading.tell(cx, here, &holders, false);
         }
-        if *sent_bytes > before {
+        if uploading.sent_bytes > before {
             uploading.moved_at = Some(now);
         }
-        let upload = &uploading.upload;
-        if upload.is_sent() && cx.rules().fault(Fault::PutBeforeKept) {
-            return Ok(Arc::new(upload.record()));
+        if uploading.is_sent() && cx.rules().fault(Fault::PutBeforeKept) {
+            return Ok(Arc::new(uploading.acceptance.record()));
         }
-        let is_staging = self.ledger.is_staging(upload.staged());
-        let failed = match (uploading.failed, upload.is_ready(&holders, redundancy, is_staging)) {
-            (None, Ok(true)) => return Ok(Arc::new(upload.record())),
-            (None, Ok(false)) => return Err(Stop::Wait),
-            (Some(failed), _) | (None, Err(failed)) => failed,
+        let is_staging = self.ledger.is_staging(uploading.staged());
+        let failed = match uploading.is_ready(&holders, redundancy, is_staging) {
+            Ok(true) => return Ok(Arc::new(uploading.acceptance.record())),
+            Ok(false) => return Err(Stop::Wait),
+            Err(failed) => failed,
         };
         self.end_upload_of(of, false);
         match failed {
@@ -182,16 +281,16 @@ impl Records {
         basis: &[u8],
         record: Arc<Record>,
     ) -> Result<(), Stop> {
-        let unit_bytes = cx.shared.arena.chunk_bytes() as u32;
-        let positions = positions_in_memory(cx, here.configuration);
+        let (positions, unit_bytes) = cut_of(cx, here);
         let keeps_data = self.ledger.keeps_data(&record);
-        let Ok(upload) = Upload::new(record.clone(), positions, unit_bytes, keeps_data) else {
+        let Ok(acceptance) = Acceptance::new(record.clone(), positions, unit_bytes, keeps_data) else {
             self.ledger.end_staging(&record);
             return Err(Stop::Refused(WriteRefusal::TooLarge));
         };
         let now = cx.mono();
         let uploading = Uploading {
-            upload,
+            acceptance,
+            sender: None,
             basis: basis.into(),
             sent_bytes: 0,
             wanted_at: now,
@@ -211,8 +310,7 @@ impl Records {
         made: &Made<'_>,
         value_bytes: u64,
     ) -> Option<Arc<Record>> {
-        let unit_bytes = cx.shared.arena.chunk_bytes() as u32;
-        let (positions, logged) = (positions_in_memory(cx, here.configuration), cx.shared.cluster.logged);
+        let ((positions, unit_bytes), logged) = (cut_of(cx, here), cx.shared.cluster.logged);
         let class = made.class.or_else(|| default_class(cx, here, value_bytes))?;
         let layout = match made.is_all_body {
             true => Layout::of_body(value_bytes, class.data(), unit_bytes)?,
@@ -350,7 +448,7 @@ impl Records {
             let Some(uploading) = self.uploads.get(&of) else {
                 return Err(Stop::Wait);
             };
-            let (at, body_bytes) = (uploading.sent_bytes, uploading.upload.staged().body_bytes);
+            let (at, body_bytes) = (uploading.sent_bytes, uploading.staged().body_bytes);
             let piece = piece_at(pieces, at).filter(|_| at < body_bytes);
             let sent = match piece {
                 None => self.send_value(cx, here, of, at, &[]),
@@ -449,7 +547,7 @@ impl Records {
 
     pub(super) fn end_upload_of(&mut self, of: Origin, is_named: bool) {
         if let Some(uploading) = self.uploads.remove(&of) {
-            let staged = uploading.upload.staged();
+            let staged = uploading.staged();
             if is_named {
                 self.named.push(staged.clone());
             } else {
@@ -468,13 +566,13 @@ impl Records {
         question: u32,
         state: PartState,
     ) -> Option<Ticket> {
-        let has_group = |upload: &Upload| upload.staged().groups().any(|group| group == name.group);
+        let has_group = |uploading: &Uploading| uploading.staged().groups().any(|group| group == name.group);
         let mut uploads = self.uploads.iter_mut();
-        let Some((of, uploading)) = uploads.find(|(_, uploading)| has_group(&uploading.upload)) else {
+        let Some((of, uploading)) = uploads.find(|(_, uploading)| has_group(uploading)) else {
             self.answer_dead(cx, here, from, name, state);
             return None;
         };
-        let position = uploading.upload.position_of(name);
+        let position = uploading.acceptance.position_of(name);
         let holder = position.and_then(|at| here.configuration.tenure(Position(at)));
         let holder = holder.filter(|holder| (holder.node, holder.incarnation) == from)?;
         // Other answers only repeat what is known. If they counted, a value that never completes would never be
@@ -482,10 +580,7 @@ impl Records {
         if matches!(state, PartState::Taken(_) | PartState::Kept(_)) {
             uploading.moved_at = Some(cx.now.mono);
         }
-        let told = uploading.upload.on_answer(number_of(&holder), name, question, state);
-        if let Err(failed) = told {
-            uploading.failed = Some(failed);
-        }
+        uploading.on_answer(number_of(&holder), name, question, state);
         // The command need not run for each unit.
         let must_run = !matches!(state, PartState::Taken(units) if units % TAKEN_PER_RUN != 0);
         match *of {
@@ -510,7 +605,7 @@ impl Records {
         // Values of a hand-off end with it.
         let is_over = |of: &Origin, uploading: &Uploading| {
             let is_forgotten = !matches!(of, Origin::Import(_)) && now > uploading.wanted_at + forgotten;
-            is_forgotten || !ledger.is_staging(uploading.upload.staged())
+            is_forgotten || !ledger.is_staging(uploading.staged())
         };
         let over: Vec<Origin> = uploads
             .filter_map(|(of, uploading)| is_over(of, uploading).then_some(*of))
@@ -520,7 +615,7 @@ impl Records {
         }
         let holders = holders(here.configuration);
         for uploading in self.uploads.values_mut() {
-            tell(cx, here, &mut uploading.upload, &holders, true);
+            uploading.tell(cx, here, &holders, true);
         }
     }
 }
@@ -532,41 +627,15 @@ fn default_class<O: Out>(cx: &Context<'_, O>, here: &Installed<'_>, value_bytes:
     Class::of_scheme(scheme, value_bytes, unit_bytes)
 }
 
-/// Tells holders what they must be told of a value.
-fn tell<O: Out>(
-    cx: &mut Context<'_, O>,
-    here: &Installed<'_>,
-    upload: &mut Upload,
-    holders: &[Option<Holder>],
-    again: bool,
-) {
-    let mut told = Vec::new();
-    upload.tell(holders, again, |what| told.push(what));
-    if told.is_empty() {
-        return;
-    }
-    let (mut staged, mut sealed) = (Vec::new(), Vec::new());
-    upload.staged().encode(&mut staged);
-    upload.record().encode(&mut sealed);
-    for what in told {
-        let (position, message) = match what {
-            Tell::Open(name, position, question) => {
-                let (name, record) = (to_wire(name), staged.as_slice());
-                let message = Message::OpenPart {
-                    term: here.term,
-                    question,
-                    name,
-                    record,
-                };
-                (position, message)
-            }
-            Tell::Make(name, position) => {
-                let (name, record) = (to_wire(name), sealed.as_slice());
-                (position, Message::MakePart { name, record })
-            }
-        };
-        if let Some(holder) = here.configuration.tenure(Position(position)) {
-            cx.send(&holder, Channel::Bulk, here.stream, here.configuration.epoch, &message);
-        }
+/// Positions in memory, and bytes of a unit.
+fn cut_of<O: Out>(cx: &Context<'_, O>, here: &Installed<'_>) -> (u8, u32) {
+    let unit_bytes = cx.shared.arena.chunk_bytes() as u32;
+    (positions_in_memory(cx, here.configuration), unit_bytes)
+}
+
+/// Sends a message about parts to the holder of a position.
+fn send_to<O: Out>(cx: &mut Context<'_, O>, here: &Installed<'_>, position: u8, message: &Message<'_>) {
+    if let Some(holder) = here.configuration.tenure(Position(position)) {
+        cx.send(&holder, Channel::Bulk, here.stream, here.configuration.epoch, message);
     }
 }
