@@ -22,8 +22,8 @@ pub(super) struct Witnesses {
     /// A node has a configuration of this list that is not in the store's history. The coordinator decides nothing more
     /// (P10.16).
     behind: Option<(NodeId, ListId)>,
-    /// Enough holders have reported their configurations, and none is ahead: this store has every configuration that any
-    /// coordinator has sent. Stays true, since only this coordinator makes later configurations.
+    /// Enough holders have reported their configurations, and none is ahead: this store has every configuration that
+    /// any coordinator has sent. Stays true, since only this coordinator makes later configurations.
     is_complete: bool,
 }
 
@@ -121,8 +121,8 @@ impl<S: Store> Coordinator<S> {
         self.witnesses.behind.filter(|_| !self.broken.is(Mutant::BehindCommits))
     }
 
-    /// Whether the coordinator waits for nodes that have not registered. With the mutant `BehindCommits` it does not once
-    /// a node is ahead.
+    /// Whether the coordinator waits for nodes that have not registered. With the mutant `BehindCommits` it does not
+    /// once a node is ahead.
     fn awaits(&self, quorum: &Quorum) -> bool {
         quorum.is_awaited() && self.witnesses.behind.is_none() && !self.broken.is(Mutant::NoWitness)
     }
