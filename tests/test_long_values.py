@@ -14,10 +14,9 @@ MIB = 1 << 20
 OVER_PARTS_MIB = 80
 
 
-def resident_mib(pid):
-    with open(f"/proc/{pid}/status", encoding="ascii") as status:
-        line = next(line for line in status if line.startswith("VmHWM"))
-    return int(line.split()[1]) >> 10
+def peak_mib(cluster, node):
+    """The most memory that the process of a node has had."""
+    return cluster.client(node).info("memory")["used_memory_rss_peak"] // MIB
 
 
 def head_of_set(key, size):
@@ -58,8 +57,8 @@ def test_a_value_of_the_greatest_length_is_held_whole_by_no_node(start_cluster, 
         assert client.getdel("{of}:source") == value
         assert client.get("{of}:source") is None
     # Each of six nodes has a quarter of the value.
-    for node, pid in cluster.pids().items():
-        assert resident_mib(pid) < size // 4 // MIB + OVER_PARTS_MIB, f"node {node}"
+    for node in range(cluster.nodes):
+        assert peak_mib(cluster, node) < size // 4 // MIB + OVER_PARTS_MIB, f"node {node}"
     with socket.create_connection(("127.0.0.1", cluster.port), timeout=TIMEOUT_S) as connection:
         connection.sendall(head_of_set(b"key", size + 1))
         assert b"invalid bulk length" in connection.recv(1000)
@@ -112,8 +111,8 @@ def test_append_and_setrange_take_arguments_as_long_as_values(start_cluster, rng
         assert client.strlen("{of}:b") == 20 * MIB + 5
     # SETRANGE has the old value, the argument and the new one in parts: 250, 40 and 260 MiB. There are 20 MiB of the
     # other key, and up to 400 MiB of the commands before are not freed yet. Each node has a quarter.
-    for node, pid in cluster.pids().items():
-        assert resident_mib(pid) < 250 + OVER_PARTS_MIB, f"node {node}"
+    for node in range(cluster.nodes):
+        assert peak_mib(cluster, node) < 250 + OVER_PARTS_MIB, f"node {node}"
     assert client.flushall()
     until_parts_are(cluster, 0)
 
@@ -189,8 +188,8 @@ def test_an_mget_longer_than_one_reply_is_read_value_by_value(start_cluster, rng
     reader.close()
     sum_mib = sum(map(len, values.values())) // MIB
     # A reply of at most 32 MiB is made whole.
-    for node, pid in cluster.pids().items():
-        assert resident_mib(pid) < sum_mib // 4 + OVER_PARTS_MIB + 32, f"node {node}"
+    for node in range(cluster.nodes):
+        assert peak_mib(cluster, node) < sum_mib // 4 + OVER_PARTS_MIB + 32, f"node {node}"
 
 
 def test_a_value_that_is_read_comes_whole_though_its_owner_and_another_node_die(start_cluster, rng):

@@ -19,6 +19,8 @@ a minus means at least that many.
   `-TRYAGAIN`. If a part is refused before any change, the reply is that error.
 - On `port`, KEYS, SCAN, RANDOMKEY, DBSIZE, FLUSHDB and FLUSHALL speak for the whole cluster. FLUSHALL is
   atomic for each stream, and answered when all owners have it acknowledged.
+- Keys of a database, or with a prefix, can be made to lie in one hash slot:
+  [transactions.md](transactions.md#keys-that-lie-in-one-hash-slot).
 - On `cluster_port`, as in Redis Cluster: MOVED for another node's key, CROSSSLOT for keys in several hash slots, and
   commands without a key speak for this node's hash slots only.
 - A command that changes several keys of one hash slot is one delta: all of it happens, or nothing. Its keys and values
@@ -42,8 +44,8 @@ a minus means at least that many.
   that holds most may hold 48 MiB beside that limit, so one client can always write or read one argument of up to 16
   MiB. Where that limit is less, a second client that does so at the same time may be closed.
 - MSETNX and MSETEX with NX or XX need their keys in one hash slot, on both ports.
-- RENAME, RENAMENX and COPY of keys in one hash slot are one delta. On `port` the keys may be in two hash slots, but not
-  in a transaction or a script, and the value is shorter than 1 MiB. Then it goes by steps, of which each is
+- RENAME, RENAMENX, COPY and MOVE of keys in one hash slot are one delta. On `port` the keys may be in two hash slots,
+  but not in a transaction or a script, and the value is shorter than 1 MiB. Then it goes by steps, of which each is
   acknowledged before the next: the new key is written, with expiry and flags, and then the old one is removed if
   nothing has changed it. So it is not atomic: others may see both keys, or the new one before the old one has gone. If
   the old key has been written, it is copied again, up to four times in all; a write of another key near it may look
@@ -127,7 +129,7 @@ A step stays in one stream, so steps may be empty. A cursor survives a takeover 
 Other nodes have 0.2 s to tell theirs. A stream whose owner has not by then counts as it did last, \
 and `silent_streams` counts such streams |
 | INFO memory | `used_memory` is what the node counts, with parity and parts of large values; \
-`used_memory_rss` is VmRSS of its process |
+`used_memory_rss` is VmRSS of its process, `used_memory_rss_peak` the most that this was |
 | INFO stats | commands and connections are counted at the node that the client is connected to; \
 hits, misses, expired and evicted keys, and `refused_writes` (`-OOM`) at the owner of the key |
 | INFO commandstats | counts only; `usec` is 0. A command is counted at the node that its client is connected to |
@@ -151,7 +153,8 @@ reach all nodes, but on the cluster port that node alone: [scripts.md](scripts.m
 refused by name. IDLETIME and FREQ are checked and change nothing |
 | FCALL, FUNCTION | libraries are those of the cluster, on both ports; a library runs anew in each call: \
 [scripts.md](scripts.md#functions) |
-| SELECT, MOVE, COPY DB | databases 0 to 15, on `cluster_port` too. The hash slot of a key is the same in all of them |
+| SELECT, MOVE, COPY DB | databases 0 to 15, on `cluster_port` too. \
+The hash slot of a key is the same in all of them, but for rules of `one_slot` |
 | FLUSHALL | deletes all keys of a stream at once, and spares libraries of functions |
 | FLUSHDB | deletes all keys of a stream at once if it has none of other databases, else one after the other: \
 keys that other clients write meanwhile may stay, and `-TRYAGAIN` means that a part may be deleted |

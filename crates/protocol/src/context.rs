@@ -74,6 +74,8 @@ pub struct Shared {
     pub(crate) change_at: Time,
     /// What the driver has measured last.
     pub process: ProcessFigures,
+    /// The most memory that the process has ever had.
+    pub resident_peak_bytes: u64,
     /// Bytes that the process has had beyond those, for a moment. They count less and less.
     pub(crate) burst_bytes: u64,
     /// Memory of all buffers, in bytes, as last counted.

@@ -191,6 +191,7 @@ impl Replica {
             changing: None,
             change_at: Time(0),
             process: ProcessFigures::default(),
+            resident_peak_bytes: 0,
             burst_bytes: 0,
             buffers_bytes: 0,
             memory_peak_bytes: 0,
@@ -304,6 +305,7 @@ impl Replica {
     pub fn set_process(&mut self, figures: ProcessFigures) {
         let burst = figures.peak_bytes.saturating_sub(figures.resident_bytes);
         self.shared.burst_bytes = burst.max(self.shared.burst_bytes - self.shared.burst_bytes / BURST_DECAY);
+        self.shared.resident_peak_bytes = self.shared.resident_peak_bytes.max(figures.peak_bytes);
         self.shared.process = figures;
     }
 

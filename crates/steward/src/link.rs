@@ -15,7 +15,6 @@ use paritas_files::steward::{Polled, Refreshed};
 use paritas_io::clock;
 use paritas_node::password;
 use paritas_node::{Connection, Failure};
-use paritas_wire::command::slot;
 use paritas_wire::resp::Value;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
@@ -331,8 +330,14 @@ impl Store {
     fn load(&mut self) -> Result<Vec<(File, Record)>, String> {
         let prefix = format!("{{f:{}}}:p:", self.name);
         let pattern = format!("{prefix}*");
-        let slot = slot(prefix.as_bytes()).to_string();
-        let mut one_slot = true;
+        // The store says which: it may have rules for it.
+        let asked = self
+            .call(&[command(&[b"CLUSTER", b"KEYSLOT", prefix.as_bytes()])])?
+            .pop();
+        let (slot, mut one_slot) = match asked {
+            Some(Value::Integer(slot)) => (slot.to_string(), true),
+            _ => (String::new(), false),
+        };
         let (mut cursor, mut keys) = (b"0".to_vec(), Vec::new());
         loop {
             let mut scan = command(&[b"SCAN", &cursor, b"MATCH", pattern.as_bytes(), b"COUNT", b"1000"]);

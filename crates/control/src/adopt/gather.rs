@@ -7,7 +7,7 @@ use crate::plan::{ClusterPlan, LostPolicy, NODES_MAX};
 use crate::record::{Adopted, End, OpenError, Records, StoredNode, StoredSlots};
 use crate::store::{MemoryStore, Store};
 use paritas_base::configuration::{ClusterRecord, Configuration, NodeRole, NodeState};
-use paritas_base::{Epoch, Incarnation, ListId, NodeId, Time, Version, hash_slots};
+use paritas_base::{Epoch, Incarnation, ListId, NodeId, OneSlot, Time, Version, hash_slots};
 use std::collections::{BTreeMap, BTreeSet};
 
 pub(super) type Chains = BTreeMap<ListId, Chain>;
@@ -172,13 +172,15 @@ impl<S: Store> Adoption<S> {
         match pairs.iter().find(|(_, same)| !same) {
             Some((key, _)) => Err(format!(
                 "the nodes' cluster was made with another {key} than the settings say. Nothing is written. Set it to \
-                 what it was: {}+{}, ack_quorum {}, chunk {}, lease_ms {}, min_redundancy {}, {} streams",
+                 what it was: {}+{}, ack_quorum {}, chunk {}, lease_ms {}, min_redundancy {}, one_slot \"{}\", {} \
+                 streams",
                 cluster.data,
                 cluster.parity,
                 cluster.ack_quorum,
                 cluster.chunk_bytes,
                 cluster.lease_ms,
                 cluster.min_redundancy,
+                OneSlot::of(&cluster.more).unwrap_or_default(),
                 cluster.slots.len()
             )),
             None => Ok(plan),

@@ -258,6 +258,7 @@ impl Dispatcher {
                 let amounts = [
                     ("used_memory", used),
                     ("used_memory_rss", resident),
+                    ("used_memory_rss_peak", cx.shared.resident_peak_bytes.max(resident)),
                     ("used_memory_peak", cx.shared.memory_peak_bytes.max(used)),
                     ("maxmemory", cx.shared.maxmemory_bytes),
                 ];

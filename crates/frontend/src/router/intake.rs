@@ -160,7 +160,10 @@ impl Router {
                 Ok(Following::Long { line, start, bytes }) => {
                     // Commands before it run first, and are decoded no more.
                     if let Some(args) = all_args.first().filter(|_| all_ahead.is_empty()) {
-                        if self.dispatcher.is_held(call.cx, call.client, Command::Set.spec()) {
+                        // Its database may be that of an EXEC that is not answered.
+                        let waits = call.client.awaited.is_some();
+                        call.client.full |= waits;
+                        if waits || self.dispatcher.is_held(call.cx, call.client, Command::Set.spec()) {
                             stalled = true;
                             continue;
                         }

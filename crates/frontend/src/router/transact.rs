@@ -518,7 +518,8 @@ impl<'q> Part<'q> {
         let first = queue.commands.first();
         let key = match first {
             Some(queued) => first_key(queued.spec, queue.bytes_of(queued)),
-            None => watched?.1,
+            // The part that has it begins in its database.
+            None => watched.filter(|(database, _)| *database == queue.database)?.1,
         };
         let slot = match first {
             Some(_) => queue.only_slot()?,
