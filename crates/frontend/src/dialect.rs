@@ -4,6 +4,7 @@
 use crate::memcached::texts;
 use crate::redis::refusals;
 use paritas_protocol::{Answer, WriteRefusal};
+use paritas_wire::command;
 use paritas_wire::peer::dialect;
 use paritas_wire::resp::{Proto, encode};
 
@@ -111,8 +112,10 @@ impl Dialect {
         }
     }
 
-    /// Appends where the owner of a hash slot is: `address` is `host:port` of its strict port.
-    pub(crate) fn redirect(self, out: &mut Vec<u8>, slot: u16, address: &str) {
+    /// Appends where the owner of a key is: `address` is `host:port` of its strict port. The slot is the one by which
+    /// the client looks for the node, also where a rule gives the key another.
+    pub(crate) fn redirect(self, out: &mut Vec<u8>, key: &[u8], address: &str) {
+        let slot = command::slot(key);
         match self {
             Self::Resp2 | Self::Resp3 | Self::Memcached => refusals::moved(out, slot, address),
         }

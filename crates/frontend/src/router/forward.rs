@@ -79,10 +79,7 @@ impl Dispatcher {
                 // The role has halted, and its successor is not named yet.
                 return self.stall_on(call, spec, stream);
             }
-            let slots = &call.cx.shared.slots;
-            let slot = slots_of(slots, call.client.database, spec, args)
-                .next()
-                .unwrap_or_default();
+            let key = command::keys(spec, args).next().map_or(&[][..], |at| args.arg(at));
             let node = owner.and_then(|o| self.nodes.iter().position(|n| n.id == o.node));
             return match node {
                 Some(at) => {
@@ -90,7 +87,7 @@ impl Dispatcher {
                     if let Some(node) = self.nodes.get(at) {
                         call.client
                             .dialect
-                            .redirect(&mut call.turn.bytes, slot, &node.cluster_address);
+                            .redirect(&mut call.turn.bytes, key, &node.cluster_address);
                     }
                     self.push(call, start, Wait::Ready);
                     Ran::Done

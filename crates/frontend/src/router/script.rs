@@ -106,7 +106,7 @@ impl Dispatcher {
             && let Some(address) = self.address_elsewhere(call.cx, call.lists, slot)
         {
             let dialect = call.client.dialect;
-            return self.reply_now(call, |out| dialect.redirect(out, slot, &address));
+            return self.reply_now(call, |out| dialect.redirect(out, key, &address));
         }
         if is_unserved(call.cx, call.lists, slot) {
             return self.stall(call, spec);

@@ -221,7 +221,8 @@ impl Dispatcher {
             } else if port == Port::Cluster
                 && let Some(address) = self.address_elsewhere(cx, lists, first)
             {
-                client.dialect.redirect(reply, first, &address);
+                let key = command::keys_of(spec, args).next().map_or(&[][..], |at| args.arg(at));
+                client.dialect.redirect(reply, key, &address);
             }
         } else if is_call && parse_integer(args.arg(2)) == Some(0) {
             encode::error(reply, errors::SCRIPT_WITHOUT_KEYS);
@@ -290,7 +291,7 @@ impl Dispatcher {
         } else if port == Port::Cluster
             && let Some(address) = self.address_elsewhere(call.cx, call.lists, slot)
         {
-            call.client.dialect.redirect(&mut refusal, slot, &address);
+            call.client.dialect.redirect(&mut refusal, args.arg(1), &address);
         }
         if !refusal.is_empty() {
             if transaction.is_empty() {
@@ -423,11 +424,11 @@ impl Dispatcher {
             return self.reply_refusal(call, refusal);
         }
         if call.client.port == Port::Cluster
-            && let Some((slot, _)) = split.parts.first().and_then(|part| part.keys.first())
+            && let Some((slot, key)) = split.parts.first().and_then(|part| part.keys.first())
             && let Some(address) = self.address_elsewhere(call.cx, call.lists, *slot)
         {
-            let (dialect, slot) = (call.client.dialect, *slot);
-            return self.reply_now(call, |out| dialect.redirect(out, slot, &address));
+            let dialect = call.client.dialect;
+            return self.reply_now(call, |out| dialect.redirect(out, key, &address));
         }
         if queue.writes() {
             call.client.last_write_n = call.client.next_n;
