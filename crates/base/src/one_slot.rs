@@ -1,5 +1,5 @@
-//! Keys that lie in one hash slot together, whatever their hash tags: those of a database, or with a prefix. Commands of
-//! several keys, transactions and scripts then reach all of them. It is chosen when the cluster is made.
+//! Keys that lie in one hash slot together, whatever their hash tags: those of a database, or with a prefix. Commands
+//! of several keys, transactions and scripts then reach all of them. It is chosen when the cluster is made.
 
 use crate::{DATABASES, Sections};
 use core::fmt;

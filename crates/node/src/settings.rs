@@ -168,8 +168,8 @@ settings! {
         pub chunk: ByteCount,
         /// Memory of each node, used to plan the number of lists [default: 1gb]
         pub memory: ByteCount,
-        /// Keys that lie in one hash slot together, so that commands, transactions and scripts reach all of them: db:N for
-        /// those of a database, prefix:TEXT, with commas between, as in db:1,prefix:bull: [default: none]
+        /// Keys that lie in one hash slot together, so that commands, transactions and scripts reach all of them: db:N
+        /// for those of a database, prefix:TEXT, with commas between, as in db:1,prefix:bull: [default: none]
         pub one_slot: Text<OneSlot>,
         /// Length of a lease in milliseconds [default: 2000]
         pub lease_ms: u32,

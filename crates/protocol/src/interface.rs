@@ -153,8 +153,8 @@ pub struct ProcessFigures {
     pub resident_bytes: u64,
     /// The most that it had since it was measured before.
     pub peak_bytes: u64,
-    /// Those of the resident ones that no gauge counts: code, stacks, and what the allocator keeps. They are part of the memory that
-    /// the node may use (P8.3).
+    /// Those of the resident ones that no gauge counts: code, stacks, and what the allocator keeps. They are part of
+    /// the memory that the node may use (P8.3).
     pub beside_bytes: u64,
     /// Time of the processor in its own code, in microseconds.
     pub user_cpu_us: u64,

@@ -95,7 +95,7 @@ pub(super) struct World {
     /// Silent incarnations, and since when. Their peers do not hear them either.
     silent_since: BTreeMap<(NodeId, Incarnation), Time>,
     /// The ids that were sent to processes that have asked to register.
-    told: BTreeMap<LinkId, Vec<(ListId, (Epoch, u64))>>,
+    told: BTreeMap<LinkId, BTreeMap<ListId, (Epoch, u64)>>,
     /// Nodes that do not answer `ToAgent::Witness`.
     pub(super) slow_witnesses: BTreeSet<u16>,
     /// Nodes that their peers hear and the coordinator does not.

@@ -1,6 +1,6 @@
-//! RENAME, RENAMENX, COPY and MOVE of a key to one of another hash slot (docs/commands.md). It goes by steps: the old key is
-//! read with its version, the new one is written, and the old one is removed if its version is still the same. Each
-//! step is sent when the one before is acknowledged. So what ends the command between two steps leaves both keys.
+//! RENAME, RENAMENX, COPY and MOVE of a key to one of another hash slot (docs/commands.md). It goes by steps: the old
+//! key is read with its version, the new one is written, and the old one is removed if its version is still the same.
+//! Each step is sent when the one before is acknowledged. So what ends the command between two steps leaves both keys.
 
 use super::How;
 use crate::dialect::{Dialect, Refusal};

@@ -140,7 +140,7 @@ impl<O: Out> Access<'_, '_, O> {
         self.owner.records.end_arguments(ticket);
     }
 
-    /// The same for a value that was sent ahead of its command ([`StreamOwner::stage`]). The bytes of `like` do not
+    /// The same for a value that was sent ahead of its command (`StreamOwner::stage`). The bytes of `like` do not
     /// count.
     ///
     /// # Errors
