@@ -519,9 +519,10 @@ impl Dispatcher {
         }
         call.client.about.last_command = spec.name;
         // It may have been decoded before a SELECT ran.
-        let place = match ahead.database == call.client.database {
-            true => ahead.place,
-            false => target_of(call.cx, call.lists, call.client.database, spec, args),
+        let is_old = ahead.database != call.client.database && !call.cx.rules().fault(Fault::PlaceBeforeSelect);
+        let place = match is_old {
+            true => target_of(call.cx, call.lists, call.client.database, spec, args),
+            false => ahead.place,
         };
         let job = Job {
             hash: match place {

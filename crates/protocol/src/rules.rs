@@ -43,6 +43,9 @@ pub enum Fault {
     /// P1.9: a large value of a transaction is sent anew if it is another when the transaction runs again. The old one
     /// goes on.
     DraftWithoutBasis,
+    /// P1.10: a command that was decoded before a SELECT ran has its place found again. It goes where its key lies in
+    /// the database of before.
+    PlaceBeforeSelect,
     /// P1.10: a forwarded command carries the database of its client. It runs in database 0.
     ForwardedWithoutDatabase,
     /// P1.10: objects of hash slots that are handed off carry their database. They come to database 0.
@@ -207,7 +210,7 @@ impl Rules {
 }
 
 #[cfg(feature = "mutants")]
-const NAMES: [(&str, Mutant); 78] = [
+const NAMES: [(&str, Mutant); 79] = [
     ("owner-judges-who-is-alive", Mutant::OwnerJudgesWhoIsAlive),
     ("no-epoch-fence", Mutant::NoEpochFence),
     ("speaks-highest", Mutant::SpeaksHighest),
@@ -252,6 +255,7 @@ const NAMES: [(&str, Mutant); 78] = [
     ("watch-without-term", Mutant::Does(Fault::WatchWithoutTerm)),
     ("draft-without-basis", Mutant::Does(Fault::DraftWithoutBasis)),
     ("draft-forgets-reads", Mutant::Does(Fault::DraftForgetsReads)),
+    ("place-before-select", Mutant::Does(Fault::PlaceBeforeSelect)),
     (
         "forwarded-without-database",
         Mutant::Does(Fault::ForwardedWithoutDatabase),

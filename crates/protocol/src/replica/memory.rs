@@ -19,9 +19,11 @@ const WINDOWS_PART: u64 = 8;
 const BUFFERS_PART: u64 = 64;
 /// Buffers of sockets count for at least this part (1/256) of the memory.
 const SOCKETS_PART: u64 = 256;
-/// What the process has beside its gauges, now and in bursts, counts for at most this part (1/8) of the memory: of a
-/// small memory, chunks need most.
-const PROCESS_PART: u64 = 8;
+/// What the process has beside its gauges counts for at most this part (1/16) of the memory: of a small memory, chunks
+/// need most.
+const PROCESS_PART: u64 = 16;
+/// What it has had for a moment counts for at most this part (1/32).
+const BURST_PART: u64 = 32;
 /// What counts for a burst gets smaller by this part (1/64) each time the process is measured: to half in ten seconds.
 pub(super) const BURST_DECAY: u64 = 64;
 
@@ -195,8 +197,8 @@ impl Replica {
         let rings = rings.max(windows.min(shared.maxmemory_bytes / WINDOWS_PART));
         let buffers = buffers.max(shared.maxmemory_bytes / BUFFERS_PART)
             + shared.process.sockets_bytes.max(shared.maxmemory_bytes / SOCKETS_PART);
-        let process = shared.process.beside_bytes + shared.burst_bytes;
-        let process = process.min(shared.maxmemory_bytes / PROCESS_PART);
+        let process = shared.process.beside_bytes.min(shared.maxmemory_bytes / PROCESS_PART)
+            + shared.burst_bytes.min(shared.maxmemory_bytes / BURST_PART);
         let most = shared.maxmemory_bytes - process;
         let least = most / 4 * 3;
         let left = most
