@@ -1,11 +1,15 @@
 //! Figures that the system has of processes: CPU time, and data sent on their connections.
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::ops::{RangeInclusive, Sub};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{self as unix, UnixListener};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 /// Child processes. They end when this is dropped, or when the thread that started them ends.
@@ -78,10 +82,25 @@ pub(crate) fn free_ports(count: u16, offsets: &[(Ipv4Addr, u16)]) -> io::Result<
         let mut all = offsets
             .iter()
             .flat_map(|(ip, offset)| (0..count).map(move |n| (*ip, offset + n)));
-        all.all(|(ip, offset)| TcpListener::bind(SocketAddr::from((ip, first + offset))).is_ok())
+        claim(*first) && all.all(|(ip, offset)| TcpListener::bind(SocketAddr::from((ip, first + offset))).is_ok())
     };
     let found = firsts.into_iter().find(is_free);
     found.ok_or_else(|| io::Error::new(io::ErrorKind::AddrInUse, "no range of free ports was found"))
+}
+
+/// Takes a range of ports for this process until it ends. Between finding them free and using them, another process of
+/// the lab could take them. The name is a socket's, which goes with the process.
+fn claim(first: u16) -> bool {
+    static OWN: Mutex<BTreeMap<u16, UnixListener>> = Mutex::new(BTreeMap::new());
+    let mut own = OWN.lock().unwrap_or_else(PoisonError::into_inner);
+    if own.contains_key(&first) {
+        return true;
+    }
+    let name = unix::SocketAddr::from_abstract_name(format!("paritas-lab-ports-{first}"));
+    match name.and_then(|name| UnixListener::bind_addr(&name)) {
+        Ok(socket) => own.insert(first, socket).is_none(),
+        Err(_) => false,
+    }
 }
 
 /// CPU time of all threads of a process so far.

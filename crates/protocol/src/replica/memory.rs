@@ -22,8 +22,8 @@ const SOCKETS_PART: u64 = 256;
 /// What the process has beside its gauges counts for at most this part (1/16) of the memory: of a small memory, chunks
 /// need most.
 const PROCESS_PART: u64 = 16;
-/// What it has had for a moment counts for at most this part (1/32).
-const BURST_PART: u64 = 32;
+/// What it has had for a moment counts for at most this part (1/64).
+const BURST_PART: u64 = 64;
 /// What counts for a burst gets smaller by this part (1/64) each time the process is measured: to half in ten seconds.
 pub(super) const BURST_DECAY: u64 = 64;
 
