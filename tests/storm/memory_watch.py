@@ -6,9 +6,8 @@ import threading
 
 # A part of the limit that is allowed above it, as in test_memory_limit.py.
 TOLERANCE = 0.01
-# How often processes are looked at. The kernel keeps the peak of each process, so only what a process takes in the last
-# moment before its death can be missed.
-# A node sets VmHWM back four times a second.
+# How often processes are looked at. The kernel keeps the peak of each process, and a node sets it back four times a
+# second. So only what a process takes in the last moment before that, or before its death, can be missed.
 PERIOD_S = 0.05
 
 
