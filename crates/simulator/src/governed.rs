@@ -405,12 +405,17 @@ impl World {
             Leader::Coordinator(coordinator) => coordinator.cluster().active_version,
             Leader::Adoption(_) => 0,
         };
+        let not_new = match &coordinator {
+            Leader::Coordinator(coordinator) => self.given_up_in(coordinator),
+            Leader::Adoption(_) => Vec::new(),
+        };
         what(&mut coordinator, clock, &mut asked);
         let (next, is_over, committed) = match &mut coordinator {
             Leader::Coordinator(coordinator) => {
                 self.see_active(coordinator);
                 self.see_fallen(active_before, coordinator);
-                let committed = self.unseen(coordinator);
+                let mut committed = self.unseen(coordinator);
+                committed.retain(|c| !not_new.contains(&c.id));
                 taken_in = self.newly_taken_in(coordinator);
                 (coordinator.next_deadline(), coordinator.ending().is_some(), committed)
             }

@@ -572,10 +572,6 @@ impl World {
         }
         let Some(reader) = self.store_reader() else { return };
         let unseen = self.unseen(&reader);
-        if unseen.iter().any(|c| self.goes_on_from_given_up(c)) {
-            self.oracle.excused = Some(Excuse::OtherHistory);
-            return;
-        }
         self.see_all_committed(unseen);
         self.fork_others();
     }

@@ -30,8 +30,8 @@ pub(crate) struct Truth {
     /// Every configuration of each list, in order. The epochs count from 1.
     chains: Vec<Vec<Configuration>>,
     /// The ids of configurations that were committed and do not count: no process had them when an older store was
-    /// used.
-    given_up: BTreeSet<u64>,
+    /// used. With the id of the one before.
+    given_up: BTreeMap<u64, Option<u64>>,
     /// The ids of configurations that are in an old store because a commit took effect there late. A coordinator that
     /// finds them has not decided them.
     landed: BTreeSet<u64>,
@@ -212,30 +212,67 @@ impl World {
         }
     }
 
-    /// Whether a configuration follows one that was given up, and no process has what was committed in its place: an
-    /// old copy of the store is all that is known of the list.
-    pub(super) fn goes_on_from_given_up(&self, new: &Configuration) -> bool {
-        let newest = self.committed.configurations.get(usize::from(new.list.0));
-        let has_newest = |at: usize| {
-            let mut installed = self.installed(at, new.list);
-            installed.any(|(_, id)| newest.is_some_and(|c| c.id == id))
+    /// Whether a configuration follows one that was given up, and no process has what was committed in its place: then
+    /// a store of the history that was given up is all that is known of the list. A coordinator has begun with a copy
+    /// of it, or it ran when its own store was put back, or an adoption has found it.
+    fn goes_on_from_given_up(&self, new: &Configuration) -> bool {
+        let Some(truth) = self.governed.as_ref().map(|g| &g.truth) else {
+            return false;
         };
-        let governed = self.governed.as_ref();
-        let parent = new.trail.first();
-        governed.is_some_and(|g| parent.is_some_and(|id| g.truth.given_up.contains(id)))
-            && !(0..self.fleet.processes.len()).any(has_newest)
+        let Some(mut id) = new.trail.first().filter(|id| truth.given_up.contains_key(id)) else {
+            return false;
+        };
+        // The first epoch on which another decision counts.
+        let mut since = new.epoch.0 - 1;
+        while let Some(Some(before)) = truth.given_up.get(id)
+            && truth.given_up.contains_key(before)
+        {
+            (id, since) = (before, since - 1);
+        }
+        let counts = |(epoch, id): (Epoch, u64)| {
+            let ids = self.committed.ids.get(usize::from(new.list.0));
+            epoch.0 >= since && ids.and_then(|ids| ids.get(epoch.0 as usize - 1)) == Some(&id)
+        };
+        let knows = |at: &usize| self.installed(*at, new.list).any(counts);
+        !self.have_a_say((0..self.fleet.processes.len()).filter(knows))
+    }
+
+    /// Whether a coordinator hears one of these nodes before it decides. Without parity only the holder's vote counts.
+    /// An old store may not have the process that knows: not at all, as ended, or behind a second process of its node.
+    /// Then the coordinator does not wait for it (H58).
+    fn have_a_say(&self, mut nodes: impl Iterator<Item = usize>) -> bool {
+        let store = self.store_reader();
+        let is_recorded = |at: usize, incarnation: Incarnation| {
+            let mut nodes = store.iter().flat_map(Coordinator::nodes);
+            nodes.any(|n| usize::from(n.id.0) == at && n.incarnation == incarnation && n.state == NodeState::Up)
+        };
+        nodes.any(|at| {
+            let mut processes = self.fleet.of_node(at);
+            self.swarm.parity > 0 || processes.any(|p| is_recorded(at, p.incarnation))
+        })
     }
 
     /// Whether a configuration is of a history that was given up for an old copy of the store.
     pub(super) fn is_given_up(&self, configuration: &Configuration) -> bool {
         let governed = self.governed.as_ref();
-        governed.is_some_and(|g| g.truth.given_up.contains(&configuration.id))
+        governed.is_some_and(|g| g.truth.given_up.contains_key(&configuration.id))
+    }
+
+    /// What a coordinator has that was given up. If it had that before an event, it did not commit it in that event: it
+    /// does not know yet that another coordinator has gone on with an older store.
+    pub(super) fn given_up_in(&self, coordinator: &Coordinator<SharedStore>) -> Vec<u64> {
+        let given_up = coordinator.configurations().filter(|c| self.is_given_up(c));
+        given_up.map(|c| c.id).collect()
     }
 
     /// Configurations as they are in the store now.
     pub(super) fn see_all_committed(&mut self, committed: Vec<Configuration>) {
         // What follows is of a history that the run does not know.
         if self.oracle.excused.is_some() {
+            return;
+        }
+        if committed.iter().any(|c| self.goes_on_from_given_up(c)) {
+            self.oracle.excused = Some(Excuse::OtherHistory);
             return;
         }
         let is_any = !committed.is_empty();
@@ -334,18 +371,7 @@ impl World {
         let (at, epoch) = (usize::from(new.list.0), new.epoch.0);
         let has_newer = |at: &usize| self.installed(*at, new.list).any(|(e, _)| e.0 >= epoch);
         let known: Vec<usize> = (0..self.fleet.processes.len()).filter(has_newer).collect();
-        // Without parity only the holder's vote counts. An old store may not have the process that knows: not at all,
-        // as ended, or behind a second process of its node. Then the coordinator does not wait for it (H58).
-        let store = self.store_reader();
-        let is_recorded = |at: usize, incarnation: Incarnation| {
-            let mut nodes = store.iter().flat_map(Coordinator::nodes);
-            nodes.any(|n| usize::from(n.id.0) == at && n.incarnation == incarnation && n.state == NodeState::Up)
-        };
-        let can_be_known = |at: &usize| {
-            let mut processes = self.fleet.of_node(*at);
-            self.swarm.parity > 0 || processes.any(|p| is_recorded(*at, p.incarnation))
-        };
-        if !known.is_empty() && !known.iter().any(can_be_known) {
+        if !known.is_empty() && !self.have_a_say(known.iter().copied()) {
             self.oracle.excused = Some(Excuse::OtherHistory);
             return false;
         }
@@ -368,10 +394,10 @@ impl World {
             self.oracle.excused = Some(Excuse::OtherHistory);
             return false;
         }
-        governed
-            .truth
-            .given_up
-            .extend(&self.committed.ids[at][epoch as usize - 1..]);
+        let ids = &self.committed.ids[at];
+        let given_up = ids.iter().enumerate().skip(epoch as usize - 1);
+        let with_parent = given_up.map(|(i, id)| (*id, i.checked_sub(1).map(|before| ids[before])));
+        governed.truth.given_up.extend(with_parent);
         governed.truth.chains[at].truncate(epoch as usize - 1);
         let Some(parent) = governed.truth.chains[at].last().cloned() else {
             self.violate(format!("D6: list {at} begins again"));
