@@ -10,6 +10,17 @@ use std::collections::BTreeMap;
 pub(super) struct Chain {
     pub(super) newest: Configuration,
     pub(super) trail: Vec<u64>,
+    /// Reports that are too old to be compared with it, and why. Their sources hold a position.
+    pub(super) apart: Vec<Apart>,
+}
+
+/// A report that may be of this history or of another one.
+#[derive(Clone, Debug)]
+pub(super) struct Apart {
+    pub(super) who: Source,
+    /// Whether its source holds a position by the newest configuration.
+    pub(super) holds_now: bool,
+    pub(super) why: String,
 }
 
 /// The source of a report: a process, or `None` for the store.
@@ -18,10 +29,10 @@ pub(super) type Source = Option<(NodeId, Incarnation)>;
 pub(super) type Report<'a> = (Source, &'a Configuration, &'a [u64]);
 
 /// Joins the reports to one chain. A report that is too old to be joined is ignored if its source holds no position of
-/// the list.
+/// the list. Others may be joined later, when a node reports that knows what lies between.
 ///
 /// # Errors
-/// If the reports are from two different histories, or one is too old and its source holds a position.
+/// If the reports are from two different histories.
 pub(super) fn join(reports: &[Report<'_>]) -> Result<Option<Chain>, String> {
     let mut order: Vec<&Report<'_>> = reports.iter().collect();
     order.sort_by_key(|(_, c, _)| core::cmp::Reverse(c.epoch));
@@ -31,17 +42,23 @@ pub(super) fn join(reports: &[Report<'_>]) -> Result<Option<Chain>, String> {
     // The id of each epoch, and its source.
     let mut ids: BTreeMap<Epoch, (u64, Source)> = BTreeMap::new();
     ids.insert(newest.epoch, (newest.id, *first));
+    let mut apart = Vec::new();
     for (who, c, trail) in order {
         let Some((known, by)) = ids.get(&c.epoch).copied() else {
-            let holds = |(node, incarnation)| {
-                [c, newest]
-                    .iter()
-                    .any(|c| c.held_by(node, incarnation).next().is_some())
+            let holds = |c: &Configuration| match who {
+                Some((node, incarnation)) => c.held_by(*node, *incarnation).next().is_some(),
+                None => true,
             };
-            if who.is_some_and(|incarnation| !holds(incarnation)) {
-                continue;
+            let holds_now = holds(newest);
+            if holds_now || holds(c) {
+                let why = too_old(c, *who, newest, *first);
+                apart.push(Apart {
+                    who: *who,
+                    holds_now,
+                    why,
+                });
             }
-            return Err(too_old(c, *who, newest, *first));
+            continue;
         };
         if known != c.id {
             return Err(fork(c, *who, by));
@@ -63,25 +80,15 @@ pub(super) fn join(reports: &[Report<'_>]) -> Result<Option<Chain>, String> {
         .map(|(_, (_, (id, _)))| *id);
     let trail = trail.take(Configuration::HISTORY_MAX).collect();
     let newest = (*newest).clone();
-    Ok(Some(Chain { newest, trail }))
+    Ok(Some(Chain { newest, trail, apart }))
 }
 
 fn too_old(c: &Configuration, who: Source, newest: &Configuration, first: Source) -> String {
     let (epoch, list, newest) = (c.epoch.0, c.list.0, newest.epoch.0);
-    let (who, what) = match who {
-        None => (
-            "the store".to_owned(),
-            "Move the store's file away: it is too old to be joined",
-        ),
-        who => (
-            name(who),
-            "It holds a position of that list, and may hold others. Take a snapshot before anything is stopped. If \
-             what it holds is to be given up, stop that process and start again; it comes back as a new one",
-        ),
-    };
     format!(
-        "{who} has epoch {epoch} of list {list}, and no other node knows a history that goes back to it. So it cannot \
-         be checked against epoch {newest} of {}. Nothing is written. {what}",
+        "{} has epoch {epoch} of list {list}, and no other node knows a history that goes back to it. So it cannot be \
+         checked against epoch {newest} of {}",
+        name(who),
         name(first)
     )
 }

@@ -1,6 +1,6 @@
 //! Decides whether all testimonies are complete, and builds the records from them.
 
-use super::chain::{Chain, Report, join};
+use super::chain::{Apart, Chain, Report, join};
 use super::{Adoption, Progress};
 use crate::coordinator::first_record;
 use crate::plan::{ClusterPlan, LostPolicy, NODES_MAX};
@@ -62,7 +62,13 @@ impl<S: Store> Adoption<S> {
         self.can_speak()?;
         let cluster = self.cluster()?;
         let chains = self.chains()?;
-        let waits = self.waits(now, &chains)?;
+        let mut waits = self.waits(now, &chains)?;
+        if let Some(apart) = self.apart(&chains) {
+            if waits.is_empty() {
+                return Err(self.cannot_be_joined(apart));
+            }
+            waits.push(format!("{}: those that are awaited may know more", apart.why));
+        }
         let Some(cluster) = cluster.filter(|_| waits.is_empty()) else {
             return Ok(Found::Waits(waits));
         };
@@ -143,6 +149,29 @@ impl<S: Store> Adoption<S> {
             .into_iter()
             .filter_map(|(list, chain)| Some((list, chain?)))
             .collect())
+    }
+
+    /// A report that cannot be compared with the others. One of a process that a coordinator has replaced does not
+    /// count: the process held nothing by then (P10.13), and the list has gone on without it.
+    fn apart<'a>(&self, chains: &'a Chains) -> Option<&'a Apart> {
+        let counts = |apart: &&Apart| match apart.who {
+            Some((node, incarnation)) => apart.holds_now || !self.has_a_successor(node, incarnation),
+            None => true,
+        };
+        chains.values().flat_map(|chain| &chain.apart).find(counts)
+    }
+
+    fn cannot_be_joined(&self, apart: &Apart) -> String {
+        let what = match apart.who.and_then(|process| self.witnesses.get(&process)) {
+            None => "Move the store's file away: it is too old to be joined".to_owned(),
+            Some(witness) => format!(
+                "Process {} holds a position of that list, and may hold others. Take a snapshot before anything is \
+                 stopped. If what it holds is to be given up, stop that process and start again; it comes back as a \
+                 new one",
+                witness.registration.pid
+            ),
+        };
+        format!("{}. Nothing is written. {what}", apart.why)
     }
 
     /// The plan of this cluster. The settings must be those with which it was made.
@@ -264,7 +293,12 @@ impl<S: Store> Adoption<S> {
             node.record = fresh.record;
         }
         node.record.ordinal = self.ordinal(id, node.record.incarnation);
-        for incarnation in held {
+        // A process that has lists was accepted once. It may still run.
+        let replaced = self.complete().filter(|((of, incarnation), w)| {
+            *of == id && !w.lists.is_empty() && !held.contains(incarnation) && self.has_a_successor(id, *incarnation)
+        });
+        let replaced: Vec<Incarnation> = replaced.map(|((_, incarnation), _)| *incarnation).collect();
+        for incarnation in replaced.into_iter().chain(held) {
             if incarnation != node.record.incarnation && !node.is_over(incarnation) {
                 node.past.push((incarnation, false));
             }
@@ -322,7 +356,7 @@ pub(super) fn holders(chains: &Chains) -> BTreeSet<(NodeId, Incarnation)> {
 /// The next configuration of a list: the newest one without the slot moves that are given up. Its higher epoch lets a
 /// coordinator with another store detect that its store is behind.
 fn next(chain: &Chain, cluster: &ClusterRecord) -> Result<(Configuration, Vec<u64>), String> {
-    let Chain { newest, trail } = chain;
+    let Chain { newest, trail, .. } = chain;
     if newest.epoch.0 >= Version::TERM_MAX {
         return Err(format!("list {} has no epoch left", newest.list.0));
     }

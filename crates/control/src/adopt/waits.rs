@@ -181,8 +181,8 @@ impl<S: Store> Adoption<S> {
     }
 
     /// The latest process of the node that a coordinator has accepted, as far as the store and the processes that have
-    /// reported know, if it has reported itself. `None` too if they differ about which one it is.
-    pub(super) fn latest_witness_of(&self, node: NodeId) -> Option<(Incarnation, &Witness)> {
+    /// reported know. `None` if they differ about which one it is.
+    fn latest_of(&self, node: NodeId) -> Option<Incarnation> {
         let stored = self.found.as_ref().and_then(|found| found.nodes.get(&node));
         let stored = stored.map(|n| (n.record.incarnation, n.record.ordinal));
         let reported = self.complete().filter_map(|(_, w)| w.incarnations.get(&node).copied());
@@ -190,15 +190,25 @@ impl<S: Store> Adoption<S> {
         let newest = known.iter().map(|(_, ordinal)| *ordinal).max()?;
         let mut latest = known.iter().filter(|(_, ordinal)| *ordinal == newest);
         let (incarnation, _) = latest.next()?;
-        let is_one = latest.all(|(other, _)| other == incarnation);
-        let witness = self.witnesses.get(&(node, *incarnation));
-        Some((*incarnation, witness.filter(|w| is_one && w.is_whole)?))
+        latest.all(|(other, _)| other == incarnation).then_some(*incarnation)
+    }
+
+    /// The same, if it has reported itself.
+    pub(super) fn latest_witness_of(&self, node: NodeId) -> Option<(Incarnation, &Witness)> {
+        let incarnation = self.latest_of(node)?;
+        let witness = self.witnesses.get(&(node, incarnation));
+        Some((incarnation, witness.filter(|w| w.is_whole)?))
     }
 
     /// Whether a coordinator has accepted a later process of the node, and that one has reported.
     fn is_replaced(&self, node: NodeId, incarnation: Incarnation) -> bool {
         self.latest_witness_of(node)
             .is_some_and(|(latest, _)| latest != incarnation)
+    }
+
+    /// Whether a coordinator has accepted a later process of the node, of one that has served.
+    pub(super) fn has_a_successor(&self, node: NodeId, incarnation: Incarnation) -> bool {
+        self.latest_of(node).is_some_and(|latest| latest != incarnation)
     }
 
     /// Whether the store knows that this incarnation has ended.

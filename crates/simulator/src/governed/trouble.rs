@@ -640,6 +640,8 @@ impl World {
                 }
                 self.push_control(Span::from_ms(100), Control::Trouble(Trouble::Adopt));
             }
+            // A process stood still for so long that nobody can tell its history.
+            Progress::Failed(why) if why.contains("stop that process and start again") => self.stop_apart(&why),
             // The lists were stored, but no node has a configuration yet: a new cluster is made, and no data is lost.
             Progress::Failed(why) if why.contains("nothing is left") && !self.is_any_installed() => {
                 self.oracle.excused = Some(Excuse::NothingLeft);
@@ -654,6 +656,26 @@ impl World {
             Progress::Failed(_) if self.swarm.parity == 0 => self.oracle.excused = Some(Excuse::NothingLeft),
             Progress::Failed(why) => self.violate(format!("D7: the store cannot be made anew: {why}")),
         }
+    }
+
+    /// The operator stops the process that this message is about, since it holds nothing any more, and adopts again.
+    fn stop_apart(&mut self, why: &str) {
+        let named = why.strip_prefix('n').and_then(|rest| rest.split_once(' '));
+        let node = named.and_then(|(number, _)| number.parse().ok()).map(NodeId);
+        let holds = |node: NodeId, incarnation| {
+            let mut newest = self.committed.lists().filter_map(|list| self.newest_installed(list));
+            newest.any(|c| c.held_by(node, incarnation).next().is_some())
+        };
+        let is_idle = |node: &NodeId| {
+            let running: Vec<_> = self.fleet.of_node(usize::from(node.0)).collect();
+            running.len() == 1 && !running.iter().any(|p| holds(*node, p.incarnation))
+        };
+        let Some(node) = node.filter(is_idle) else {
+            return self.violate(format!("D7: the store cannot be made anew: {why}"));
+        };
+        self.oracle.marks.see(Seen::AdoptedAgain);
+        self.kill(usize::from(node.0));
+        self.push_control(Span::from_ms(100), Control::Trouble(Trouble::Adopt));
     }
 
     fn put_newest_back(&mut self) {

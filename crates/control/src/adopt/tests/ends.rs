@@ -245,6 +245,56 @@ fn a_process_that_the_former_coordinator_has_replaced_is_awaited_for_the_grace_t
     assert!(stored.is_over(incarnation(FORMER)));
 }
 
+/// The former process stood still while it was replaced, and for long after that. So nobody can tell whether what it
+/// has is of the same history.
+#[test]
+fn a_replaced_process_with_an_old_configuration_does_not_fail_the_adoption() {
+    let mut newest: Vec<Configuration> = first_lists().iter().map(|c| after(c, replace)).collect();
+    for _ in 0..Configuration::TRAIL_MAX + 2 {
+        newest = next_lists(&newest, 1);
+    }
+    for is_known in [true, false] {
+        let mut world = World::new(MemoryStore::new(), &[]);
+        world.report(FORMER, &first_lists());
+        world.report(0, &newest);
+        assert!(
+            world.remarks().contains("n3 has epoch 1 of list"),
+            "{}",
+            world.remarks()
+        );
+        let (link, _) = world.register(FORMER, OTHER, Some(ClusterId(7)));
+        let testimony = Testimony {
+            cluster: Some(plan().record()),
+            incarnations: if is_known {
+                vec![(NodeId(FORMER), OTHER, 9)]
+            } else {
+                vec![]
+            },
+            configurations: newest.clone(),
+            is_last: true,
+        };
+        world.say(link, &ToCoordinator::Testimony(Box::new(testimony)));
+        for node in 1..FORMER {
+            world.report(node, &newest);
+        }
+        if !is_known {
+            assert!(
+                world.failure().contains("Process 103 holds a position"),
+                "{}",
+                world.failure()
+            );
+            continue;
+        }
+        let (mut coordinator, _) = world.done();
+        for (c, newest) in coordinator.configurations().zip(&newest) {
+            assert_eq!((c.trail[0], &c.positions), (newest.id, &newest.positions));
+        }
+        let stored = stored(&mut coordinator);
+        assert_eq!(stored.record.incarnation, OTHER);
+        assert!(stored.is_over(incarnation(FORMER)), "it is told that it is over");
+    }
+}
+
 /// A store with all nodes, in which the process of that node has ended with a certificate.
 fn store_with_an_end() -> MemoryStore {
     let mut store = older_store();
