@@ -1,41 +1,38 @@
 //! One sandbox: the state of Lua, its limits, and how a script runs in it.
 
+mod compile;
+mod errors;
+mod redis;
+#[cfg(test)]
+mod tests;
+mod work;
+
 use crate::library::{
     self, BAD_NAME, FUNCTION_FLAGS, FUNCTIONS_MAX, REGISTERED_BYTES_MAX, is_library_name, library_header,
 };
 use crate::numbers::Random;
-use crate::source::{SOURCE_BYTES_MAX, Sha, header, is_cheap_to_compile, sha_of};
-use crate::values::{append_argument, append_line, append_reply, error_table, from_reply};
+use crate::source::{SOURCE_BYTES_MAX, Sha, header};
+use crate::values::{append_line, append_reply};
 use crate::{json, msgpack, numbers, packed, strings};
+use compile::{compile, syntax_text};
 use core::cell::{Cell, RefCell};
 use core::fmt;
+pub(crate) use errors::problem;
+use errors::{at_error, caught};
 use mlua::{Error, Function, HookTriggers, Lua, LuaOptions, MultiValue, Result, StdLib, Table, Value, VmState};
 use paritas_base::Map;
-use paritas_wire::command;
 use paritas_wire::resp::{Proto, encode};
+use redis::{call, redis_table};
 use std::rc::Rc;
+pub(crate) use work::Work;
 
-/// The version of Redis whose libraries scripts find.
-const REDIS_VERSION: &str = "7.0.15";
-const REDIS_VERSION_NUMBER: u32 = 0x0007_000f;
-/// Nanoseconds of an instruction of Lua, about, and of a byte that is compiled.
-const INSTRUCTION_NS: u64 = 10;
+/// Nanoseconds of a byte that is compiled, about.
 const COMPILED_BYTE_NS: u64 = 50;
 /// Nanoseconds, about, for a function that a library has registered, beside one for each byte of its texts.
 const REGISTERED_NS: u64 = 500;
 /// Compiled scripts that are kept, and bytes of their sources.
 const COMPILED_MAX: usize = 512;
 const COMPILED_BYTES_MAX: usize = 2 << 20;
-/// Nanoseconds of an error that is caught, about: of one that Lua has raised, and of one of our own functions, which
-/// brings the text of all calls that it went through.
-const CAUGHT_NS: u64 = 2000;
-const CAUGHT_OF_RUST_NS: u64 = 20_000;
-/// Memory of a string beside its bytes, and of its place in a table.
-const WORD_BYTES: usize = 48;
-/// Work after which the clock is looked at.
-const LOOK_NS: u64 = 5000;
-/// The longest reply in bytes, while it is made.
-const REPLY_BYTES_MAX: usize = 33 << 20;
 /// The longest name of a chunk in an error, in bytes.
 const NAME_BYTES_MAX: usize = 60;
 /// Slots that are there from the start. Each argument of a function of ours takes one, of at most 8,000: the prelude
@@ -170,223 +167,6 @@ pub struct Ran {
     pub work_ns: u64,
     /// What has ended it; `None`: its reply is appended.
     pub ended: Option<Ended>,
-}
-
-/// The work that a script may still do. All that runs for it takes from this.
-pub(crate) struct Work {
-    clock: fn() -> u64,
-    until_ns: Cell<u64>,
-    left_ns: Cell<u64>,
-    /// Work since the last look at the clock.
-    unlooked_ns: Cell<u64>,
-    memory_max: Cell<usize>,
-    ended: Cell<Option<Ended>>,
-}
-
-impl Work {
-    fn begin(&self, limits: &Limits) {
-        self.until_ns.set(limits.until_ns);
-        self.left_ns.set(limits.work_ns);
-        self.memory_max.set(limits.weight.memory_bytes());
-        self.ended.set(None);
-    }
-
-    /// Takes work that was done, or is about to be done.
-    pub(crate) fn take(&self, ns: u64) -> core::result::Result<(), Ended> {
-        if let Some(ended) = self.ended.get() {
-            return Err(ended);
-        }
-        let left = self.left_ns.get();
-        self.left_ns.set(left.saturating_sub(ns));
-        if left <= ns {
-            self.ended.set(Some(Ended::Work));
-            return Err(Ended::Work);
-        }
-        let unlooked = self.unlooked_ns.get().saturating_add(ns);
-        self.unlooked_ns.set(unlooked);
-        if unlooked >= LOOK_NS { self.look() } else { Ok(()) }
-    }
-
-    /// Looks at the clock.
-    fn look(&self) -> core::result::Result<(), Ended> {
-        self.unlooked_ns.set(0);
-        if (self.clock)() > self.until_ns.get() {
-            self.ended.set(Some(Ended::Work));
-            return Err(Ended::Work);
-        }
-        Ok(())
-    }
-
-    /// Checks the length of what a function makes outside of Lua's memory.
-    pub(crate) fn check_length(&self, bytes: usize) -> Result<()> {
-        match bytes > self.memory_max.get() {
-            true => Err(self.end_for_memory()),
-            false => Ok(()),
-        }
-    }
-
-    /// Checks the words that a script is given.
-    fn check_words(&self, words: &[&[u8]]) -> core::result::Result<(), Ended> {
-        let bytes = words.iter().map(|word| word.len() + WORD_BYTES).sum::<usize>();
-        if bytes > self.memory_max.get() {
-            self.ended.set(Some(Ended::Memory));
-            return Err(Ended::Memory);
-        }
-        Ok(())
-    }
-
-    /// Checks the length of a reply while it is made.
-    pub(crate) fn check_reply(&self, bytes: usize) -> core::result::Result<(), Ended> {
-        if bytes > REPLY_BYTES_MAX {
-            self.ended.set(Some(Ended::Reply));
-            return Err(Ended::Reply);
-        }
-        Ok(())
-    }
-
-    /// The same, for functions that Lua calls.
-    pub(crate) fn spend(&self, ns: u64) -> Result<()> {
-        self.take(ns).map_err(|_| self.end_error())
-    }
-
-    /// Instructions of Lua have run.
-    fn on_instructions(&self, count: u32) -> Result<()> {
-        self.spend(u64::from(count) * INSTRUCTION_NS)?;
-        self.look().map_err(|_| self.end_error())
-    }
-
-    fn end_for_memory(&self) -> Error {
-        self.ended.set(self.ended.get().or(Some(Ended::Memory)));
-        self.end_error()
-    }
-
-    /// What Lua raises to end the script.
-    pub(crate) fn end_error(&self) -> Error {
-        Error::external(End)
-    }
-}
-
-impl fmt::Debug for Work {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Work")
-            .field("ended", &self.ended.get())
-            .finish_non_exhaustive()
-    }
-}
-
-/// The end of a script, as an error of Lua.
-#[derive(Debug)]
-struct End;
-
-impl fmt::Display for End {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the script has ended")
-    }
-}
-
-impl core::error::Error for End {}
-
-/// An error of a command, as an error of Lua.
-#[derive(Debug)]
-struct Raised {
-    text: Vec<u8>,
-    place: Option<Place>,
-}
-
-impl fmt::Display for Raised {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&String::from_utf8_lossy(&self.text))
-    }
-}
-
-impl core::error::Error for Raised {}
-
-/// A line of a script.
-#[derive(Clone, Debug)]
-struct Place {
-    source: String,
-    line: usize,
-}
-
-/// The line of the script that runs now.
-fn place(lua: &Lua) -> Option<Place> {
-    for level in 1..20 {
-        let of = lua.inspect_stack(level, |debug| {
-            let source = debug.source().source.unwrap_or_default();
-            let short: String = source.chars().take(NAME_BYTES_MAX).collect();
-            (short, debug.current_line())
-        });
-        match of? {
-            (source, Some(line)) if source != PRELUDE => return Some(Place { source, line }),
-            _ => {}
-        }
-    }
-    None
-}
-
-/// An error of a function that a script has called. As in Lua, its text begins with the place of the call.
-pub(crate) fn problem(lua: &Lua, text: &str) -> Error {
-    match place(lua) {
-        Some(Place { source, line }) => {
-            let name = source.strip_prefix(['@', '=']).unwrap_or(&source);
-            Error::runtime(format!("{name}:{line}: {text}"))
-        }
-        None => Error::runtime(text),
-    }
-}
-
-/// The value that a script catches for an error: a table for one of a command, else a text.
-fn caught(lua: &Lua, work: &Work, value: Value) -> Result<Value> {
-    if work.ended.get().is_some() {
-        return Err(work.end_error());
-    }
-    work.spend(match value {
-        Value::Error(_) => CAUGHT_OF_RUST_NS,
-        _ => CAUGHT_NS,
-    })?;
-    let error = match value {
-        Value::Error(error) => error,
-        // The text of Lua itself, when no memory is left.
-        Value::String(text) if *text.as_bytes() == *b"not enough memory" => return Err(work.end_for_memory()),
-        // The place of an error in the prelude is of no use to a script.
-        Value::String(text) if text.as_bytes().starts_with(b"prelude:") => {
-            let text = text.as_bytes().to_vec();
-            let start = text.windows(2).position(|two| two == b": ").map_or(0, |at| at + 2);
-            return Ok(Value::String(lua.create_string(text.get(start..).unwrap_or_default())?));
-        }
-        value => return Ok(value),
-    };
-    let mut error: &Error = &error;
-    while let Error::CallbackError { cause, .. } | Error::BadArgument { cause, .. } = error {
-        error = cause;
-    }
-    match error {
-        Error::MemoryError(_) => Err(work.end_for_memory()),
-        Error::ExternalError(inner) => match inner.downcast_ref::<Raised>() {
-            Some(raised) => {
-                let table = error_table(lua, &raised.text)?;
-                if let Some(place) = &raised.place {
-                    set_place(&table, place)?;
-                }
-                Ok(Value::Table(table))
-            }
-            None => Err(work.end_error()),
-        },
-        Error::RuntimeError(text) => {
-            let text = text.split("\nstack traceback:").next().unwrap_or_default();
-            Ok(Value::String(lua.create_string(text)?))
-        }
-        other => {
-            let text = other.to_string();
-            let text = text.split("\nstack traceback:").next().unwrap_or_default();
-            Ok(Value::String(lua.create_string(text)?))
-        }
-    }
-}
-
-fn set_place(table: &Table, place: &Place) -> Result<()> {
-    table.raw_set("source", place.source.as_str())?;
-    table.raw_set("line", place.line as f64)
 }
 
 /// A sandbox for scripts. It keeps compiled ones.
@@ -874,155 +654,3 @@ fn registered(value: &Value) -> core::result::Result<Vec<library::Function>, Str
         false => Ok(functions),
     }
 }
-
-fn compile(lua: &Lua, source: &[u8], name: &str, globals: &Table) -> Result<Function> {
-    if source.len() > SOURCE_BYTES_MAX {
-        return Err(Error::runtime(format!("a chunk may have {SOURCE_BYTES_MAX} bytes")));
-    }
-    if !is_cheap_to_compile(source) {
-        let text = "the chunk has too many local names or branches to be compiled in one turn: make it shorter";
-        return Err(Error::runtime(text));
-    }
-    let name: String = name.chars().take(NAME_BYTES_MAX).collect();
-    let chunk = lua.load(source).set_name(name).set_mode(mlua::ChunkMode::Text);
-    chunk.set_environment(globals.clone()).into_function()
-}
-
-fn syntax_text(error: &Error) -> String {
-    match error {
-        Error::SyntaxError { message, .. } | Error::RuntimeError(message) => message.clone(),
-        other => other.to_string(),
-    }
-}
-
-/// Adds to an error where it was raised. It ends as a table.
-fn at_error(lua: &Lua, work: &Work, value: Value) -> Result<Value> {
-    if work.ended.get().is_some() {
-        return Ok(Value::Nil);
-    }
-    let Ok(value) = caught(lua, work, value) else {
-        return Ok(Value::Nil);
-    };
-    let table = match value {
-        Value::Table(table) => table,
-        value => {
-            let text = match lua.coerce_string(value.clone())? {
-                Some(text) => [b"ERR ", &*text.as_bytes()].concat(),
-                None => format!("ERR {}", value.type_name()).into_bytes(),
-            };
-            error_table(lua, &text)?
-        }
-    };
-    if matches!(table.raw_get::<Value>("line")?, Value::Nil)
-        && let Some(place) = place(lua)
-    {
-        set_place(&table, &place)?;
-    }
-    Ok(Value::Table(table))
-}
-
-/// An error of Redis, which a script catches as a table.
-fn raise(lua: &Lua, text: &[u8]) -> Error {
-    let (text, place) = (text.to_vec(), place(lua));
-    Error::external(Raised { text, place })
-}
-
-/// `redis.call`.
-fn call(
-    lua: &Lua,
-    work: &Work,
-    host: &mut dyn Host,
-    args: MultiValue,
-    proto: Proto,
-    command: &mut Vec<u8>,
-    reply: &mut Vec<u8>,
-) -> Result<Value> {
-    if args.is_empty() {
-        return Err(raise(
-            lua,
-            b"ERR Please specify at least one argument for this redis lib call",
-        ));
-    }
-    command.clear();
-    encode::array_header(command, args.len());
-    for arg in &args {
-        if !append_argument(arg, command) {
-            return Err(raise(
-                lua,
-                b"ERR Lua redis lib command arguments must be strings or integers",
-            ));
-        }
-        work.check_length(command.len())?;
-    }
-    drop(args);
-    work.spend(200 + command.len() as u64 / 4)?;
-    reply.clear();
-    if let Err(ended) = host.call(command, proto, reply) {
-        work.ended.set(Some(ended));
-        return Err(work.end_error());
-    }
-    work.spend(reply.len() as u64 / 2)?;
-    if let [b'-', line @ ..] = reply.as_slice() {
-        return Err(raise(lua, line.strip_suffix(b"\r\n").unwrap_or(line)));
-    }
-    from_reply(lua, &mut reply.as_slice())
-}
-
-/// Redis' own functions, as far as they are not made in the prelude.
-fn redis_table(lua: &Lua, work: &Rc<Work>, is_resp3: &Rc<Cell<bool>>) -> Result<Table> {
-    let redis = lua.create_table()?;
-    redis.raw_set("REDIS_VERSION", REDIS_VERSION)?;
-    redis.raw_set("REDIS_VERSION_NUM", REDIS_VERSION_NUMBER)?;
-    let of = Rc::clone(work);
-    let sha1hex = move |lua: &Lua, values: mlua::Variadic<Value>| {
-        let [value] = values.as_slice() else {
-            return Err(raise(lua, b"ERR wrong number of arguments"));
-        };
-        let text = lua.coerce_string(value.clone())?;
-        let bytes = text.map(|text| text.as_bytes().to_vec()).unwrap_or_default();
-        of.spend(bytes.len() as u64 * 4)?;
-        lua.create_string(sha_of(&bytes))
-    };
-    redis.raw_set("sha1hex", lua.create_function(sha1hex)?)?;
-    let flag = Rc::clone(is_resp3);
-    let setresp = move |lua: &Lua, versions: mlua::Variadic<f64>| match versions.as_slice() {
-        [version] if [2.0, 3.0].contains(version) => {
-            flag.set(*version == 3.0);
-            Ok(())
-        }
-        [_] => Err(raise(lua, b"ERR RESP version must be 2 or 3.")),
-        _ => Err(raise(lua, b"ERR redis.setresp() requires one argument.")),
-    };
-    redis.raw_set("setresp", lua.create_function(setresp)?)?;
-    let is_allowed = |lua: &Lua, words: mlua::Variadic<mlua::String>| {
-        let Some(name) = words.first() else {
-            return Err(raise(
-                lua,
-                b"ERR Please specify at least one argument for this redis.acl_check_cmd() call",
-            ));
-        };
-        match command::find(&name.as_bytes()) {
-            Some(_) => Ok(true),
-            None => Err(raise(lua, b"ERR Invalid command passed to redis.acl_check_cmd()")),
-        }
-    };
-    let log = |lua: &Lua, values: mlua::Variadic<Value>| match values.as_slice() {
-        [_] | [] => Err(raise(lua, b"ERR redis.log() requires two arguments or more.")),
-        [level, ..] => match lua.coerce_number(level.clone())? {
-            Some(level) if (0.0..=3.0).contains(&level) => Ok(()),
-            Some(_) => Err(raise(lua, b"ERR Invalid debug level.")),
-            None => Err(raise(lua, b"ERR First argument must be a number (log level).")),
-        },
-    };
-    redis.raw_set("log", lua.create_function(log)?)?;
-    let set_repl = |lua: &Lua, values: mlua::Variadic<Value>| match values.len() {
-        1 => Ok(()),
-        _ => Err(raise(lua, b"ERR redis.set_repl() requires two arguments.")),
-    };
-    redis.raw_set("set_repl", lua.create_function(set_repl)?)?;
-    redis.raw_set("acl_check_cmd", lua.create_function(is_allowed)?)?;
-    Ok(redis)
-}
-
-#[cfg(test)]
-mod tests;
