@@ -158,11 +158,12 @@ fn mul_add_at(level: Level, coefficient: u8, source: &[u8], target: &mut [u8]) {
 /// Most rows that one pass over the sources computes: as many accumulators as fit in registers.
 pub(crate) const ROWS_MAX: usize = 4;
 
-/// `targets[r] = Σ_s rows[r · sources.len() + s] · sources[s]`, overwriting the targets. At most [`ROWS_MAX`] rows.
+/// `targets[r] = Σ_s rows[r · sources.len() + s] · sources[s]`, overwriting the targets. At most four rows, so that
+/// one pass reads each source once.
 ///
 /// # Panics
 /// If lengths differ, there are more than [`ROWS_MAX`] targets, or there are too few coefficients.
-pub(crate) fn combine(rows: &[u8], sources: &[&[u8]], targets: &mut [&mut [u8]]) {
+pub fn combine(rows: &[u8], sources: &[&[u8]], targets: &mut [&mut [u8]]) {
     combine_at(level(), rows, sources, targets);
 }
 

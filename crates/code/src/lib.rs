@@ -19,7 +19,7 @@ pub use code::Code;
 pub use decode::DecodeError;
 #[doc(hidden)]
 pub use kernel::use_kernel;
-pub use kernel::{kernel_name, mul_add, xor};
+pub use kernel::{combine, kernel_name, mul_add, xor};
 pub use rdp::{Rdp, RdpError};
 pub use scheme::{DATA_MAX, Scheme, SchemeError, WIDTH_MAX};
 pub use sum::{crc32c, crc32c_append};

@@ -5,8 +5,14 @@
 //! [`Acceptance::is_ready`]: every holder of the installed configuration has its part, except holders that are not Live
 //! yet and have declined it. The parts that are kept must bear as many further losses as a write of the stream must
 //! (P3.1), or as the value's class promises, if those are fewer. And all groups must be staged still.
+//!
+//! A value that a client writes itself has no sender, and stricter rules: `client`.
 
+mod client;
+
+use crate::fingerprint::Fingerprint;
 use crate::{Group, Opened, Outcome, Part, PartName, Placement, PlacementError, Record, WriteFailed};
+use client::ByClient;
 use paritas_base::PartState;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -47,6 +53,8 @@ struct Target {
     kept: Option<u32>,
     /// The sender says that this holder keeps it.
     is_said_kept: bool,
+    /// The fingerprint of the part that this holder keeps, if a client has written it.
+    fingerprint: Option<Box<Fingerprint>>,
 }
 
 /// What to tell a holder.
@@ -87,6 +95,8 @@ pub struct Acceptance {
     checks: Option<Vec<u32>>,
     /// Number of the newest question to a holder.
     question: u32,
+    /// What is kept for a value that a client writes itself.
+    client: Option<ByClient>,
 }
 
 impl Acceptance {
@@ -105,6 +115,7 @@ impl Acceptance {
             },
             kept: None,
             is_said_kept: false,
+            fingerprint: None,
             part,
         };
         Ok(Self {
@@ -114,6 +125,7 @@ impl Acceptance {
             has_begun: false,
             checks: None,
             question: 0,
+            client: None,
         })
     }
 
@@ -141,6 +153,9 @@ impl Acceptance {
     /// Compares with the holders of the installed configuration, by position, and calls `tell` for each part whose
     /// holder must be told something. `again`: also those that were told before and have not answered.
     pub fn tell(&mut self, holders: &[Option<Holder>], again: bool, mut tell: impl FnMut(Tell)) {
+        if self.client.is_some() {
+            return self.tell_for_client(holders, again, tell);
+        }
         let all_sent = self.checks.is_some();
         for target in self.targets.iter_mut().filter(|target| target.state != State::Stays) {
             let (position, name) = (target.part.position, self.record.name_of(&target.part));
@@ -180,15 +195,26 @@ impl Acceptance {
         }
     }
 
-    /// What a holder says of a part. Former holders are ignored.
+    /// What a holder says of a part. Former holders are ignored. `question`: the number of the question that it
+    /// answers, or 0. `fingerprint`: that of a part that is kept and was opened for a client.
     ///
     /// # Errors
     /// The value is to be given up.
-    pub fn on_answer(&mut self, tenure: u64, name: PartName, state: PartState) -> Result<(), UploadFailed> {
+    pub fn on_answer(
+        &mut self,
+        tenure: u64,
+        name: PartName,
+        question: u32,
+        state: PartState,
+        fingerprint: Option<&Fingerprint>,
+    ) -> Result<(), UploadFailed> {
         let is_it = |target: &Target| target.tenure == Some(tenure) && self.record.name_of(&target.part) == name;
         let Some(at) = self.targets.iter().position(is_it) else {
             return Ok(());
         };
+        if self.client.is_some() {
+            return self.on_answer_for_client(at, question, state, fingerprint);
+        }
         let target = &mut self.targets[at];
         match state {
             PartState::Open(_) if target.state == State::Asked => target.state = State::Open,
@@ -210,6 +236,10 @@ impl Acceptance {
 
     /// Whether every holder that there is has answered, so that units may be sent.
     pub fn is_open(&self) -> bool {
+        // A client needs every holder.
+        if self.client.is_some() {
+            return self.has_all_open();
+        }
         let answered = |target: &Target| target.tenure.is_none() || target.state != State::Asked;
         self.targets.iter().all(answered)
     }
@@ -263,6 +293,9 @@ impl Acceptance {
     /// object may name it. Without data no holder could make its part, so a value that waited for that would wait for
     /// ever, and so would the holders that are to become Live (P14.10).
     pub fn is_ready(&self, holders: &[Option<Holder>], redundancy: u8, is_staging: bool) -> Result<bool, UploadFailed> {
+        if let Some(client) = &self.client {
+            return self.is_ready_for_client(client, holders, is_staging);
+        }
         let may_come = |target: &Target| !matches!(target.state, State::ToMake | State::Making | State::Declined);
         let is_readable = self
             .placement

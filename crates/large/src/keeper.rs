@@ -7,12 +7,15 @@
 //! its units are computed from other parts: the holder is new, or the writer's units have not all arrived. It is
 //! *repaired* if units have wrong bytes: it is kept meanwhile.
 
+mod client;
+mod lists;
 mod make;
 mod repair;
 
-use crate::ledger::{Alive, Page};
+use crate::fingerprint::{FingerprintKey, Folding};
 use crate::{GroupId, Part, PartName, Placement, Record};
-use core::ops::Bound;
+pub use client::Put;
+use lists::Listing;
 pub use make::Fetch;
 use make::Maker;
 use paritas_base::{PartState, Position, Term};
@@ -89,25 +92,12 @@ struct Held<U> {
 
 #[derive(Debug)]
 enum State {
-    /// The owner's term when it was opened.
-    Open(Term),
+    /// The owner's term when it was opened. And what folds the units, if they come from a client.
+    Open(Term, Option<Box<Folding>>),
     Making(Box<Maker>),
     Kept,
     /// It is kept, and at least one unit has wrong bytes.
     Wrong(Box<Repair>),
-}
-
-/// What a holder knows of the list of one stream.
-#[derive(Debug, Default)]
-struct Listing {
-    /// Everything up to here has been compared, in the pages that answer this tenure's question.
-    after: Option<GroupId>,
-    /// Its end was reached once in this tenure.
-    is_whole: bool,
-    /// Its end was reached since the stream has its present owner, or since the last scrub.
-    is_current: bool,
-    /// The term of the stream's owner by the installed configuration.
-    term: Term,
 }
 
 /// The parts of one position.
@@ -150,13 +140,15 @@ impl<U: core::fmt::Debug> Keeper<U> {
 
     // --- writing ---------------------------------------------------------------------------------------------------
 
-    /// An owner opens a part for a writer.
+    /// An owner opens a part for a writer: for its own units, or for those of a client, which are folded under this key
+    /// (P14.20).
     pub fn on_open<M: Units<Unit = U>>(
         &mut self,
         memory: &M,
         id: PartId,
         record: &Arc<Record>,
         owner_term: Term,
+        by_client: Option<FingerprintKey>,
     ) -> PartState {
         if let Some(held) = self.parts.get(&id) {
             return held.answer();
@@ -168,14 +160,15 @@ impl<U: core::fmt::Debug> Keeper<U> {
         match self.room_for(memory, id, record) {
             Err(answer) => answer,
             Ok(part) => {
-                self.insert(id, Held::new(record.clone(), part, State::Open(owner_term)));
+                let folding = by_client.map(|key| Box::new(Folding::new(key)));
+                self.insert(id, Held::new(record.clone(), part, State::Open(owner_term, folding)));
                 PartState::Open(0)
             }
         }
     }
 
-    /// A writer sends the next unit of an open part. `None`: no such part is open, or the unit is not the next one, and
-    /// nothing is changed.
+    /// An owner sends the next unit of a part that it has opened for its own units. `None`: no such part is open, or the
+    /// unit is not the next one, and nothing is changed.
     pub fn on_put<M: Units<Unit = U>>(
         &mut self,
         memory: &mut M,
@@ -183,27 +176,32 @@ impl<U: core::fmt::Debug> Keeper<U> {
         unit: u32,
         bytes: &[u8],
     ) -> Option<PartState> {
-        let unit_bytes = memory.unit_bytes();
-        let held = self.parts.get_mut(&id)?;
-        let is_next = matches!(held.state, State::Open(_)) && held.units.len() == unit as usize;
-        if !is_next || held.length_of(unit, unit_bytes) != Some(bytes.len() as u32) {
+        let held = self.parts.get(&id)?;
+        let is_next = matches!(held.state, State::Open(_, None)) && held.units.len() == unit as usize;
+        if !is_next || held.length_of(unit, memory.unit_bytes()) != Some(bytes.len() as u32) {
             return None;
         }
-        if !held.add(memory, bytes) {
-            self.drop_part(memory, &id);
-            return Some(PartState::Broken);
-        }
-        if held.is_full(unit_bytes) {
-            if held.has_lost(memory) {
-                self.drop_part(memory, &id);
-                return Some(PartState::Broken);
+        Some(self.take(memory, &id, bytes))
+    }
+
+    /// Takes the next unit of an open part. Says whether the part is whole now, or broken and dropped.
+    fn take<M: Units<Unit = U>>(&mut self, memory: &mut M, id: &PartId, bytes: &[u8]) -> PartState {
+        let Some(held) = self.parts.get_mut(id) else {
+            return PartState::Unknown;
+        };
+        let is_whole = held.add(memory, bytes).then(|| held.is_full(memory.unit_bytes()));
+        match is_whole {
+            Some(false) => PartState::Taken(held.units.len() as u32),
+            Some(true) if !held.has_lost(memory) => {
+                held.state = State::Kept;
+                self.unfinished.remove(id);
+                PartState::Kept(held.check())
             }
-            held.state = State::Kept;
-            let check = held.check();
-            self.unfinished.remove(&id);
-            return Some(PartState::Kept(check));
+            _ => {
+                self.drop_part(memory, id);
+                PartState::Broken
+            }
         }
-        Some(PartState::Taken(unit + 1))
     }
 
     /// A sender asks how many units of a part are here. Unlike its owner, it opens nothing.
@@ -213,7 +211,7 @@ impl<U: core::fmt::Debug> Keeper<U> {
 
     /// An owner wants a part made from the others: a command waits for it. `record` has the checks of the value.
     pub fn on_make<M: Units<Unit = U>>(&mut self, memory: &mut M, id: PartId, record: &Arc<Record>) -> PartState {
-        if matches!(self.parts.get(&id), Some(held) if matches!(held.state, State::Open(_))) {
+        if matches!(self.parts.get(&id), Some(held) if matches!(held.state, State::Open(..))) {
             self.drop_part(memory, &id);
         }
         let answer = match self.parts.contains_key(&id) {
@@ -309,171 +307,6 @@ impl<U: core::fmt::Debug> Keeper<U> {
         }
     }
 
-    // --- lists -----------------------------------------------------------------------------------------------------
-
-    /// Who owns a stream by the installed configuration. Called for every stream before any message of that owner.
-    ///
-    /// If that is news, what the former one opened is given up, and its list is asked for again.
-    pub fn on_owner<M: Units<Unit = U>>(&mut self, memory: &mut M, x: Position, term: Term) {
-        let listing = self.lists.entry(x).or_default();
-        if listing.term == term {
-            return;
-        }
-        listing.term = term;
-        let torn: Vec<PartId> = self.torn(x, term).collect();
-        for id in torn {
-            self.drop_part(memory, &id);
-        }
-        // One whole list in a tenure is enough for parts: what was staged before is in it, and what came later
-        // required this holder. It is asked for again to free what the former owner could not.
-        self.ask_list(x);
-    }
-
-    /// The list of a stream is asked for again: a scrub compares what is here with what should be.
-    pub fn ask_list(&mut self, x: Position) {
-        if let Some(listing) = self.lists.get_mut(&x) {
-            (listing.after, listing.is_current) = (None, false);
-        }
-    }
-
-    /// Which page of a stream's list to ask for next.
-    pub fn next_page(&self, x: Position) -> Option<GroupId> {
-        self.lists.get(&x).and_then(|listing| listing.after)
-    }
-
-    /// A page of a stream's list. `answers`: it answers a question of this tenure.
-    ///
-    /// Returns whether the list is whole.
-    pub fn on_page<M: Units<Unit = U>>(&mut self, memory: &mut M, x: Position, page: &Page, answers: bool) -> bool {
-        self.free_others(memory, x, page);
-        let listing = self.lists.entry(x).or_default();
-        // A group that a former owner reports as dead stays dead. A group that it reports as alive may have died since.
-        if listing.term != page.term {
-            return listing.is_whole;
-        }
-        for alive in &page.alive {
-            self.want(memory, x, alive);
-        }
-        let listing = self.lists.entry(x).or_default();
-        if answers && listing.after == page.after {
-            listing.after = (!page.is_end).then_some(page.last);
-            listing.is_whole |= page.is_end;
-            listing.is_current = page.is_end;
-        }
-        listing.is_whole
-    }
-
-    /// Frees the parts of groups that a page covers and does not name.
-    fn free_others<M: Units<Unit = U>>(&mut self, memory: &mut M, x: Position, page: &Page) {
-        if page.after.is_some_and(|after| after >= page.last) {
-            return;
-        }
-        let alive: BTreeSet<GroupId> = page.alive.iter().map(|alive| alive.group).collect();
-        let end = |group, number| PartId {
-            x,
-            name: PartName { group, number },
-        };
-        let from = match page.after {
-            Some(after) => Bound::Excluded(end(after, u8::MAX)),
-            None => Bound::Included(end(GroupId::limit(0), 0)),
-        };
-        let covered = (from, Bound::Included(end(page.last, u8::MAX)));
-        let goes = |id: &PartId| !alive.contains(&id.name.group);
-        let parts = self.parts.range(covered).map(|(id, _)| *id);
-        let gone: Vec<PartId> = parts.filter(&goes).collect();
-        for id in gone {
-            self.drop_part(memory, &id);
-        }
-        let owed: Vec<PartId> = self.owed.range(covered).map(|(id, _)| *id).filter(goes).collect();
-        for id in owed {
-            self.owed.remove(&id);
-        }
-    }
-
-    /// Makes the parts of a group that this position should have and lacks. Parts of a value that is being staged are
-    /// made when its owner says so.
-    fn want<M: Units<Unit = U>>(&mut self, memory: &mut M, x: Position, alive: &Alive) {
-        let record = &alive.record;
-        let Ok(placement) = Placement::at(record.class, record.first, self.positions, record.logged) else {
-            return;
-        };
-        let position = self.position;
-        for part in placement.parts().filter(|part| part.position == position) {
-            let name = record.name_of(&part);
-            let id = PartId { x, name };
-            if name.group != alive.group || alive.is_staging {
-                continue;
-            }
-            match self.parts.get(&id).map(|held| &held.state) {
-                Some(State::Kept) => {
-                    self.owed.remove(&id);
-                    continue;
-                }
-                Some(State::Making(maker)) if maker.is_of(record) => {
-                    self.owed.remove(&id);
-                    continue;
-                }
-                Some(State::Wrong(repair)) => {
-                    self.owed.remove(&id);
-                    if !repair.maker.is_of(record) {
-                        let wrong = repair.wrong;
-                        self.repair(memory.unit_bytes(), id, record, wrong);
-                    }
-                    continue;
-                }
-                // An object names the group: its writer sends nothing more. Or the value got another class, and with it
-                // other sources.
-                Some(_) => self.drop_part(memory, &id),
-                None => {}
-            }
-            if self.make(memory, id, record, MAKERS_MAX) != PartState::Making {
-                self.owed.insert(id, Some(record.clone()));
-            }
-        }
-    }
-
-    /// These groups are dead.
-    pub fn on_free<M: Units<Unit = U>>(&mut self, memory: &mut M, x: Position, groups: &BTreeSet<GroupId>) {
-        for group in groups {
-            let name = |number| PartName { group: *group, number };
-            let all = PartId { x, name: name(0) }..=PartId { x, name: name(u8::MAX) };
-            let gone: Vec<PartId> = self.parts.range(all.clone()).map(|(id, _)| *id).collect();
-            for id in gone {
-                self.drop_part(memory, &id);
-            }
-            self.owed.retain(|id, _| !all.contains(id));
-        }
-    }
-
-    /// Tries again to make the parts that there was no memory for, or too few sources. Called by a timer.
-    pub fn retry<M: Units<Unit = U>>(&mut self, memory: &M) {
-        for id in &self.unfinished {
-            if let Some(maker) = self.parts.get_mut(id).and_then(Held::maker_mut) {
-                maker.retry();
-            }
-        }
-        self.begin_owed(memory);
-    }
-
-    /// Whether a stream's list must be asked for: it was not compared to its end, a part was declined since, or one
-    /// cannot be made, perhaps since its group is dead.
-    pub fn needs_list(&self, x: Position) -> bool {
-        let is_stuck = |(id, held): (&PartId, &Held<U>)| id.x == x && held.maker().is_some_and(Maker::is_stuck);
-        let is_listed = self.lists.get(&x).is_some_and(|listing| listing.is_current);
-        !is_listed || self.owes(x) || self.unfinished().any(is_stuck)
-    }
-
-    /// Whether this position has every part that it must have of these streams, so that it may become Live. From the
-    /// first time that this is true, it declines nothing.
-    pub fn is_whole(&mut self, mut streams: impl Iterator<Item = Position>) -> bool {
-        let is_making = |held: &Held<U>| matches!(held.state, State::Making(_));
-        let listed = streams.all(|x| self.lists.get(&x).is_some_and(|listing| listing.is_whole));
-        let is_whole = !self.may_decline
-            || (listed && self.owed.is_empty() && !self.unfinished().any(|(_, held)| is_making(held)));
-        self.may_decline &= !is_whole;
-        is_whole
-    }
-
     // --- making and reading ----------------------------------------------------------------------------------------
 
     /// The next unit to fetch from another position; `has` tells whether a position may have parts now. Parts for which
@@ -513,7 +346,7 @@ impl<U: core::fmt::Debug> Keeper<U> {
                 self.on_made_again(memory, id, fetch, bytes);
                 return None;
             }
-            State::Open(_) | State::Kept => return None,
+            State::Open(..) | State::Kept => return None,
         };
         let mut made = Vec::new();
         maker.on_fetched(fetch, bytes, |unit| made.push(unit.to_vec()));
@@ -569,19 +402,9 @@ impl<U: core::fmt::Debug> Keeper<U> {
         self.parts.get(id).is_some_and(Held::is_kept)
     }
 
-    /// Whether the list of a stream was compared to its end since it was asked for last.
-    pub fn is_compared(&self, x: Position) -> bool {
-        self.lists.get(&x).is_some_and(|listing| listing.is_current)
-    }
-
     /// Whether it has no part, and owes none.
     pub fn is_empty(&self) -> bool {
         self.parts.is_empty() && self.owed.is_empty()
-    }
-
-    /// Whether it has declined a part of this stream, or had no memory for one, and no list has settled that.
-    pub fn owes(&self, x: Position) -> bool {
-        self.owed.keys().any(|id| id.x == x)
     }
 
     /// Whether it has parts to make or to repair, or such as there was no memory for.
@@ -619,15 +442,6 @@ impl<U: core::fmt::Debug> Keeper<U> {
     /// All parts that are here, kept or not.
     pub fn parts(&self) -> impl Iterator<Item = PartId> + '_ {
         self.parts.keys().copied()
-    }
-
-    /// Parts of a stream that an owner with another term has opened. After [`Self::on_owner`] there are none.
-    pub fn torn(&self, x: Position, term: Term) -> impl Iterator<Item = PartId> + '_ {
-        let is_torn =
-            move |id: &PartId, held: &Held<U>| id.x == x && matches!(held.state, State::Open(opened) if opened != term);
-        self.unfinished()
-            .filter(move |(id, held)| is_torn(id, held))
-            .map(|(id, _)| *id)
     }
 
     /// Gives the memory of all parts back: the tenure has ended.
@@ -670,7 +484,7 @@ impl<U> Held<U> {
         match &self.state {
             State::Making(maker) => Some(maker),
             State::Wrong(repair) => Some(&repair.maker),
-            State::Open(_) | State::Kept => None,
+            State::Open(..) | State::Kept => None,
         }
     }
 
@@ -678,13 +492,13 @@ impl<U> Held<U> {
         match &mut self.state {
             State::Making(maker) => Some(maker),
             State::Wrong(repair) => Some(&mut repair.maker),
-            State::Open(_) | State::Kept => None,
+            State::Open(..) | State::Kept => None,
         }
     }
 
     fn answer(&self) -> PartState {
         match self.state {
-            State::Open(_) => PartState::Open(self.units.len() as u32),
+            State::Open(..) => PartState::Open(self.units.len() as u32),
             State::Making(_) => PartState::Making,
             State::Kept | State::Wrong(_) => PartState::Kept(self.check()),
         }

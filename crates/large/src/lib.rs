@@ -21,6 +21,7 @@
 mod acceptance;
 mod class;
 mod class_rules;
+mod fingerprint;
 mod hotness;
 mod keeper;
 mod layout;
@@ -36,8 +37,9 @@ mod writer;
 pub use acceptance::{Acceptance, Holder, Tell, UploadFailed};
 pub use class::{BLOCKS_MAX, Class, ClassError};
 pub use class_rules::ClassRules;
+pub use fingerprint::{FINGERPRINT_BYTES, Fingerprint, FingerprintKey, Folding, belong_together};
 pub use hotness::{Heat, Hotness, HotnessSetting, Wanted};
-pub use keeper::{Fetch, Keeper, PartId, Stored, Units, WHOLE_PART};
+pub use keeper::{Fetch, Keeper, PartId, Put, Stored, Units, WHOLE_PART};
 pub use layout::{Layout, TAIL_BYTES_MAX};
 pub use ledger::{Alive, Ledger, NotAlive, Page};
 pub use placement::{Content, Group, Part, Placement, PlacementError};

@@ -533,7 +533,7 @@ impl World {
                 let holder = holders[usize::from(part.position)];
                 if let Some(holder) = holder.filter(|_| *outcome == Outcome::Kept) {
                     let kept = PartState::Kept(record.check_of(&part));
-                    let told = acceptance.on_answer(holder.tenure, record.name_of(&part), kept);
+                    let told = acceptance.on_answer(holder.tenure, record.name_of(&part), 0, kept, None);
                     told.expect("it is kept");
                 }
             }
@@ -812,14 +812,14 @@ impl World {
             ToHolder::Open(name, record) if is_current && self.fault == Fault::DeclinedForgotten && !node.is_live => {
                 // Another keeper declines, and this one does not note it.
                 let mut other = Keeper::new(position, 4, false);
-                let answer = match other.on_open(&node.pool, id(name), &record, term as u32) {
+                let answer = match other.on_open(&node.pool, id(name), &record, term as u32, None) {
                     PartState::Declined => PartState::Declined,
-                    _ => node.keeper.on_open(&node.pool, id(name), &record, term as u32),
+                    _ => node.keeper.on_open(&node.pool, id(name), &record, term as u32, None),
                 };
                 Some(ToOwner::Answer(name, answer))
             }
             ToHolder::Open(name, record) if is_current => {
-                let answer = node.keeper.on_open(&node.pool, id(name), &record, term as u32);
+                let answer = node.keeper.on_open(&node.pool, id(name), &record, term as u32, None);
                 Some(ToOwner::Answer(name, answer))
             }
             ToHolder::Make(name, record) if is_current => Some(ToOwner::Answer(
@@ -865,7 +865,7 @@ impl World {
                 let failed = self
                     .upload
                     .as_mut()
-                    .is_some_and(|upload| upload.acceptance.on_answer(tenure, name, answer).is_err());
+                    .is_some_and(|upload| upload.acceptance.on_answer(tenure, name, 0, answer, None).is_err());
                 if failed {
                     self.give_up();
                 }

@@ -63,7 +63,7 @@ impl Nodes {
                 x: X,
                 name: record.name_of(part),
             };
-            assert_eq!(keeper.on_open(pool, id, &record, TERM), PartState::Open(0));
+            assert_eq!(keeper.on_open(pool, id, &record, TERM, None), PartState::Open(0));
         }
         let mut writer = Writer::new(layout, placement);
         let mut at = 0;

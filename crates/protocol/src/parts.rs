@@ -5,6 +5,7 @@
 //! each stream of the list it knows that in one of two ways: it has compared the owner's list of groups to its end, or
 //! no other holder has any part of the stream.
 
+mod by_client;
 mod disk;
 mod memory;
 mod units;
@@ -20,7 +21,8 @@ use paritas_base::configuration::{Assignment, Configuration, Tenure};
 use paritas_base::{Incarnation, ListId, NodeId, PartState, Position, Span, StreamId, Term, Time};
 use paritas_code::sum;
 use paritas_large::{
-    Alive, Class, Fetch, GroupId, Keeper, Page, PartId, PartName, Placement, PlacementError, Record, WHOLE_PART,
+    Alive, Class, Fetch, Fingerprint, GroupId, Keeper, Page, PartId, PartName, Placement, PlacementError, Record,
+    WHOLE_PART,
 };
 use paritas_store::Arena;
 use paritas_wire::peer::{self, AliveGroups, Groups, Header, Message};
@@ -67,7 +69,24 @@ pub struct PositionParts {
     /// Whether it was whole once in this tenure.
     was_whole: bool,
     /// Answers to writers that wait for the disk: the newest one of each part.
-    held_answers: BTreeMap<PartId, ((NodeId, Incarnation), PartState)>,
+    held_answers: BTreeMap<PartId, ((NodeId, Incarnation), Said)>,
+}
+
+/// What a holder says of a part.
+#[derive(Clone, Debug)]
+pub(crate) struct Said {
+    pub(crate) state: PartState,
+    /// Of a part that is kept and was opened for a client (P14.20).
+    pub(crate) fingerprint: Option<Box<Fingerprint>>,
+}
+
+impl From<PartState> for Said {
+    fn from(state: PartState) -> Self {
+        Self {
+            state,
+            fingerprint: None,
+        }
+    }
 }
 
 /// Positions of a list whose holders keep their chunks in memory. Those on log nodes follow them.
@@ -209,7 +228,7 @@ impl PositionParts {
 
     // --- messages of owners ----------------------------------------------------------------------------------------
 
-    /// The owner of the stream opens a part.
+    /// The owner of the stream opens a part: for its own units, or for those of a client (P14.18).
     pub(crate) fn on_open<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,
@@ -217,9 +236,19 @@ impl PositionParts {
         term: Term,
         name: PartName,
         record: &Arc<Record>,
-    ) -> PartState {
+        by_client: bool,
+    ) -> Said {
         let id = PartId { x, name };
-        self.keeper.on_open(&writing(cx, self.at), id, record, term)
+        let key = by_client.then(|| self.fingerprint_key(cx, x, record));
+        let memory = &writing(cx, self.at);
+        let state = self.keeper.on_open(memory, id, record, term, key);
+        let is_kept = matches!(state, PartState::Kept(_));
+        let key = key.filter(|_| is_kept);
+        let fingerprint = key.and_then(|key| self.keeper.fingerprint(memory, &id, key));
+        Said {
+            state,
+            fingerprint: fingerprint.map(Box::new),
+        }
     }
 
     /// The owner of the stream wants a part to be made.
@@ -424,7 +453,7 @@ impl PositionParts {
         {
             // The owner may wait for it.
             let to = (owner.node, owner.incarnation);
-            self.answer_put(cx, configuration, part, to, PartState::Kept(check));
+            self.answer_put(cx, configuration, part, to, PartState::Kept(check).into());
         }
         self.fetch(cx, configuration);
         true
@@ -642,12 +671,13 @@ pub(crate) fn send_state<O: Out>(
     to: (NodeId, Incarnation),
     name: PartName,
     question: u32,
-    state: PartState,
+    said: &Said,
 ) {
     let message = Message::PartState {
         name: to_wire(name),
         question,
-        state,
+        state: said.state,
+        fingerprint: said.fingerprint.as_deref().map(|print| &print.0),
     };
     cx.send_to(to.0, to.1, Channel::Bulk, stream, configuration.epoch, &message);
 }

@@ -114,7 +114,7 @@ impl<U: core::fmt::Debug> Keeper<U> {
         self.parts.get(id).is_some_and(|held| match &held.state {
             State::Kept => true,
             State::Wrong(repair) => !repair.maker.is_stuck(),
-            State::Open(_) | State::Making(_) => false,
+            State::Open(..) | State::Making(_) => false,
         })
     }
 

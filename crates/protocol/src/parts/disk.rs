@@ -1,12 +1,11 @@
 //! Parts on the disk of a log node (P11.5): units are read on request, the disk may have lost some, and holders answer
 //! writers no faster than the disk takes what they send.
 
-use super::{PositionParts, UnitRef, is_sound, send_state};
+use super::{PositionParts, Said, UnitRef, is_sound, send_state};
 use crate::context::Context;
 use crate::disk_log::{DiskLog, Wanted};
 use crate::interface::Out;
 use crate::mark::Mark;
-use paritas_base::PartState;
 use paritas_base::configuration::Configuration;
 use paritas_base::{Incarnation, NodeId, StreamId};
 use paritas_large::PartId;
@@ -93,15 +92,15 @@ impl PositionParts {
         configuration: &Configuration,
         id: PartId,
         to: (NodeId, Incarnation),
-        state: PartState,
+        said: Said,
     ) {
         if cx.shared.disk.as_mut().is_some_and(DiskLog::holds_acks) {
             cx.out.mark(Mark::UnitAnswerHeld);
-            self.held_answers.insert(id, (to, state));
+            self.held_answers.insert(id, (to, said));
         } else {
             // What is known of a part now is all that its writer needs.
             self.held_answers.remove(&id);
-            send_taken(cx, configuration, id, to, state);
+            send_taken(cx, configuration, id, to, &said);
         }
     }
 
@@ -110,8 +109,8 @@ impl PositionParts {
         if self.held_answers.is_empty() || cx.shared.disk.as_mut().is_some_and(DiskLog::holds_acks) {
             return;
         }
-        for (id, (to, state)) in core::mem::take(&mut self.held_answers) {
-            send_taken(cx, configuration, id, to, state);
+        for (id, (to, said)) in core::mem::take(&mut self.held_answers) {
+            send_taken(cx, configuration, id, to, &said);
         }
     }
 
@@ -134,8 +133,8 @@ fn send_taken<O: Out>(
     configuration: &Configuration,
     id: PartId,
     to: (NodeId, Incarnation),
-    state: PartState,
+    said: &Said,
 ) {
     let list = configuration.list;
-    send_state(cx, configuration, StreamId { list, x: id.x }, to, id.name, 0, state);
+    send_state(cx, configuration, StreamId { list, x: id.x }, to, id.name, 0, said);
 }

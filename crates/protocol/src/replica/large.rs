@@ -9,7 +9,7 @@ use crate::parts::{Answered, PositionParts, from_wire, record_of, send_state};
 use crate::stream_owner::StreamOwner;
 use paritas_base::configuration::Configuration;
 use paritas_base::{Incarnation, NodeId, PartState, Position, StreamId};
-use paritas_large::{PartId, PartName};
+use paritas_large::{Fingerprint, PartId, PartName};
 use paritas_wire::peer::{Header, Message};
 
 /// The position of this node that has a part of this record, by its number and group.
@@ -52,6 +52,7 @@ pub(super) fn on_fenced<O: Out>(
             term,
             question,
             name,
+            by_client,
             record,
         } => {
             let (Some(owner), Some(name), Some(record)) = (owner, from_wire(name), record_of(record)) else {
@@ -60,11 +61,11 @@ pub(super) fn on_fenced<O: Out>(
             if owner.term() != term || is_behind(cx) {
                 return true;
             }
-            let state = match holder_of(cx, list, &record, name) {
-                Some((_, held)) => held.on_open(cx, stream.x, term, name, &record),
-                None => PartState::Unknown,
+            let said = match holder_of(cx, list, &record, name) {
+                Some((_, held)) => held.on_open(cx, stream.x, term, name, &record, by_client),
+                None => PartState::Unknown.into(),
             };
-            send_state(cx, &list.configuration, stream, from, name, question, state);
+            send_state(cx, &list.configuration, stream, from, name, question, &said);
         }
         Message::MakePart { name, record } => {
             let (Some(_), Some(name), Some(record)) = (owner, from_wire(name), record_of(record)) else {
@@ -77,11 +78,17 @@ pub(super) fn on_fenced<O: Out>(
                 Some((_, held)) => held.on_make(cx, stream.x, name, &record),
                 None => PartState::Unknown,
             };
-            send_state(cx, &list.configuration, stream, from, name, 0, state);
+            send_state(cx, &list.configuration, stream, from, name, 0, &state.into());
         }
-        Message::PartState { name, question, state } => {
+        Message::PartState {
+            name,
+            question,
+            state,
+            fingerprint,
+        } => {
             if let (Some(name), Some((configuration, owner))) = (from_wire(name), owner_of(list, stream)) {
-                owner.on_part_state(cx, configuration, from, name, question, state);
+                let fingerprint = fingerprint.map(|bytes| Fingerprint(*bytes));
+                owner.on_part_state(cx, configuration, from, name, question, (state, fingerprint.as_ref()));
             }
         }
         Message::ReadGroups {
@@ -161,7 +168,7 @@ pub(super) fn on_unfenced<O: Out>(
                     continue;
                 };
                 let id = PartId { x: stream.x, name };
-                list.parts[at].answer_put(cx, &list.configuration, id, from, state);
+                list.parts[at].answer_put(cx, &list.configuration, id, from, state.into());
             }
         }
         Message::FreeGroups { groups } => {

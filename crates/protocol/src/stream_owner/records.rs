@@ -21,7 +21,7 @@ pub(super) use import::{Imported, Taken};
 use losses::Losses;
 use paritas_base::configuration::{Configuration, Tenure};
 use paritas_base::{ConnId, Incarnation, NodeId, PartState, Position, Span, StreamId, Term, Time};
-use paritas_large::{Class, GroupId, Holder, Ledger, NotAlive, PartName, Record};
+use paritas_large::{Class, Fingerprint, GroupId, Holder, Ledger, NotAlive, PartName, Record};
 use paritas_store::RecordEvent;
 use paritas_wire::peer::{AliveGroups, Groups, Message};
 use pins::Pinned;
@@ -495,10 +495,10 @@ impl StreamOwner {
         from: (NodeId, Incarnation),
         name: PartName,
         question: u32,
-        state: PartState,
+        said: (PartState, Option<&Fingerprint>),
     ) {
         let here = self.installed(configuration);
-        let staged = self.records.on_part_state(cx, &here, from, name, question, state);
+        let staged = self.records.on_part_state(cx, &here, from, name, question, said);
         self.pass_on_woken(cx.now.mono);
         if let Some(ticket) = staged {
             self.go_on_staged(cx, configuration, ticket, false);

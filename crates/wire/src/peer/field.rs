@@ -2,7 +2,7 @@
 //! one names it in the table after `as`: it is a type around the value.
 
 use super::parts::{DIRECTORY_ENTRY_BYTES, LeaseRecord};
-use super::{FORWARD_DATABASE, dialect};
+use super::{FINGERPRINT_BYTES, FORWARD_DATABASE, dialect};
 use paritas_base::configuration::{Configuration, Tenure};
 use paritas_base::{ClusterId, ConnId, Epoch, Incarnation, ListId, NodeId, Position, StreamId, Stripe, Time, Version};
 use paritas_base::{HIDDEN_DATABASE, Reader, formats, sections, varint};
@@ -252,6 +252,27 @@ impl<'a> Field<'a> for Record<'a> {
     fn read(r: &mut Reader<'a>) -> Option<Self> {
         let length = usize::from(*r.0.first()?);
         r.bytes(1 + length).map(Self)
+    }
+}
+
+/// The fingerprint of a part of a large value: a byte that says whether it is there, and its bytes.
+pub(super) struct Fingerprint<'a>(pub Option<&'a [u8; FINGERPRINT_BYTES]>);
+
+impl<'a> Field<'a> for Fingerprint<'a> {
+    fn write(&self, to: &mut Vec<u8>) {
+        self.0.is_some().write(to);
+        to.extend_from_slice(self.0.map_or(&[], <[u8; FINGERPRINT_BYTES]>::as_slice));
+    }
+
+    fn read(r: &mut Reader<'a>) -> Option<Self> {
+        match bool::read(r)? {
+            true => r
+                .bytes(FINGERPRINT_BYTES)?
+                .try_into()
+                .ok()
+                .map(|print| Self(Some(print))),
+            false => Some(Self(None)),
+        }
     }
 }
 

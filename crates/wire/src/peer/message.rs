@@ -4,7 +4,7 @@
 use super::field::*;
 use super::parts::{AliveGroups, Deltas, Groups, Leases, Objects};
 use super::types::{Behind, ChunkStatus, Hello, ImportStatus, Parity, PartName, StageState};
-use super::{BadFrame, FORWARD_DATABASE};
+use super::{BadFrame, FINGERPRINT_BYTES, FORWARD_DATABASE};
 use paritas_base::configuration::{Configuration, Tenure};
 use paritas_base::{ConnId, PartState, Position, Reader, Stripe, Term, Time, Version, formats, sections};
 
@@ -236,6 +236,8 @@ messages! {
         /// The number of the question, which the answer repeats.
         question: u32,
         name: PartName,
+        /// Its units come from a client (P14.18).
+        by_client: bool,
         /// Its record, encoded; without checks.
         record: &'a [u8] as Record,
     },
@@ -255,6 +257,8 @@ messages! {
         /// The number of the question that it answers; 0: of none.
         question: u32,
         state: PartState,
+        /// That of a part that is kept and was opened for a client (P14.20).
+        fingerprint: Option<&'a [u8; FINGERPRINT_BYTES]> as Fingerprint,
     },
     /// Groups of parts that are dead.
     FreeGroups = 41 {

@@ -35,6 +35,9 @@ const CRC_BYTES: usize = 4;
 /// The section of a forwarded command that has the database of its client, if that is not 0.
 const FORWARD_DATABASE: u8 = 128;
 
+/// Bytes of the fingerprint of a part of a large value.
+pub const FINGERPRINT_BYTES: usize = 256;
+
 /// The fields that every frame has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Header {

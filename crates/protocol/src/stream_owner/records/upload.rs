@@ -11,7 +11,9 @@ use crate::stream_owner::{Stop, WriteRefusal};
 use core::ops::Range;
 use paritas_base::{Incarnation, NodeId, PartState, Position, Span, Time};
 use paritas_code::Scheme;
-use paritas_large::{Acceptance, Class, Holder, Layout, PartName, Record, Sender, Tell, Transition, UploadFailed};
+use paritas_large::{
+    Acceptance, Class, Fingerprint, Holder, Layout, PartName, Record, Sender, Tell, Transition, UploadFailed,
+};
 use paritas_wire::peer::Message;
 use std::hash::{DefaultHasher, Hasher};
 use std::sync::Arc;
@@ -129,11 +131,19 @@ impl Uploading {
     }
 
     /// What a holder says of a part.
-    fn on_answer(&mut self, tenure: u64, name: PartName, question: u32, state: PartState) {
+    fn on_answer(
+        &mut self,
+        tenure: u64,
+        name: PartName,
+        question: u32,
+        state: PartState,
+        fingerprint: Option<&Fingerprint>,
+    ) {
         if let Some(sender) = &mut self.sender {
             sender.on_answer(tenure, name, question, state);
         }
-        if let Err(failed) = self.acceptance.on_answer(tenure, name, state) {
+        let told = self.acceptance.on_answer(tenure, name, question, state, fingerprint);
+        if let Err(failed) = told {
             self.failed = Some(failed);
         }
         self.note_sent();
@@ -186,6 +196,7 @@ impl Uploading {
                         term: here.term,
                         question,
                         name,
+                        by_client: false,
                         record,
                     };
                     (position, message)
@@ -564,7 +575,7 @@ impl Records {
         from: (NodeId, Incarnation),
         name: PartName,
         question: u32,
-        state: PartState,
+        (state, fingerprint): (PartState, Option<&Fingerprint>),
     ) -> Option<Ticket> {
         let has_group = |uploading: &Uploading| uploading.staged().groups().any(|group| group == name.group);
         let mut uploads = self.uploads.iter_mut();
@@ -580,7 +591,7 @@ impl Records {
         if matches!(state, PartState::Taken(_) | PartState::Kept(_)) {
             uploading.moved_at = Some(cx.now.mono);
         }
-        uploading.on_answer(number_of(&holder), name, question, state);
+        uploading.on_answer(number_of(&holder), name, question, state, fingerprint);
         // The command need not run for each unit.
         let must_run = !matches!(state, PartState::Taken(units) if units % TAKEN_PER_RUN != 0);
         match *of {

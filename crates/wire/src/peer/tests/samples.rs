@@ -62,6 +62,17 @@ const EXTENTS: &[u8] = &[
     0x1c, 1, 0xd1, 0xd2, 0xd3, 0xd4, 0xd5, 0xd6, 0xd7, 0xd8, 0xd9, // next, long
 ];
 
+/// The bytes 0 to 255.
+const FINGERPRINT: [u8; FINGERPRINT_BYTES] = {
+    let mut bytes = [0; FINGERPRINT_BYTES];
+    let mut at = 0;
+    while at < bytes.len() {
+        bytes[at] = at as u8;
+        at += 1;
+    }
+    bytes
+};
+
 #[allow(clippy::too_many_lines)] // A table.
 pub(super) fn with_each(mut check: impl FnMut(&Message<'_>)) {
     let mut sync = Vec::new();
@@ -394,6 +405,14 @@ pub(super) fn with_each(mut check: impl FnMut(&Message<'_>)) {
             term: n32(1),
             question: n32(4),
             name,
+            by_client: false,
+            record: b"\x02rr",
+        },
+        Message::OpenPart {
+            term: n32(1),
+            question: n32(4),
+            name,
+            by_client: true,
             record: b"\x02rr",
         },
         Message::MakePart {
@@ -409,41 +428,55 @@ pub(super) fn with_each(mut check: impl FnMut(&Message<'_>)) {
             name,
             question: n32(4),
             state: PartState::Open(n32(3)),
+            fingerprint: None,
         },
         Message::PartState {
             name,
             question: n32(4),
             state: PartState::Taken(n32(3)),
+            fingerprint: None,
         },
         Message::PartState {
             name,
             question: n32(4),
             state: PartState::Kept(n32(3)),
+            fingerprint: None,
+        },
+        Message::PartState {
+            name,
+            question: n32(4),
+            state: PartState::Kept(n32(3)),
+            fingerprint: Some(&FINGERPRINT),
         },
         Message::PartState {
             name,
             question: n32(4),
             state: PartState::Making,
+            fingerprint: None,
         },
         Message::PartState {
             name,
             question: n32(4),
             state: PartState::Broken,
+            fingerprint: None,
         },
         Message::PartState {
             name,
             question: n32(4),
             state: PartState::NoRoom,
+            fingerprint: None,
         },
         Message::PartState {
             name,
             question: n32(4),
             state: PartState::Declined,
+            fingerprint: None,
         },
         Message::PartState {
             name,
             question: n32(4),
             state: PartState::Unknown,
+            fingerprint: None,
         },
         Message::FreeGroups {
             groups: Groups::new(&dead),
