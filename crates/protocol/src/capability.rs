@@ -1,5 +1,5 @@
-//! Capabilities: what a client must show a holder that gives it units of a group (P14.19). Holders keep nothing for
-//! them: they compute them anew.
+//! Capabilities: what a client must show a holder that gives it units of a group, or takes some from it (P14.19).
+//! Holders keep nothing for them: they compute them anew.
 
 use core::fmt;
 use core::hash::Hasher;
@@ -8,23 +8,33 @@ use siphasher::sip::SipHasher24;
 
 /// What is hashed under the cluster's key for each half of the key of capabilities.
 const HALVES: [&[u8]; 2] = [b"paritas capability 0", b"paritas capability 1"];
-/// The right to read.
+/// The right to read, and the right to write.
 const READ: u8 = b'r';
+const WRITE: u8 = b'w';
 
-/// The right to read the units of one group.
+/// The right to read the units of one group, or to write them.
 #[derive(Clone, Copy)]
 pub struct Capability(u64);
 
 impl Capability {
-    /// That of a group of this stream. `hash_key`: the cluster's.
+    /// The right to read a group of this stream. `hash_key`: the cluster's.
     pub fn to_read(hash_key: [u64; 2], stream: StreamId, group: u64) -> Self {
+        Self::of(hash_key, stream, group, READ)
+    }
+
+    /// The right to write it.
+    pub fn to_write(hash_key: [u64; 2], stream: StreamId, group: u64) -> Self {
+        Self::of(hash_key, stream, group, WRITE)
+    }
+
+    fn of(hash_key: [u64; 2], stream: StreamId, group: u64, right: u8) -> Self {
         // Who knew this key would not know that of the cluster, which places keys in the index.
         let [first, second] = HALVES.map(|half| sip(hash_key, half));
         let mut named = [0; 12];
         named[..2].copy_from_slice(&stream.list.0.to_le_bytes());
         named[2] = stream.x.0;
         named[3..11].copy_from_slice(&group.to_le_bytes());
-        named[11] = READ;
+        named[11] = right;
         Self(sip([first, second], &named))
     }
 
@@ -75,6 +85,19 @@ mod tests {
             assert!(all.iter().skip(at + 1).all(|other| other != one), "{at}");
             assert_eq!(Capability::to_read([1, 2], stream(0, 0), 7).is(*one), at == 0);
         }
+    }
+
+    #[test]
+    fn the_right_to_write_is_another_than_that_to_read() {
+        let stream = StreamId {
+            list: ListId(0),
+            x: Position(0),
+        };
+        let (read, write) = (
+            Capability::to_read([1, 2], stream, 7),
+            Capability::to_write([1, 2], stream, 7),
+        );
+        assert!(write.is(write.bytes()) && !write.is(read.bytes()) && !read.is(write.bytes()));
     }
 
     #[test]

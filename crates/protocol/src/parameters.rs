@@ -110,25 +110,28 @@ impl FromStr for Transactions {
     }
 }
 
-/// Whether clients may read parts of large values themselves (P14.17).
+/// Whether clients may read parts of large values themselves (P14.17), and write them (P14.18).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum ClientCoding {
     /// They may not.
     Off,
-    /// They may.
+    /// They may read.
     #[default]
     Read,
+    /// They may read and write.
+    On,
 }
 
 impl ClientCoding {
     /// All values.
-    pub const ALL: [Self; 2] = [Self::Off, Self::Read];
+    pub const ALL: [Self; 3] = [Self::Off, Self::Read, Self::On];
 
     /// Its name in settings.
     pub fn name(self) -> &'static str {
         match self {
             Self::Off => "off",
             Self::Read => "read",
+            Self::On => "on",
         }
     }
 }
@@ -144,7 +147,7 @@ impl FromStr for ClientCoding {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let found = Self::ALL.into_iter().find(|coding| coding.name() == text);
-        found.ok_or_else(|| format!("{text:?} is neither off nor read"))
+        found.ok_or_else(|| format!("{text:?} is none of off, read and on"))
     }
 }
 

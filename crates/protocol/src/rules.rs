@@ -112,6 +112,10 @@ pub enum Fault {
     ListedBeforeLearnt,
     /// P14.9: a position asks to become Live when it has its parts of large values. It does not wait for them.
     LiveWithoutParts,
+    /// P14.19: a holder takes no unit from a client without the capability to write. It takes it.
+    PutWithoutCapability,
+    /// P14.20: the fingerprints of parts that a client has written are compared. They are not.
+    FingerprintNotCompared,
 }
 
 /// A rule that is broken.
@@ -210,7 +214,7 @@ impl Rules {
 }
 
 #[cfg(feature = "mutants")]
-const NAMES: [(&str, Mutant); 79] = [
+const NAMES: [(&str, Mutant); 81] = [
     ("owner-judges-who-is-alive", Mutant::OwnerJudgesWhoIsAlive),
     ("no-epoch-fence", Mutant::NoEpochFence),
     ("speaks-highest", Mutant::SpeaksHighest),
@@ -305,6 +309,8 @@ const NAMES: [(&str, Mutant); 79] = [
     ("body-of-any-record", Mutant::Does(Fault::BodyOfAnyRecord)),
     ("listed-before-learnt", Mutant::Does(Fault::ListedBeforeLearnt)),
     ("live-without-parts", Mutant::Does(Fault::LiveWithoutParts)),
+    ("put-without-capability", Mutant::Does(Fault::PutWithoutCapability)),
+    ("fingerprint-not-compared", Mutant::Does(Fault::FingerprintNotCompared)),
 ];
 
 /// The `n`-th largest, from 1 on; `None` if there are fewer. Members are few, and this runs for every ack: no list.

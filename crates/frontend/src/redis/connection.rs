@@ -208,8 +208,12 @@ impl Dispatcher {
                 }
                 _ => encode::error(out, "ERR usage: PARITAS.DUTY node drain|shun|serve"),
             },
-            Command::ParitasUnits => {
-                if units::units(call.cx, call.lists, out, args) == Answered::WrongCapability {
+            Command::ParitasUnits | Command::ParitasPut => {
+                let answered = match spec.id {
+                    Command::ParitasUnits => units::units(call.cx, call.lists, out, args),
+                    _ => units::put(call.cx, call.lists, out, args),
+                };
+                if answered == Answered::WrongCapability {
                     self.counters.wrong_capabilities += 1;
                     let wrong_count = call.client.wrong_capabilities.saturating_add(1);
                     call.client.wrong_capabilities = wrong_count;
@@ -229,6 +233,7 @@ impl Dispatcher {
             let reply_bytes = call.turn.bytes.len() - start;
             let steps = match spec.id {
                 Command::ParitasUnits => units::steps(args, reply_bytes),
+                Command::ParitasPut => units::put_steps(args),
                 _ => SLOW_BYTE_STEPS * reply_bytes as u64,
             };
             call.cx.shared.turn_budget.spend(SLOW_STEPS + steps);

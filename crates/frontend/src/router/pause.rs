@@ -50,7 +50,8 @@ impl Pause {
             return false;
         }
         if self.is_all {
-            // Without these nobody could end it, or see to the cluster. Units are of values that were located before.
+            // Without these nobody could end it, or see to the cluster. Units are of values that were located or
+            // staged before.
             let is_spared = matches!(
                 spec.id,
                 Command::ClientPause
@@ -59,6 +60,7 @@ impl Pause {
                     | Command::ParitasSlots
                     | Command::ParitasDuty
                     | Command::ParitasUnits
+                    | Command::ParitasPut
             );
             return !is_spared && !spec.is(flag::NO_AUTH);
         }

@@ -334,6 +334,8 @@ commands! {
         "Between nodes: versions of keys, for WATCH";
     ParitasUnits = row("paritas.units", -8, READONLY | NOSCRIPT, "generic", "0.1.0"),
         "Tells units of a part that this node keeps, with their sums";
+    ParitasPut = row("paritas.put", 8, DENYOOM | NOSCRIPT, "generic", "0.1.0"),
+        "Gives this node units of a part that is open here for a client";
     ParitasStatus = row("paritas.status", -1, LOADING | STALE, "server", "0.1.0")
         .tips("nondeterministic_output"), "Tells the state of the cluster: nodes, lists, repair";
     ParitasSlots = row("paritas.slots", -2, ADMIN | LOADING | STALE, "server", "0.1.0"),

@@ -2,7 +2,7 @@
 //! one names it in the table after `as`: it is a type around the value.
 
 use super::parts::{DIRECTORY_ENTRY_BYTES, LeaseRecord};
-use super::{FINGERPRINT_BYTES, FORWARD_DATABASE, dialect};
+use super::{FINGERPRINT_BYTES, FORWARD_DATABASE, OPEN_FOR_CLIENT, PART_FINGERPRINT, dialect};
 use paritas_base::configuration::{Configuration, Tenure};
 use paritas_base::{ClusterId, ConnId, Epoch, Incarnation, ListId, NodeId, Position, StreamId, Stripe, Time, Version};
 use paritas_base::{HIDDEN_DATABASE, Reader, formats, sections, varint};
@@ -255,27 +255,6 @@ impl<'a> Field<'a> for Record<'a> {
     }
 }
 
-/// The fingerprint of a part of a large value: a byte that says whether it is there, and its bytes.
-pub(super) struct Fingerprint<'a>(pub Option<&'a [u8; FINGERPRINT_BYTES]>);
-
-impl<'a> Field<'a> for Fingerprint<'a> {
-    fn write(&self, to: &mut Vec<u8>) {
-        self.0.is_some().write(to);
-        to.extend_from_slice(self.0.map_or(&[], <[u8; FINGERPRINT_BYTES]>::as_slice));
-    }
-
-    fn read(r: &mut Reader<'a>) -> Option<Self> {
-        match bool::read(r)? {
-            true => r
-                .bytes(FINGERPRINT_BYTES)?
-                .try_into()
-                .ok()
-                .map(|print| Self(Some(print))),
-            false => Some(Self(None)),
-        }
-    }
-}
-
 /// Entries of a directory. They fill the frame.
 pub(super) struct Entries<'a>(pub &'a [u8]);
 
@@ -378,6 +357,46 @@ impl Field<'_> for Section {
             Some([number @ 1..=HIDDEN_DATABASE]) => Some(Self(*number)),
             // Sections that are refused as a whole give a better reason than a bad body: `BadFrame::Section`.
             Some(_) => sections::check(r.0, &[FORWARD_DATABASE]).is_err().then_some(Self(0)),
+        }
+    }
+}
+
+/// Whether a client sends the units of a part that is opened: an empty section, or none.
+pub(super) struct ForClient(pub bool);
+
+impl Field<'_> for ForClient {
+    fn write(&self, to: &mut Vec<u8>) {
+        if self.0 {
+            sections::push(to, (OPEN_FOR_CLIENT, &[]));
+        }
+    }
+
+    fn read(r: &mut Reader<'_>) -> Option<Self> {
+        match sections::find(r.0, OPEN_FOR_CLIENT) {
+            None => Some(Self(false)),
+            Some([]) => Some(Self(true)),
+            Some(_) => sections::check(r.0, &[OPEN_FOR_CLIENT]).is_err().then_some(Self(false)),
+        }
+    }
+}
+
+/// The fingerprint of a part: a section, or none.
+pub(super) struct Fingerprint<'a>(pub Option<&'a [u8; FINGERPRINT_BYTES]>);
+
+impl<'a> Field<'a> for Fingerprint<'a> {
+    fn write(&self, to: &mut Vec<u8>) {
+        if let Some(print) = self.0 {
+            sections::push(to, (PART_FINGERPRINT, print));
+        }
+    }
+
+    fn read(r: &mut Reader<'a>) -> Option<Self> {
+        let Some(found) = sections::find(r.0, PART_FINGERPRINT) else {
+            return Some(Self(None));
+        };
+        match found.try_into() {
+            Ok(print) => Some(Self(Some(print))),
+            Err(_) => sections::check(r.0, &[PART_FINGERPRINT]).is_err().then_some(Self(None)),
         }
     }
 }

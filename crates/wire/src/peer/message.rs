@@ -4,7 +4,7 @@
 use super::field::*;
 use super::parts::{AliveGroups, Deltas, Groups, Leases, Objects};
 use super::types::{Behind, ChunkStatus, Hello, ImportStatus, Parity, PartName, StageState};
-use super::{BadFrame, FINGERPRINT_BYTES, FORWARD_DATABASE};
+use super::{BadFrame, FINGERPRINT_BYTES, FORWARD_DATABASE, OPEN_FOR_CLIENT, PART_FINGERPRINT};
 use paritas_base::configuration::{Configuration, Tenure};
 use paritas_base::{ConnId, PartState, Position, Reader, Stripe, Term, Time, Version, formats, sections};
 
@@ -236,10 +236,10 @@ messages! {
         /// The number of the question, which the answer repeats.
         question: u32,
         name: PartName,
-        /// Its units come from a client (P14.18).
-        by_client: bool,
         /// Its record, encoded; without checks.
         record: &'a [u8] as Record,
+        /// Its units come from a client (P14.18).
+        by_client: bool as ForClient,
     },
     /// Asks the holder to make a part from the others.
     MakePart = 38 {
@@ -386,6 +386,8 @@ impl<'a> Message<'a> {
             // The versions that it tells decide whether there may be any.
             Kind::Hello if !r.0.is_empty() => return Err(BadFrame::Body(kind)),
             Kind::Forward => &[FORWARD_DATABASE],
+            Kind::OpenPart => &[OPEN_FOR_CLIENT],
+            Kind::PartState => &[PART_FINGERPRINT],
             _ => &[],
         };
         let strange = |bad| BadFrame::Section(kind, bad);

@@ -34,6 +34,10 @@ const CRC_BYTES: usize = 4;
 
 /// The section of a forwarded command that has the database of its client, if that is not 0.
 const FORWARD_DATABASE: u8 = 128;
+/// The section of a part that is opened for a client. It is empty.
+const OPEN_FOR_CLIENT: u8 = 128;
+/// The section of the state of a part that has the part's fingerprint.
+const PART_FINGERPRINT: u8 = 128;
 
 /// Bytes of the fingerprint of a part of a large value.
 pub const FINGERPRINT_BYTES: usize = 256;

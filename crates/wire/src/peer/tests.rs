@@ -127,7 +127,15 @@ fn sections_may_follow_a_body_of_known_length_and_one_that_must_be_known_is_refu
         let body = covered(&bytes).unwrap().0;
         let with = |sections: &[u8]| sealed(&[body, sections].concat());
         let read = decode(&with(may.bytes())).map(|(_, read)| read == *message);
-        if matches!(message, Message::Forward { database: 1.., .. }) {
+        if matches!(
+            message,
+            Message::Forward { database: 1.., .. }
+                | Message::OpenPart { by_client: true, .. }
+                | Message::PartState {
+                    fingerprint: Some(_),
+                    ..
+                }
+        ) {
             // It has a section already, which must come last.
             return;
         }
@@ -230,6 +238,43 @@ fn a_forwarded_command_has_a_database_from_1_to_16_or_none() {
     for wrong in [&[0][..], &[17], &[255], &[], &[1, 1]] {
         assert_eq!(with(wrong), Err(BadFrame::Body(Kind::Forward)), "{wrong:?}");
     }
+}
+
+#[test]
+fn a_part_has_a_fingerprint_of_256_bytes_and_is_opened_for_a_client_by_an_empty_section() {
+    let name = PartName { group: 1, number: 2 };
+    let state = Message::PartState {
+        name,
+        question: 0,
+        state: paritas_base::PartState::Kept(3),
+        fingerprint: None,
+    };
+    let open = Message::OpenPart {
+        term: 1,
+        question: 2,
+        name,
+        record: b"\x02rr",
+        by_client: false,
+    };
+    let with = |message: &Message<'_>, section: &[u8]| {
+        let mut bytes = Vec::new();
+        encode(&mut bytes, &header(), message);
+        let mut sections = Sections::none();
+        sections.put(128, section);
+        let frame = sealed(&[covered(&bytes).unwrap().0, sections.bytes()].concat());
+        decode(&frame).map(|(_, read)| match read {
+            Message::PartState { fingerprint, .. } => fingerprint.is_some(),
+            Message::OpenPart { by_client, .. } => by_client,
+            other => panic!("{other:?}"),
+        })
+    };
+    assert_eq!(with(&state, &[7; 256]), Ok(true));
+    for wrong in [0, 255, 257] {
+        let bytes = vec![7; wrong];
+        assert_eq!(with(&state, &bytes), Err(BadFrame::Body(Kind::PartState)), "{wrong}");
+    }
+    assert_eq!(with(&open, &[]), Ok(true));
+    assert_eq!(with(&open, &[1]), Err(BadFrame::Body(Kind::OpenPart)));
 }
 
 #[test]

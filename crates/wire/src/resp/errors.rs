@@ -93,11 +93,18 @@ pub const NOT_BUSY: &str = "NOTBUSY No scripts in execution right now.";
 pub const SCRIPT_FLUSH_OPTIONS: &str = "ERR SCRIPT FLUSH only support SYNC|ASYNC option";
 /// PARITAS.LOCATE, PARITAS.UNITS. Not in Redis.
 pub const CLIENT_CODING_OFF: &str = "ERR client_coding = \"off\": clients of this node read large values by GET alone";
+/// Commands of clients that write parts of large values. Not in Redis.
+pub const CLIENT_CODING_NOT_ON: &str = "ERR client_coding is not \"on\": clients of this node write large values by SET and \
+                                        other commands alone";
+/// PARITAS.PUT. Clients look for the first word. Not in Redis.
+pub const NOPART_TO_PUT: &str =
+    "NOPART no such part is open for a client at this node, or these are not units of it: use SET";
 /// PARITAS.UNITS. Clients look for the first word. Not in Redis.
 pub const NOPART: &str = "NOPART this node does not keep these units in memory: locate the value again with \
                           PARITAS.LOCATE, or use GET";
-/// PARITAS.UNITS. Not in Redis.
-pub const WRONG_CAPABILITY: &str = "NOPERM the capability is not that of this group: take it from PARITAS.LOCATE. \
+/// PARITAS.UNITS, PARITAS.PUT. Not in Redis.
+pub const WRONG_CAPABILITY: &str = "NOPERM the capability is not that of this group: take it from PARITAS.LOCATE or \
+                                    PARITAS.STAGE. \
                                     After three wrong ones the connection is closed";
 /// A script in a transaction that names no key. Not in Redis.
 pub const SCRIPT_WITHOUT_KEYS: &str =

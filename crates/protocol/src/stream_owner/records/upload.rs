@@ -196,8 +196,8 @@ impl Uploading {
                         term: here.term,
                         question,
                         name,
-                        by_client: false,
                         record,
+                        by_client: false,
                     };
                     (position, message)
                 }

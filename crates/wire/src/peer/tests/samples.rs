@@ -405,15 +405,15 @@ pub(super) fn with_each(mut check: impl FnMut(&Message<'_>)) {
             term: n32(1),
             question: n32(4),
             name,
-            by_client: false,
             record: b"\x02rr",
+            by_client: false,
         },
         Message::OpenPart {
             term: n32(1),
             question: n32(4),
             name,
-            by_client: true,
             record: b"\x02rr",
+            by_client: true,
         },
         Message::MakePart {
             name,
