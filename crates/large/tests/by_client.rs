@@ -2,7 +2,7 @@
 
 use paritas_base::{ListId, PartState, Position, Prng, StreamId};
 use paritas_large::{
-    Class, Content, FingerprintKey, Fingerprint, Folding, Keeper, Layout, Ledger, Part, PartId, Put, Record, Stored,
+    Class, Content, Fingerprint, FingerprintKey, Folding, Keeper, Layout, Ledger, Part, PartId, Put, Record, Stored,
     Units, Writer, belong_together,
 };
 use proptest::prelude::*;
@@ -91,7 +91,10 @@ fn open(class: Class, body: &[u8]) -> Holders {
             x: X,
             name: record.name_of(&part),
         };
-        assert_eq!(keeper.on_open(&pool(), id, &record, TERM, Some(key)), PartState::Open(0));
+        assert_eq!(
+            keeper.on_open(&pool(), id, &record, TERM, Some(key)),
+            PartState::Open(0)
+        );
         Holder {
             keeper,
             pool: pool(),
@@ -279,7 +282,11 @@ fn a_part_of_a_client_ends_with_the_owner_and_without_memory() {
 fn no_fingerprint_is_told_of_bytes_without_their_sum() {
     let mut value = open(Class::Ec { data: 2, parity: 1 }, &bytes(1_000));
     let holder = &mut value.holders[0];
-    assert_eq!(holder.keeper.fingerprint(&holder.pool, &holder.id, value.key), None, "it is open");
+    assert_eq!(
+        holder.keeper.fingerprint(&holder.pool, &holder.id, value.key),
+        None,
+        "it is open"
+    );
     assert!(matches!(holder.put_all(), Some(Put::Kept(..))));
     assert!(holder.keeper.fingerprint(&holder.pool, &holder.id, value.key).is_some());
     holder.pool.units[1].as_mut().expect("a unit")[5] ^= 1;

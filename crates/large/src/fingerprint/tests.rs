@@ -185,7 +185,9 @@ fn it_is_the_sum_of_all_bytes_each_times_three_coefficients() {
 #[test]
 fn the_example_of_the_page_is_right() {
     let page = include_str!("../../../../docs/formats/large.md");
-    let (_, example) = page.split_once("## Example of a fingerprint").expect("the page has an example");
+    let (_, example) = page
+        .split_once("## Example of a fingerprint")
+        .expect("the page has an example");
     let (_, hex) = example.split_once("```text\n").expect("the example has bytes");
     let (hex, _) = hex.split_once("```").expect("the example ends");
     let golden: Vec<u8> = hex
