@@ -33,8 +33,6 @@ const ROW: u8 = b'r';
 const SLICE: u8 = b's';
 const EIGHTH: u8 = b'e';
 
-static ZEROS: [u8; SLICE_BYTES] = [0; SLICE_BYTES];
-
 /// The key of the coefficients for one value.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct FingerprintKey([u64; 2]);
@@ -117,21 +115,25 @@ impl Folding {
             while self.slices.len() <= run {
                 self.slices.push(of_slices(self.key, self.slices.len() as u32));
             }
-            // What is missing counts as zeros.
-            let mut sources: [&[u8]; SLICES] = [&ZEROS; SLICES];
-            let mut last = [0; SLICE_BYTES];
             let (whole, rest) = bytes.as_chunks::<SLICE_BYTES>();
+            // The last slice may be shorter: what is missing counts as zeros.
+            let mut last = [0; SLICE_BYTES];
             last[..rest.len()].copy_from_slice(rest);
-            let all = whole.iter().map(<[u8; SLICE_BYTES]>::as_slice).chain([&last[..]]);
+            let last = (!rest.is_empty()).then_some(&last[..]);
+            let mut sources: [&[u8]; SLICES] = [&[]; SLICES];
+            let all = whole.iter().map(<[u8; SLICE_BYTES]>::as_slice).chain(last);
+            let mut count = 0;
             for (source, slice) in sources.iter_mut().zip(all) {
                 *source = slice;
+                count += 1;
+            }
+            let mut rows = [0; SUMS * SLICES];
+            for (row, all) in rows.chunks_exact_mut(count).zip(self.slices[run].chunks_exact(SLICES)) {
+                row.copy_from_slice(&all[..count]);
             }
             let mut sums = [[0; SLICE_BYTES]; SUMS];
-            combine(
-                &self.slices[run],
-                &sources,
-                &mut sums.each_mut().map(|sum| &mut sum[..]),
-            );
+            let mut targets = sums.each_mut().map(|sum| &mut sum[..]);
+            combine(&rows[..SUMS * count], &sources[..count], &mut targets);
             for ((sum, folded), coefficient) in sums.iter().zip(&mut self.folded).zip(of_row) {
                 mul_add(coefficient, sum, folded);
             }
