@@ -18,6 +18,7 @@ mod long_values;
 mod memcached;
 mod msetex;
 mod one_slot;
+mod put;
 mod read_elsewhere;
 mod rename_slots;
 mod scripts;
