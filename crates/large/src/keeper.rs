@@ -167,8 +167,9 @@ impl<U: core::fmt::Debug> Keeper<U> {
         }
     }
 
-    /// An owner sends the next unit of a part that it has opened for its own units. `None`: no such part is open, or the
-    /// unit is not the next one, and nothing is changed.
+    /// An owner sends the next unit of a part that it has opened for its own units.
+    ///
+    /// `None`: no such part is open, or the unit is not the next one. Nothing is changed.
     pub fn on_put<M: Units<Unit = U>>(
         &mut self,
         memory: &mut M,
@@ -327,6 +328,16 @@ impl<U: core::fmt::Debug> Keeper<U> {
     pub fn makes_in_background(&self) -> bool {
         let is_so = |maker: &Maker| !maker.is_waited_for && !maker.is_stuck();
         self.unfinished().any(|(_, held)| held.maker().is_some_and(is_so))
+    }
+
+    /// Tries again to make the parts that there was no memory for, or too few sources. Called by a timer.
+    pub fn retry<M: Units<Unit = U>>(&mut self, memory: &M) {
+        for id in &self.unfinished {
+            if let Some(maker) = self.parts.get_mut(id).and_then(Held::maker_mut) {
+                maker.retry();
+            }
+        }
+        self.begin_owed(memory);
     }
 
     /// The answer to a fetch for this part: the unit, or `None` if the other holder does not have it. Returns the check

@@ -103,8 +103,8 @@ settings! {
         /// Which keys a transaction may have: by-slot (any; the commands of each hash slot happen together), or strict
         /// (those of one hash slot). It should be the same at all nodes [default: by-slot]
         pub transactions: Text<Transactions>,
-        /// Whether clients may read parts of values above 64 KiB themselves: read, or off; on: and write them. It should
-        /// be the same at all nodes [default: read]
+        /// Whether clients may read parts of values above 64 KiB themselves (read), or also write them (on), or neither
+        /// (off). It should be the same at all nodes [default: read]
         pub client_coding: Text<ClientCoding>,
         /// Directory for logged parity. It makes this node a log node, which holds nothing else
         pub log_dir: PathBuf,

@@ -64,8 +64,8 @@ proptest! {
 
     #[test]
     fn one_wrong_byte_anywhere_is_seen(
-        data in 1u8..5, parity in 1u8..4, is_copy in any::<bool>(), unit_bytes in unit_bytes(), count in 1usize..200_000,
-        seed in any::<u64>(), at in any::<prop::sample::Index>(), flip in 1u8..=255,
+        data in 1u8..5, parity in 1u8..4, is_copy in any::<bool>(), unit_bytes in unit_bytes(),
+        count in 1usize..200_000, seed in any::<u64>(), at in any::<prop::sample::Index>(), flip in 1u8..=255,
     ) {
         let class = match is_copy {
             true => Class::Rep { copies: parity + 1 },

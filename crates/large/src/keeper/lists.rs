@@ -156,16 +156,6 @@ impl<U: core::fmt::Debug> Keeper<U> {
         }
     }
 
-    /// Tries again to make the parts that there was no memory for, or too few sources. Called by a timer.
-    pub fn retry<M: Units<Unit = U>>(&mut self, memory: &M) {
-        for id in &self.unfinished {
-            if let Some(maker) = self.parts.get_mut(id).and_then(Held::maker_mut) {
-                maker.retry();
-            }
-        }
-        self.begin_owed(memory);
-    }
-
     /// Whether a stream's list must be asked for: it was not compared to its end, a part was declined since, or one
     /// cannot be made, perhaps since its group is dead.
     pub fn needs_list(&self, x: Position) -> bool {

@@ -94,8 +94,8 @@ pub const SCRIPT_FLUSH_OPTIONS: &str = "ERR SCRIPT FLUSH only support SYNC|ASYNC
 /// PARITAS.LOCATE, PARITAS.UNITS. Not in Redis.
 pub const CLIENT_CODING_OFF: &str = "ERR client_coding = \"off\": clients of this node read large values by GET alone";
 /// Commands of clients that write parts of large values. Not in Redis.
-pub const CLIENT_CODING_NOT_ON: &str = "ERR client_coding is not \"on\": clients of this node write large values by SET and \
-                                        other commands alone";
+pub const CLIENT_CODING_NOT_ON: &str =
+    "ERR client_coding is not \"on\": clients of this node write large values by SET and other commands alone";
 /// PARITAS.PUT. Clients look for the first word. Not in Redis.
 pub const NOPART_TO_PUT: &str =
     "NOPART no such part is open for a client at this node, or these are not units of it: use SET";
@@ -104,8 +104,7 @@ pub const NOPART: &str = "NOPART this node does not keep these units in memory: 
                           PARITAS.LOCATE, or use GET";
 /// PARITAS.UNITS, PARITAS.PUT. Not in Redis.
 pub const WRONG_CAPABILITY: &str = "NOPERM the capability is not that of this group: take it from PARITAS.LOCATE or \
-                                    PARITAS.STAGE. \
-                                    After three wrong ones the connection is closed";
+                                    PARITAS.STAGE. After three wrong ones the connection is closed";
 /// A script in a transaction that names no key. Not in Redis.
 pub const SCRIPT_WITHOUT_KEYS: &str =
     "ERR a script in a transaction must name a key, so that it is known where it runs: give one of its keys";
