@@ -84,10 +84,10 @@ impl Acceptance {
         for target in targets {
             let (position, name) = (target.part.position, self.record.name_of(&target.part));
             let holder = holders.get(usize::from(position)).copied().flatten();
-            let before = target.tenure;
-            target.tenure = before.or(holder.map(|holder| holder.tenure));
+            let (before, present) = (target.tenure, holder.map(|holder| holder.tenure));
+            target.tenure = before.or(present);
             // The units at a former holder are gone, and the client does not send them again.
-            if holder.is_none() || holder.map(|holder| holder.tenure) != target.tenure {
+            if present.is_none() || present != target.tenure {
                 client.failed.get_or_insert(UploadFailed::Lost);
                 continue;
             }
