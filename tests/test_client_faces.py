@@ -230,7 +230,9 @@ def test_wrong_settings_say_what_may_be_set():
             paritas.Client(address)
     with pytest.raises(ValueError, match="server, client or auto"):
         paritas.Client("127.0.0.1:1", decode="both")
-    with pytest.raises(ValueError, match="the settings are decode, user, password, deadline_ms"):
+    with pytest.raises(ValueError, match="encode is server, client or auto"):
+        paritas.Client("127.0.0.1:1", encode="both")
+    with pytest.raises(ValueError, match="the settings are decode, encode, user, password, deadline_ms"):
         paritas.Client("127.0.0.1:1", deadline=5)
     with pytest.raises(ValueError, match="from 1 to"):
         paritas.Client("127.0.0.1:1", ops_max=0)

@@ -1,4 +1,5 @@
-"""A client of Paritas. It reads large values from the nodes that keep their parts, and puts them together itself.
+"""A client of Paritas. It reads large values from the nodes that keep their parts, and puts them together itself. It also encodes
+them and writes their parts, if the nodes let it.
 
     import paritas
 

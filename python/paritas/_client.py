@@ -29,11 +29,13 @@ class Phases(NamedTuple):
     request_s: float
     """From its submission until the first command was written."""
     coding_s: float
-    """Sums and decoding in this process."""
+    """Sums, encoding and decoding in this process."""
     wait_s: float
     """The rest."""
     decoded_here: bool
     """This process has put the value together from its parts."""
+    encoded_here: bool
+    """This process has cut and encoded the value, and sent its parts."""
 
 
 class Stats(NamedTuple):
@@ -46,6 +48,9 @@ class Stats(NamedTuple):
     wrong: int
     located_again: int
     by_node: int
+    encoded_here: int
+    put_bytes: int
+    encoded_by_node: int
 
 
 def _problem(status: int) -> Exception:
@@ -160,7 +165,7 @@ class Operation:
             phases = lib.PhasesStruct()
             library.reply_phases(reply, ctypes.byref(phases), ctypes.sizeof(phases))
             spans = (phases.request_ns / 1e9, phases.coding_ns / 1e9, phases.wait_ns / 1e9)
-            self._phases = Phases(*spans, bool(phases.decoded_here))
+            self._phases = Phases(*spans, bool(phases.decoded_here), bool(phases.encoded_here))
             result = _value(reply) if self._into is None else _copy_into(reply, self._into)
             self._end(result, None)
         except Exception as error:  # The buffer was too small, or there is no memory.
@@ -230,6 +235,7 @@ class Client:
         addresses: Union[str, Sequence[str]],
         *,
         decode: str = "auto",
+        encode: str = "auto",
         user: Optional[str] = None,
         password: Optional[str] = None,
         deadline_ms: int = 10_000,
@@ -240,7 +246,8 @@ class Client:
         self._calls = 0
         self._is_closing = False
         self._idle = threading.Condition()
-        all_of_them = {"decode": decode, "user": user, "password": password, "deadline_ms": deadline_ms, **settings}
+        named = {"decode": decode, "encode": encode, "user": user, "password": password, "deadline_ms": deadline_ms}
+        all_of_them = {**named, **settings}
         texts = []
         for name, value in all_of_them.items():
             if value is not None:

@@ -16,13 +16,24 @@ NULL, STRING, TEXT, INTEGER, ARRAY, ERROR = range(6)
 
 
 class PhasesStruct(ctypes.Structure):
-    _fields_ = [(name, c_uint64) for name in ("request_ns", "coding_ns", "wait_ns", "decoded_here")]
+    _fields_ = [(name, c_uint64) for name in ("request_ns", "coding_ns", "wait_ns", "decoded_here", "encoded_here")]
 
 
 class CountsStruct(ctypes.Structure):
     _fields_ = [
         (name, c_uint64)
-        for name in ("decoded_here", "unit_bytes", "replaced", "replaced_bytes", "wrong", "located_again", "by_node")
+        for name in (
+            "decoded_here",
+            "unit_bytes",
+            "replaced",
+            "replaced_bytes",
+            "wrong",
+            "located_again",
+            "by_node",
+            "encoded_here",
+            "put_bytes",
+            "encoded_by_node",
+        )
     ]
 
 

@@ -79,12 +79,14 @@ typedef enum paritas_type {
 typedef struct paritas_phases {
     /* From its submission until the first command was written. */
     uint64_t request_ns;
-    /* Sums and decoding in this process. */
+    /* Sums, encoding and decoding in this process. */
     uint64_t coding_ns;
     /* The rest. */
     uint64_t wait_ns;
     /* 1 if this process has put the value together from its parts, else 0. */
     uint64_t decoded_here;
+    /* 1 if this process has cut and encoded the value, and sent its parts, else 0. */
+    uint64_t encoded_here;
 } paritas_phases;
 
 /* Counts since the client was opened. */
@@ -102,6 +104,12 @@ typedef struct paritas_counts {
     uint64_t located_again;
     /* Values that a node was asked for, because their parts could not be read. */
     uint64_t by_node;
+    /* Values that this process has encoded. */
+    uint64_t encoded_here;
+    /* Bytes of commands with units that were taken. */
+    uint64_t put_bytes;
+    /* Values that a node has encoded, because their parts could not be written. */
+    uint64_t encoded_by_node;
 } paritas_counts;
 
 /* ---- Errors and versions ---- */

@@ -40,6 +40,9 @@ struct Counts {
     wrong: u64,
     located_again: u64,
     by_node: u64,
+    encoded_here: u64,
+    put_bytes: u64,
+    encoded_by_node: u64,
 }
 
 /// Runs a function of the header: no panic leaves it, and the text of its problem stays with the thread.
@@ -286,6 +289,9 @@ unsafe extern "C" fn paritas_stats(handle: *mut Handle, place: *mut Counts, leng
             wrong: stats.wrong,
             located_again: stats.located_again,
             by_node: stats.by_node,
+            encoded_here: stats.encoded_here,
+            put_bytes: stats.put_bytes,
+            encoded_by_node: stats.encoded_by_node,
         };
         // SAFETY: the caller's word.
         unsafe { give_structure(place, length, counts) }

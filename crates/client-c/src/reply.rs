@@ -22,6 +22,7 @@ pub(crate) struct Phases {
     pub(crate) coding_ns: u64,
     pub(crate) wait_ns: u64,
     pub(crate) decoded_here: u64,
+    pub(crate) encoded_here: u64,
 }
 
 /// A reply, or an element of one.
@@ -43,6 +44,7 @@ impl Reply {
                 coding_ns: outcome.phases.coding.0,
                 wait_ns: outcome.phases.wait.0,
                 decoded_here: u64::from(outcome.is_decoded_here),
+                encoded_here: u64::from(outcome.is_encoded_here),
             },
             ..Self::from(value)
         }

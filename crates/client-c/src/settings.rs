@@ -1,14 +1,15 @@
 //! Settings by name and value, as text. A new setting needs no new function.
 
 use crate::status::Problem;
-use paritas_client_io::{Decode, Settings};
+use paritas_client_io::{Decode, Encode, Settings};
 
 /// The longest time that a setting may have: an hour, in milliseconds.
 const MS_MAX: u64 = 3_600_000;
 
 /// Each name, what it may be, and what it sets.
-const NAMES: [Setting; 12] = [
+const NAMES: [Setting; 13] = [
     Setting::text("decode", "server, client or auto"),
+    Setting::text("encode", "server, client or auto"),
     Setting::text("user", "the name of a user"),
     Setting::text("password", "the password of clients"),
     Setting::number("deadline_ms", 1, MS_MAX),
@@ -66,7 +67,8 @@ pub(crate) fn read(pairs: &[(&str, &str)]) -> Result<Settings, Problem> {
             0
         };
         match *name {
-            "decode" => settings.decode = decode(setting, value)?,
+            "decode" => settings.decode = one_of(setting, value, [Decode::Server, Decode::Client, Decode::Auto])?,
+            "encode" => settings.encode = one_of(setting, value, [Encode::Server, Encode::Client, Encode::Auto])?,
             "user" => user = Some((*value).to_owned()),
             "password" => password = Some((*value).to_owned()),
             "deadline_ms" => settings.deadline = span(number),
@@ -102,11 +104,12 @@ fn number(setting: &Setting, value: &str) -> Result<u64, Problem> {
     })
 }
 
-fn decode(setting: &Setting, value: &str) -> Result<Decode, Problem> {
+/// What `server`, `client` and `auto` stand for.
+fn one_of<T>(setting: &Setting, value: &str, [server, client, auto]: [T; 3]) -> Result<T, Problem> {
     match value {
-        "server" => Ok(Decode::Server),
-        "client" => Ok(Decode::Client),
-        "auto" => Ok(Decode::Auto),
+        "server" => Ok(server),
+        "client" => Ok(client),
+        "auto" => Ok(auto),
         _ => {
             let Setting { name, what, .. } = setting;
             Err(Problem::bad(format!("the setting {name} is {what}, not {value:?}")))

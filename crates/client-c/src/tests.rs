@@ -3,7 +3,7 @@
 use crate::reply::Type;
 use crate::status::{Problem, Status};
 use crate::{border, command, settings};
-use paritas_client_io::{Command, Decode};
+use paritas_client_io::{Command, Decode, Encode};
 
 const HEADER: &str = include_str!("../include/paritas.h");
 const BORDER: &str = include_str!("border.rs");
@@ -53,17 +53,22 @@ fn the_header_has_all_functions_of_the_library_and_no_others() {
 fn settings_are_read_and_what_is_wrong_is_named() {
     let read = settings::read(&[
         ("decode", "client"),
+        ("encode", "server"),
         ("deadline_ms", "250"),
         ("password", "p"),
         ("ops_max", "3"),
     ]);
     let read = read.unwrap();
-    assert_eq!((read.decode, read.ops_max), (Decode::Client, 3));
+    assert_eq!(
+        (read.decode, read.encode, read.ops_max),
+        (Decode::Client, Encode::Server, 3)
+    );
     assert_eq!(read.deadline, paritas_client_io::Span::from_ms(250));
     assert_eq!(read.password, Some((None, "p".to_owned())));
     let wrong = |pairs: &[(&str, &str)]| settings::read(pairs).map(drop).unwrap_err().text;
-    assert!(wrong(&[("decod", "client")]).contains("the settings are decode, user"));
+    assert!(wrong(&[("decod", "client")]).contains("the settings are decode, encode, user"));
     assert!(wrong(&[("decode", "both")]).contains("server, client or auto, not \"both\""));
+    assert!(wrong(&[("encode", "")]).contains("encode is server, client or auto"));
     assert!(wrong(&[("deadline_ms", "0")]).contains("from 1 to 3600000"));
     assert!(wrong(&[("user", "me")]).contains("password"));
     assert!(settings::addresses("a:1, b:2").is_ok_and(|all| all == ["a:1", "b:2"]));

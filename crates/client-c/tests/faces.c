@@ -36,7 +36,7 @@ static unsigned char *large_value(void) {
 static void opening(const char *addresses) {
     paritas_client *client = NULL;
     const char *unknown[] = {"decod", "auto", NULL};
-    const char *wrong[] = {"decode", "both", NULL};
+    const char *wrong[] = {"decode", "both", NULL}, *wrongly[] = {"encode", "both", NULL};
     const char *unpaired[] = {"decode", NULL};
     STATUS(PARITAS_BAD_ARGUMENT, paritas_open(PARITAS_VERSION + 1000, addresses, NULL, &client));
     SAYS("header");
@@ -46,9 +46,11 @@ static void opening(const char *addresses) {
     STATUS(PARITAS_BAD_ARGUMENT, paritas_open(PARITAS_VERSION, "nowhere", NULL, &client));
     SAYS("host:port");
     STATUS(PARITAS_BAD_ARGUMENT, paritas_open(PARITAS_VERSION, addresses, unknown, &client));
-    SAYS("decode, user, password");
+    SAYS("decode, encode, user, password");
     STATUS(PARITAS_BAD_ARGUMENT, paritas_open(PARITAS_VERSION, addresses, wrong, &client));
     SAYS("server, client or auto");
+    STATUS(PARITAS_BAD_ARGUMENT, paritas_open(PARITAS_VERSION, addresses, wrongly, &client));
+    SAYS("encode is server, client or auto");
     STATUS(PARITAS_BAD_ARGUMENT, paritas_open(PARITAS_VERSION, addresses, unpaired, &client));
     EXPECT(client == NULL);
     EXPECT(paritas_version() == PARITAS_VERSION);

@@ -18,5 +18,5 @@ mod links;
 pub use driver::{Client, Ticket, Waited};
 pub use paritas_base::Span;
 pub use paritas_client::{
-    Command, Decode, Failure, OfConnection, Outcome, Phases, Settings, Stats, SubmitError, Value,
+    Command, Decode, Encode, Failure, OfConnection, Outcome, Phases, Settings, Stats, SubmitError, Value,
 };

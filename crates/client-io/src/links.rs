@@ -5,24 +5,68 @@ use mio::net::TcpStream;
 use mio::{Interest, Registry, Token};
 use paritas_base::Time;
 use paritas_client::{LinkId, OpId, Out, Outcome};
-use std::collections::BTreeMap;
-use std::io::{ErrorKind, Read as _, Write as _};
+use std::collections::{BTreeMap, VecDeque};
+use std::io::{ErrorKind, IoSlice, Read as _};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::Instant;
 
 /// Bytes that are read at once.
 pub(crate) const READ_BYTES: usize = 256 << 10;
 
-/// Bytes that were sent and may still be in memory.
-const SENT_BYTES_KEPT: usize = 1 << 20;
+/// Short commands are put together in pieces of this length, in bytes.
+const PIECE_BYTES: usize = 32 << 10;
+/// Pieces that are sent at once.
+const PIECES_MAX: usize = 16;
 
 struct Link {
     stream: TcpStream,
     /// Further addresses of the host, to be tried if this one takes no connection.
     others: Vec<SocketAddr>,
     is_up: bool,
-    unsent: Vec<u8>,
+    unsent: Unsent,
+}
+
+/// Bytes that are to be sent. Long pieces are not copied, and each is freed when it was sent.
+#[derive(Default)]
+struct Unsent {
+    pieces: VecDeque<Vec<u8>>,
+    /// Bytes of the first piece that were sent.
     sent: usize,
+}
+
+impl Unsent {
+    fn push(&mut self, bytes: &[u8]) {
+        match self.pieces.back_mut() {
+            Some(last) if last.len() + bytes.len() <= PIECE_BYTES => last.extend_from_slice(bytes),
+            _ => self.pieces.push_back(bytes.to_vec()),
+        }
+    }
+
+    fn push_owned(&mut self, bytes: Vec<u8>) {
+        if bytes.len() < PIECE_BYTES {
+            self.push(&bytes);
+        } else {
+            self.pieces.push_back(bytes);
+        }
+    }
+
+    /// Sends what `to` takes at once. The number of bytes that it took.
+    fn send(&mut self, to: &mut impl std::io::Write) -> std::io::Result<usize> {
+        let mut slices = [IoSlice::new(&[]); PIECES_MAX];
+        let mut from = self.sent;
+        let mut count = 0;
+        for (slice, piece) in slices.iter_mut().zip(&self.pieces) {
+            *slice = IoSlice::new(piece.get(from..).unwrap_or_default());
+            (from, count) = (0, count + 1);
+        }
+        let taken = to.write_vectored(&slices[..count])?;
+        self.sent += taken;
+        while let Some(length) = self.pieces.front().map(Vec::len).filter(|length| self.sent >= *length) {
+            self.sent -= length;
+            self.pieces.pop_front();
+        }
+        Ok(taken)
+    }
 }
 
 /// All sockets, and what the engine wants besides.
@@ -107,10 +151,9 @@ impl Links {
     pub(crate) fn flush(&mut self) {
         let mut ended = Vec::new();
         for (id, link) in self.links.iter_mut().filter(|(_, link)| link.is_up) {
-            while let Some(rest) = link.unsent.get(link.sent..).filter(|rest| !rest.is_empty()) {
-                match link.stream.write(rest) {
-                    Ok(count) => {
-                        link.sent += count;
+            while !link.unsent.pieces.is_empty() {
+                match link.unsent.send(&mut link.stream) {
+                    Ok(_) => {
                         if self.taken.last() != Some(id) {
                             self.taken.push(*id);
                         }
@@ -122,12 +165,6 @@ impl Links {
                         break;
                     }
                 }
-            }
-            if link.sent == link.unsent.len() && link.sent > 0 {
-                (link.unsent, link.sent) = (Vec::new(), 0);
-            } else if link.sent > SENT_BYTES_KEPT && link.sent >= link.unsent.len() / 2 {
-                link.unsent.drain(..link.sent);
-                link.sent = 0;
             }
         }
         for id in ended {
@@ -156,8 +193,7 @@ impl Links {
             stream,
             others,
             is_up: false,
-            unsent: Vec::new(),
-            sent: 0,
+            unsent: Unsent::default(),
         };
         self.links.remove(&id);
         Ok(self.links.entry(id).or_insert(link))
@@ -180,7 +216,13 @@ impl Out for Links {
 
     fn write(&mut self, link: LinkId, bytes: &[u8]) {
         if let Some(link) = self.links.get_mut(&link) {
-            link.unsent.extend_from_slice(bytes);
+            link.unsent.push(bytes);
+        }
+    }
+
+    fn write_owned(&mut self, link: LinkId, bytes: Vec<u8>) {
+        if let Some(link) = self.links.get_mut(&link) {
+            link.unsent.push_owned(bytes);
         }
     }
 
@@ -194,5 +236,51 @@ impl Out for Links {
 
     fn clock(&mut self) -> Time {
         self.now()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Takes at most so many bytes of one call.
+    struct Taker(Vec<u8>, usize);
+
+    impl std::io::Write for Taker {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            let count = bytes.len().min(self.1);
+            self.0.extend_from_slice(&bytes[..count]);
+            Ok(count)
+        }
+
+        fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> std::io::Result<usize> {
+            let all: Vec<u8> = slices.iter().flat_map(|slice| slice.iter().copied()).collect();
+            self.write(&all)
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn bytes_leave_in_their_order_and_are_freed() {
+        for at_once in [1_000, PIECE_BYTES, 3 * PIECE_BYTES + 1] {
+            let (mut unsent, mut wanted) = (Unsent::default(), Vec::new());
+            for n in 0..100 {
+                let bytes = vec![n as u8; [1, 10, PIECE_BYTES, 0, 4 * PIECE_BYTES + 7][n % 5]];
+                wanted.extend_from_slice(&bytes);
+                if n % 2 == 0 {
+                    unsent.push(&bytes);
+                } else {
+                    unsent.push_owned(bytes);
+                }
+            }
+            let mut taker = Taker(Vec::new(), at_once);
+            while !unsent.pieces.is_empty() {
+                assert!(unsent.send(&mut taker).is_ok_and(|taken| taken > 0));
+            }
+            assert!(taker.0 == wanted && unsent.sent == 0);
+        }
     }
 }

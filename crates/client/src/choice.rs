@@ -1,14 +1,15 @@
-//! `Choice`: who decodes, for [`crate::Decode::Auto`]. It compares the mean times of both ways for each size.
+//! `Choice`: who decodes, or encodes, for [`crate::Decode::Auto`] and [`crate::Encode::Auto`]. It compares the mean
+//! times of both ways for each size. [`Lengths`]: how long values are that will be read.
 
 use paritas_base::{Prng, Span, Time};
 use paritas_code::crc32c;
 
 /// Keys whose length is remembered.
 const KEYS_MAX: usize = 4096;
-/// One read in this number takes the other way.
+/// One operation in this number takes the other way.
 const TRIAL_EVERY: u64 = 32;
-/// Reads of each way before the ways are compared.
-const READS_MIN: u32 = 4;
+/// Operations of each way before the ways are compared.
+const COUNT_MIN: u32 = 4;
 /// Failures after which a way rests, and for how long.
 const FAILURES_MAX: u32 = 2;
 const REST: Span = Span::from_secs(1);
@@ -18,17 +19,52 @@ const PARTS_LOG2: u8 = 16;
 /// One of the two ways.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Way {
-    /// A node gives the value.
+    /// A node gives or takes the value.
     Server,
-    /// The client reads its parts.
+    /// The client reads or writes its parts.
     Client,
+}
+
+/// The lengths of values that were read.
+#[derive(Debug)]
+pub(crate) struct Lengths {
+    /// Sums of keys, and lengths of their values.
+    keys: Vec<(u32, u64)>,
+}
+
+impl Lengths {
+    pub(crate) fn new() -> Self {
+        Self {
+            keys: vec![(0, 0); KEYS_MAX],
+        }
+    }
+
+    /// The length that the value of a key had, if it has parts.
+    pub(crate) fn of(&self, key: &[u8]) -> Option<u64> {
+        let sum = crc32c(key);
+        let (of, bytes) = self.keys[sum as usize % KEYS_MAX];
+        (of == sum && has_parts(bytes)).then_some(bytes)
+    }
+
+    pub(crate) fn remember(&mut self, key: &[u8], bytes: u64) {
+        let sum = crc32c(key);
+        self.keys[sum as usize % KEYS_MAX] = (sum, bytes);
+    }
+}
+
+fn has_parts(bytes: u64) -> bool {
+    log2(bytes) >= PARTS_LOG2
+}
+
+fn log2(bytes: u64) -> u8 {
+    bytes.max(1).ilog2() as u8
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Figures {
     /// A moving mean.
     mean: Span,
-    reads: u32,
+    count: u32,
     failures: u32,
     rests_until: Time,
 }
@@ -37,10 +73,8 @@ struct Figures {
 pub(crate) struct Choice {
     /// By the binary logarithm of the length, then by way.
     figures: [[Figures; 2]; 64],
-    /// Sums of keys, and the logarithms of their lengths.
-    keys: Vec<(u32, u8)>,
     prng: Prng,
-    /// Time of all reads, and what trials have cost of it.
+    /// Time of all operations, and what trials have cost of it.
     spent: Span,
     tried: Span,
 }
@@ -49,29 +83,22 @@ impl Choice {
     pub(crate) fn new(seed: u64) -> Self {
         Self {
             figures: [[Figures::default(); 2]; 64],
-            keys: vec![(0, 0); KEYS_MAX],
             prng: Prng::new(seed),
             spent: Span(0),
             tried: Span(0),
         }
     }
 
-    /// The way for a key.
-    pub(crate) fn choose(&mut self, now: Time, key: &[u8]) -> Way {
-        let sum = crc32c(key);
-        let (of, log2) = self.keys[sum as usize % KEYS_MAX];
-        // The reply that tells the place of a short value is the value.
-        if of != sum || log2 < PARTS_LOG2 {
-            return Way::Client;
-        }
-        let [server, client] = self.figures[usize::from(log2)];
+    /// The way for a value of this length.
+    pub(crate) fn choose(&mut self, now: Time, bytes: u64) -> Way {
+        let [server, client] = self.figures[usize::from(log2(bytes))];
         if client.rests_until > now {
             return Way::Server;
         }
-        if server.rests_until > now || client.reads < READS_MIN {
+        if server.rests_until > now || client.count < COUNT_MIN {
             return Way::Client;
         }
-        if server.reads < READS_MIN {
+        if server.count < COUNT_MIN {
             return Way::Server;
         }
         let (better, other) = match server.mean < client.mean {
@@ -85,37 +112,34 @@ impl Choice {
         }
     }
 
-    /// A read of this length took this time.
-    pub(crate) fn on_read(&mut self, key: &[u8], bytes: u64, way: Way, took: Span) {
-        let log2 = bytes.max(1).ilog2() as u8;
-        let sum = crc32c(key);
-        self.keys[sum as usize % KEYS_MAX] = (sum, log2);
-        if log2 < PARTS_LOG2 {
+    /// An operation with a value of this length took this time.
+    pub(crate) fn on_end(&mut self, bytes: u64, way: Way, took: Span) {
+        if !has_parts(bytes) {
             return;
         }
-        let figures = &mut self.figures[usize::from(log2)];
+        let figures = &mut self.figures[usize::from(log2(bytes))];
         let other = figures[usize::from(way == Way::Server)];
         let mine = &mut figures[usize::from(way == Way::Client)];
         self.spent = self.spent + took;
-        let is_trial = other.reads >= READS_MIN && mine.mean > other.mean;
+        let is_trial = other.count >= COUNT_MIN && mine.mean > other.mean;
         if is_trial {
             self.tried = Span(self.tried.0 + took.0.saturating_sub(other.mean.0));
         }
         mine.failures = 0;
-        mine.mean = match mine.reads {
+        mine.mean = match mine.count {
             0 => took,
             // The first ones may have waited for connections.
-            1..READS_MIN => mine.mean.min(took),
+            1..COUNT_MIN => mine.mean.min(took),
             // Trials are rare: each counts more.
             _ if is_trial => Span(mine.mean.0.midpoint(took.0)),
             _ => Span((mine.mean.0 * 7 + took.0) / 8),
         };
-        mine.reads = mine.reads.saturating_add(1);
+        mine.count = mine.count.saturating_add(1);
     }
 
-    /// A read from parts has failed, and is done by a node.
+    /// The client's way has failed, and a node does it.
     pub(crate) fn on_failure(&mut self, now: Time, bytes: u64) {
-        let [_, client] = &mut self.figures[bytes.max(1).ilog2() as usize];
+        let [_, client] = &mut self.figures[usize::from(log2(bytes))];
         client.failures += 1;
         if client.failures >= FAILURES_MAX {
             (client.failures, client.rests_until) = (0, now + REST);
@@ -131,9 +155,9 @@ mod tests {
     fn run(choice: &mut Choice, reads: u32, times: (u64, u64)) -> u64 {
         let mut sum = 0;
         for _ in 0..reads {
-            let way = choice.choose(Time(0), b"key");
+            let way = choice.choose(Time(0), 1 << 20);
             let took = if way == Way::Server { times.0 } else { times.1 };
-            choice.on_read(b"key", 1 << 20, way, Span(took));
+            choice.on_end(1 << 20, way, Span(took));
             sum += took;
         }
         sum
@@ -159,7 +183,7 @@ mod tests {
     fn a_way_whose_first_reads_waited_for_connections_is_chosen_if_it_is_faster() {
         let mut choice = Choice::new(7);
         for _ in 0..3 {
-            choice.on_read(b"key", 1 << 20, Way::Client, Span(20_000));
+            choice.on_end(1 << 20, Way::Client, Span(20_000));
         }
         run(&mut choice, 200, (2_900, 2_000));
         let took = run(&mut choice, 1_000, (2_900, 2_000));
@@ -172,8 +196,18 @@ mod tests {
         run(&mut choice, 100, (3_000, 1_000));
         choice.on_failure(Time(5), 1 << 20);
         choice.on_failure(Time(5), 1 << 20);
-        assert_eq!(choice.choose(Time(6), b"key"), Way::Server);
-        assert_eq!(choice.choose(Time(6), b"unknown"), Way::Client);
-        assert_ne!(choice.choose(Time(5) + REST + Span(1), b"key"), Way::Server);
+        assert_eq!(choice.choose(Time(6), 1 << 20), Way::Server);
+        assert_eq!(choice.choose(Time(6), 1 << 25), Way::Client, "other lengths do not");
+        assert_ne!(choice.choose(Time(5) + REST + Span(1), 1 << 20), Way::Server);
+    }
+
+    #[test]
+    fn lengths_are_those_of_values_with_parts() {
+        let mut lengths = Lengths::new();
+        assert_eq!(lengths.of(b"key"), None);
+        lengths.remember(b"key", 1 << 20);
+        assert_eq!((lengths.of(b"key"), lengths.of(b"other")), (Some(1 << 20), None));
+        lengths.remember(b"key", 100);
+        assert_eq!(lengths.of(b"key"), None);
     }
 }

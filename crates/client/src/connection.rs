@@ -15,6 +15,10 @@ pub(crate) enum Awaited {
     Command { op: OpId, attempt: u32 },
     /// Units of a value.
     Units(AskedUnits),
+    /// `PARITAS.STAGE`.
+    Stage(AskedStage),
+    /// `PARITAS.PUT`.
+    Put(SentPut),
     /// Nobody waits for it.
     Nothing,
 }
@@ -33,6 +37,26 @@ pub(crate) struct AskedUnits {
     pub(crate) is_replaced: bool,
 }
 
+/// A value that an owner was asked to take in parts.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AskedStage {
+    pub(crate) op: OpId,
+    pub(crate) attempt: u32,
+    pub(crate) link: LinkId,
+}
+
+/// Units that were sent to a holder.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SentPut {
+    pub(crate) op: OpId,
+    pub(crate) attempt: u32,
+    /// The number of the part, and the units of it that the holder then has.
+    pub(crate) part: usize,
+    pub(crate) end: u32,
+    /// Bytes of the command.
+    pub(crate) bytes: usize,
+}
+
 /// How far a connection is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Phase {
@@ -48,7 +72,7 @@ pub(crate) struct Connection {
     pub(crate) address: String,
     pub(crate) phase: Phase,
     /// Commands that wait until it is open.
-    pub(crate) unsent: Vec<u8>,
+    pub(crate) unsent: Vec<Vec<u8>>,
     pub(crate) awaited: VecDeque<Awaited>,
     /// Since when something is awaited without a pause.
     waits_since: Time,
@@ -93,6 +117,12 @@ impl Connection {
     /// Whether it owes units that are late: its node is asked last.
     pub(crate) fn owes(&self) -> bool {
         self.units().any(|units| units.is_late)
+    }
+
+    /// Units that were sent to its holder and are not answered: the number of commands.
+    pub(crate) fn puts(&self) -> usize {
+        let is_put = |awaited: &&Awaited| matches!(awaited, Awaited::Put(_));
+        self.awaited.iter().filter(is_put).count()
     }
 
     /// Whether it owes units to an operation.

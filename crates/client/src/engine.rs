@@ -1,20 +1,22 @@
 //! `Engine`: all operations of one client.
 
+mod links;
 mod parts;
 #[cfg(test)]
 mod tests;
+mod write;
 
-use crate::choice::{Choice, Way};
+use crate::choice::{Choice, Lengths, Way};
 use crate::command::{Command, Kind};
-use crate::connection::{Awaited, Connection, Phase};
+use crate::connection::{Awaited, Connection};
 use crate::interface::{Event, Failure, LinkId, OpId, Out, Outcome, Phases, Stats, SubmitError, text_of};
 use crate::latency::Latency;
 use crate::located::Located;
 use crate::queue::Queue;
 use crate::read::Read;
-use crate::{Decode, Settings};
+use crate::{Decode, Encode, Settings};
 use paritas_base::{Span, Time};
-use paritas_wire::resp::{Reply, Value, encode};
+use paritas_wire::resp::{Reply, Value};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -28,8 +30,8 @@ const TOO_MANY_CONNECTIONS: &[u8] = b"ERR max number of clients";
 const HEDGE_BYTES: (u64, u64) = (1 << 20, 8 << 20);
 /// Times that a value is located before a node is asked for it.
 const LOCATED_MAX: u32 = 2;
-/// The time for which nodes are not asked where parts are, once one has refused to tell.
-const LOCATES_AGAIN: Span = Span::from_secs(1);
+/// The time for which nodes are not asked where parts are, or are to be, once one has refused to tell.
+const AGAIN_WITHOUT: Span = Span::from_secs(1);
 
 #[derive(Debug)]
 struct Op {
@@ -64,6 +66,22 @@ enum State {
     Held(Arc<Located>),
     /// Its value is read from its parts.
     Reads(Box<Read>),
+    /// An owner was asked at this time where the parts of its value are to be, after so many others.
+    Stages(Time, LinkId, u32),
+    /// Its value is written to its parts.
+    Writes(Box<write::Writing>),
+}
+
+impl Op {
+    /// The reply tells where the parts of the value are.
+    fn is_located(&self) -> bool {
+        self.command.kind == Kind::Get && self.way == Way::Client
+    }
+
+    /// The value is encoded by this client.
+    fn is_encoded_here(&self) -> bool {
+        self.command.kind != Kind::Get && self.way == Way::Client
+    }
 }
 
 /// All operations of one client.
@@ -77,7 +95,11 @@ pub struct Engine {
     connections: BTreeMap<LinkId, Connection>,
     ops: BTreeMap<OpId, Op>,
     queue: Queue,
+    lengths: Lengths,
+    /// Of reads.
     choice: Choice,
+    /// Of writes.
+    writes: Choice,
     latency: Latency,
     /// Bytes that may be asked for twice.
     hedge_bytes: u64,
@@ -86,6 +108,10 @@ pub struct Engine {
     barred: BTreeMap<String, (Time, Span)>,
     /// Nodes do not tell where parts are until then: a node has refused to.
     locates_at: Time,
+    /// Nor do they take values in parts until then.
+    stages_at: Time,
+    /// The addresses of owners, by hash slot.
+    owners: BTreeMap<u16, String>,
     next_op: u64,
     next_link: u64,
     stats: Stats,
@@ -99,7 +125,9 @@ impl Engine {
     pub fn new(seeds: Vec<String>, settings: Settings) -> Self {
         assert!(!seeds.is_empty(), "a client needs the address of a node");
         Self {
+            lengths: Lengths::new(),
             choice: Choice::new(settings.seed),
+            writes: Choice::new(settings.seed),
             // Clients begin at different nodes.
             home: (settings.seed % seeds.len() as u64) as usize,
             settings,
@@ -113,6 +141,8 @@ impl Engine {
             bytes: 0,
             barred: BTreeMap::new(),
             locates_at: Time(0),
+            stages_at: Time(0),
+            owners: BTreeMap::new(),
             next_op: 0,
             next_link: 0,
             stats: Stats::default(),
@@ -140,12 +170,7 @@ impl Engine {
             Some(key) => self.queue.enter(key, id, command.kind == Kind::Get),
             None => true,
         };
-        let way = match (self.settings.decode, &command.key) {
-            _ if now < self.locates_at => Way::Server,
-            (Decode::Auto, Some(key)) => self.choice.choose(now, key),
-            (Decode::Client, _) => Way::Client,
-            _ => Way::Server,
-        };
+        let way = self.way_of(now, &command);
         let op = Op {
             command,
             state: if may_begin { State::Waits(now) } else { State::Queued },
@@ -164,6 +189,24 @@ impl Engine {
         self.ops.insert(id, op);
         self.go_on(now, id, out);
         Ok(id)
+    }
+
+    fn way_of(&mut self, now: Time, command: &Command) -> Way {
+        let Settings { decode, encode, .. } = self.settings;
+        let value = command.large_value().map(|value| value.len() as u64);
+        let value = value.filter(|bytes| *bytes <= self.settings.value_bytes_max);
+        match (command.kind, value) {
+            (Kind::Get, _) if decode == Decode::Server || now < self.locates_at => Way::Server,
+            (Kind::Get, _) => match command.key.as_ref().and_then(|key| self.lengths.of(key)) {
+                Some(bytes) if decode == Decode::Auto => self.choice.choose(now, bytes),
+                // The reply that tells the place of a short value is the value.
+                _ => Way::Client,
+            },
+            (_, Some(_)) if encode == Encode::Server || now < self.stages_at => Way::Server,
+            (_, Some(bytes)) if encode == Encode::Auto => self.writes.choose(now, bytes),
+            (_, Some(_)) => Way::Client,
+            (_, None) => Way::Server,
+        }
     }
 
     /// Handles one event.
@@ -186,9 +229,11 @@ impl Engine {
     pub fn next_at(&self) -> Option<Time> {
         let late = self.late();
         let of_op = self.ops.iter().map(|(id, op)| {
-            let at = match op.state {
-                State::Waits(at) => at.max(self.dial_at),
-                State::Asked(at, link) if op.command.kind == Kind::Get => self.silent_at(at, link),
+            let at = match &op.state {
+                State::Waits(at) => (*at).max(self.dial_at),
+                State::Asked(at, link) if op.command.kind == Kind::Get => self.silent_at(*at, *link),
+                State::Stages(at, link, _) => self.silent_at(*at, *link),
+                State::Writes(writing) => self.holder_silent_at(writing),
                 _ => Time(u64::MAX),
             };
             at.min(self.given_up_at(*id, op))
@@ -205,33 +250,14 @@ impl Engine {
         of_op.chain(of_link).chain(of_silence).min()
     }
 
-    /// When a connection is closed, if nothing comes until then.
-    fn closed_at(&self, connection: &Connection) -> Option<Time> {
-        let is_open = connection.phase == Phase::Open;
-        let patience = if is_open {
-            self.settings.deadline
-        } else {
-            self.settings.retry
-        };
-        Some(connection.silent_since()? + patience)
-    }
-
-    /// When a node counts as silent that was asked at this time.
-    fn silent_at(&self, asked_at: Time, link: LinkId) -> Time {
-        let heard_at = self
-            .connections
-            .get(&link)
-            .map_or(Time(0), |connection| connection.heard_at);
-        asked_at.max(heard_at) + self.settings.retry
-    }
-
     /// When an operation is given up, if nothing comes until then. One that waits for another begins later.
     fn given_up_at(&self, id: OpId, op: &Op) -> Time {
         let heard_at = |link: &LinkId| self.connections.get(link).map_or(Time(0), |it| it.heard_at);
         let moved_at = match &op.state {
-            State::Queued | State::Held(_) => return Time(u64::MAX),
+            // Holders that are silent are given up by themselves: then a node encodes the value.
+            State::Queued | State::Held(_) | State::Writes(_) => return Time(u64::MAX),
             State::Waits(_) => op.moved_at,
-            State::Asked(_, link) => op.moved_at.max(heard_at(link)),
+            State::Asked(_, link) | State::Stages(_, link, _) => op.moved_at.max(heard_at(link)),
             // A holder that is silent is given up by itself.
             State::Reads(_) => {
                 let links = self.connections.values().filter(|it| it.owes_to(id));
@@ -241,169 +267,20 @@ impl Engine {
         moved_at + self.settings.deadline
     }
 
-    fn on_connected(&mut self, now: Time, link: LinkId, out: &mut impl Out) {
-        let Some(connection) = self.connections.get_mut(&link) else {
-            return;
-        };
-        connection.heard_at = now;
-        let Some((user, password)) = &self.settings.password else {
-            return Self::open(connection, &mut self.barred, out);
-        };
-        let user = user.iter().map(String::as_bytes);
-        let words: Vec<&[u8]> = core::iter::once(&b"AUTH"[..])
-            .chain(user)
-            .chain([password.as_bytes()])
-            .collect();
-        let mut bytes = Vec::new();
-        encode::request(&mut bytes, &words);
-        out.write(link, &bytes);
-        connection.phase = Phase::Proving;
-        connection.awaited.push_front(Awaited::Auth);
-    }
-
-    fn open(connection: &mut Connection, barred: &mut BTreeMap<String, (Time, Span)>, out: &mut impl Out) {
-        connection.phase = Phase::Open;
-        barred.remove(&connection.address);
-        let unsent = core::mem::take(&mut connection.unsent);
-        if !unsent.is_empty() {
-            out.write(connection.link, &unsent);
-        }
-    }
-
-    /// Commands go to the next seed from now on, if they go to this address. Whether they did.
-    fn leave_home(&mut self, address: &str) -> bool {
-        let is_home = self.seeds[self.home] == address;
-        if is_home {
-            self.home = (self.home + 1) % self.seeds.len();
-        }
-        is_home
-    }
-
-    /// `refused`: the node has refused the password, with this text.
-    fn on_closed(&mut self, now: Time, link: LinkId, refused: Option<&str>, out: &mut impl Out) {
-        let Some(connection) = self.connections.remove(&link) else {
-            return;
-        };
-        if self.leave_home(&connection.address) {
-            self.dial_at = now + AGAIN;
-        }
-        if connection.phase == Phase::Dialled {
-            self.bar(now, &connection.address);
-        }
-        for awaited in connection.awaited {
-            match awaited {
-                Awaited::Auth | Awaited::Nothing => {}
-                Awaited::Command { op, attempt } => {
-                    let Some(it) = self.ops.get_mut(&op).filter(|it| it.attempt == attempt) else {
-                        continue;
-                    };
-                    it.is_sent &= connection.phase == Phase::Open;
-                    it.moved_at = it.moved_at.max(connection.heard_at);
-                    match (it.is_sent, refused) {
-                        (true, _) => self.end(now, op, Err(Failure::Uncertain), out),
-                        (false, Some(text)) => self.end(now, op, Err(Failure::Refused(text.to_owned())), out),
-                        (false, None) => it.state = State::Waits(now + AGAIN),
-                    }
-                }
-                Awaited::Units(units) => self.on_units(now, units, None, out),
-            }
-        }
-    }
-
-    fn on_bytes(&mut self, now: Time, link: LinkId, bytes: &[u8], out: &mut impl Out) {
-        let Some(connection) = self.connections.get_mut(&link) else {
-            return;
-        };
-        connection.heard_at = now;
-        // It is taken from the connection while its replies are read.
-        let mut input = core::mem::take(&mut connection.input);
-        let mut decoder = connection.decoder.clone();
-        input.extend_from_slice(bytes);
-        let mut used = 0;
-        let (mut is_wrong, mut refused) = (false, None);
-        while used < input.len() && !is_wrong {
-            let rest = input.get(used..).unwrap_or_default();
-            let (reply, length) = match decoder.decode(rest) {
-                Ok(Some(found)) => found,
-                Ok(None) => break,
-                Err(_) => {
-                    is_wrong = true;
-                    break;
-                }
-            };
-            used += length;
-            let Some(connection) = self.connections.get_mut(&link) else {
-                return;
-            };
-            let is_first = !core::mem::replace(&mut connection.has_answered, true);
-            if is_first && matches!(&reply, Reply::Error(text) if text.starts_with(TOO_MANY_CONNECTIONS)) {
-                // The node has not read anything, and closes the connection.
-                connection.phase = Phase::Dialled;
-                is_wrong = true;
-                break;
-            }
-            match connection.awaited.pop_front() {
-                Some(Awaited::Auth) => match &reply {
-                    Reply::Error(text) => {
-                        is_wrong = true;
-                        refused = Some(text_of(text));
-                    }
-                    _ => Self::open(connection, &mut self.barred, out),
-                },
-                Some(Awaited::Command { op, attempt }) => self.on_reply(now, op, attempt, &reply, out),
-                Some(Awaited::Units(units)) => {
-                    let bytes = match &reply {
-                        Reply::Bulk(bytes) => Some(*bytes),
-                        _ => None,
-                    };
-                    if bytes.is_some() {
-                        self.latency.add(now - units.at);
-                    }
-                    self.on_units(now, units, bytes, out);
-                }
-                Some(Awaited::Nothing) => {}
-                None => is_wrong = true,
-            }
-        }
-        let is_long = (input.len() - used) as u64 > self.settings.reply_bytes_max;
-        if is_wrong || is_long {
-            let long_for = self.connections.get(&link).and_then(|it| it.awaited.front().cloned());
-            out.close(link);
-            self.on_closed(now, link, refused.as_deref(), out);
-            if let (true, Some(Awaited::Command { op, attempt })) = (is_long, long_for) {
-                self.refuse_long_reply(now, op, attempt, out);
-            }
-            return;
-        }
-        if let Some(connection) = self.connections.get_mut(&link) {
-            input.drain(..used);
-            (connection.input, connection.decoder) = (input, decoder);
-        }
-    }
-
-    /// The reply to an operation is longer than this client takes. Its connection is closed.
-    fn refuse_long_reply(&mut self, now: Time, op: OpId, attempt: u32, out: &mut impl Out) {
-        let it = self.ops.get(&op).filter(|it| it.attempt == attempt);
-        if it.is_some_and(|it| it.command.kind == Kind::Get) {
-            let bytes_max = self.settings.reply_bytes_max;
-            let text = format!("the value is longer than reply_bytes_max, {bytes_max} B");
-            self.end(now, op, Err(Failure::Refused(text)), out);
-        }
-    }
-
     fn on_reply(&mut self, now: Time, id: OpId, attempt: u32, reply: &Reply<'_>, out: &mut impl Out) {
         let Some(op) = self.ops.get_mut(&id).filter(|op| op.attempt == attempt) else {
             return;
         };
-        let is_located = op.command.kind == Kind::Get && op.way == Way::Client;
+        let is_located = op.is_located();
         match reply {
+            Reply::Error(text) if op.is_encoded_here() && has_not_happened(text) => self.write_by_node(now, id, out),
             Reply::Error(text) if op.command.kind != Kind::Other && may_be_sent_again(text) => {
                 op.is_sent = false;
                 (op.state, op.moved_at) = (State::Waits(now + AGAIN), now);
             }
             // Some nodes do not know the command, or it is switched off.
             Reply::Error(text) if is_located && !text.starts_with(b"WRONGTYPE") && !text.starts_with(b"NO") => {
-                self.locates_at = now + LOCATES_AGAIN;
+                self.locates_at = now + AGAIN_WITHOUT;
                 self.ask_node(now, id, out);
             }
             Reply::Error(text) if text.starts_with(b"UNCERTAIN") => self.end(now, id, Err(Failure::Uncertain), out),
@@ -423,11 +300,13 @@ impl Engine {
         if at > now {
             return;
         }
-        let address = self.seeds[self.home].clone();
-        let is_there = self.connections.values().any(|it| it.address == address);
-        if !is_there && self.dial_at > now {
+        if op.is_encoded_here() {
+            return self.stage(now, id, out);
+        }
+        if !self.may_go_home(now) {
             return;
         }
+        let address = self.seeds[self.home].clone();
         let link = self.link_to(now, &address, out);
         let Some(op) = self.ops.get_mut(&id) else { return };
         op.attempt += 1;
@@ -437,8 +316,8 @@ impl Engine {
         if op.written_at.is_none() {
             op.written_at = Some(out.clock());
         }
+        let is_located = op.is_located();
         let mut words = core::mem::take(&mut op.command.args);
-        let is_located = op.command.kind == Kind::Get && op.way == Way::Client;
         let name = match words.first_mut().filter(|_| is_located) {
             Some(name) => core::mem::replace(name, b"PARITAS.LOCATE".to_vec()),
             None => Vec::new(),
@@ -450,32 +329,6 @@ impl Engine {
             }
             op.command.args = words;
         }
-    }
-
-    fn send(&mut self, now: Time, link: LinkId, words: &[Vec<u8>], awaited: Awaited, out: &mut impl Out) {
-        let Some(connection) = self.connections.get_mut(&link) else {
-            return;
-        };
-        connection.await_reply(now, awaited);
-        let mut bytes = Vec::new();
-        encode::request(&mut bytes, words);
-        match connection.phase {
-            Phase::Open => out.write(link, &bytes),
-            Phase::Dialled | Phase::Proving => connection.unsent.extend_from_slice(&bytes),
-        }
-    }
-
-    /// The connection to an address, which is made if there is none.
-    fn link_to(&mut self, now: Time, address: &str, out: &mut impl Out) -> LinkId {
-        let mut connections = self.connections.values();
-        if let Some(connection) = connections.find(|connection| connection.address == address) {
-            return connection.link;
-        }
-        let link = LinkId(self.next_link);
-        self.next_link += 1;
-        self.connections.insert(link, Connection::new(now, link, address));
-        out.dial(link, address);
-        link
     }
 
     fn on_time(&mut self, now: Time, out: &mut impl Out) {
@@ -499,10 +352,10 @@ impl Engine {
                 self.end(now, id, Err(failure), out);
                 continue;
             }
-            match op.state {
-                State::Asked(at, link) if op.command.kind == Kind::Get && now >= self.silent_at(at, link) => {
+            match &op.state {
+                State::Asked(at, link) if op.command.kind == Kind::Get && now >= self.silent_at(*at, *link) => {
                     // The next node may have what this one does not answer.
-                    let asked = self.connections.get(&link);
+                    let asked = self.connections.get(link);
                     let (address, heard_at) = asked.map(|it| (it.address.clone(), it.heard_at)).unwrap_or_default();
                     self.leave_home(&address);
                     if let Some(op) = self.ops.get_mut(&id) {
@@ -511,7 +364,16 @@ impl Engine {
                     self.go_on(now, id, out);
                 }
                 State::Waits(_) => self.go_on(now, id, out),
+                State::Stages(at, link, _) if now >= self.silent_at(*at, *link) => {
+                    // The whole value must not wait at that node, too.
+                    let asked = self.connections.get(link);
+                    let address = asked.map(|it| it.address.clone()).unwrap_or_default();
+                    self.leave_home(&address);
+                    self.write_by_node(now, id, out);
+                }
+                State::Writes(writing) if now >= self.holder_silent_at(writing) => self.write_by_node(now, id, out),
                 State::Queued | State::Asked(..) | State::Held(_) | State::Reads(_) => {}
+                State::Stages(..) | State::Writes(_) => {}
             }
         }
     }
@@ -537,15 +399,25 @@ impl Engine {
             coding: op.coding,
             wait: Span(took.0.saturating_sub(request.0 + op.coding.0)),
         };
-        let is_choice = op.command.kind == Kind::Get && !op.is_by_node;
-        if let (true, Ok(Value::Bulk(value)), Some(key)) = (is_choice, &result, &op.command.key) {
-            let way = if is_decoded_here { Way::Client } else { Way::Server };
-            self.choice.on_read(key, value.len() as u64, way, took);
+        let is_encoded_here = result.is_ok() && op.is_encoded_here();
+        self.stats.encoded_here += u64::from(is_encoded_here);
+        match (&result, op.command.large_value()) {
+            _ if op.is_by_node => {}
+            (Ok(Value::Bulk(value)), _) if op.command.kind == Kind::Get => {
+                let way = if is_decoded_here { Way::Client } else { Way::Server };
+                let bytes = value.len() as u64;
+                let key = op.command.key.as_deref().unwrap_or_default();
+                self.lengths.remember(key, bytes);
+                self.choice.on_end(bytes, way, took);
+            }
+            (Ok(_), Some(value)) => self.writes.on_end(value.len() as u64, op.way, took),
+            _ => {}
         }
         let outcome = Outcome {
             result,
             phases,
             is_decoded_here,
+            is_encoded_here,
         };
         out.done(id, outcome);
         self.begin_held(now, out);
@@ -557,6 +429,11 @@ impl Engine {
             }
         }
     }
+}
+
+/// Whether the command of a value in parts has not happened.
+fn has_not_happened(text: &[u8]) -> bool {
+    text.starts_with(b"NOSTAGE") || text.starts_with(b"MOVED") || may_be_sent_again(text)
 }
 
 /// Whether a refused command has not happened and may succeed soon.

@@ -33,6 +33,10 @@ pub trait Out {
     fn dial(&mut self, link: LinkId, address: &str);
     /// Send these bytes, behind those before.
     fn write(&mut self, link: LinkId, bytes: &[u8]);
+    /// As [`Self::write`], of bytes that nobody else needs.
+    fn write_owned(&mut self, link: LinkId, bytes: Vec<u8>) {
+        self.write(link, &bytes);
+    }
     /// Close the connection. No event follows.
     fn close(&mut self, link: LinkId);
     /// An operation has ended.
@@ -50,6 +54,8 @@ pub struct Outcome {
     pub phases: Phases,
     /// The value was put together by this client.
     pub is_decoded_here: bool,
+    /// The value was encoded by this client.
+    pub is_encoded_here: bool,
 }
 
 impl Outcome {
@@ -59,6 +65,7 @@ impl Outcome {
             result: Err(failure),
             phases: Phases::default(),
             is_decoded_here: false,
+            is_encoded_here: false,
         }
     }
 }
@@ -68,7 +75,7 @@ impl Outcome {
 pub struct Phases {
     /// From the submission until the first command was given to a connection.
     pub request: Span,
-    /// Sums and decoding.
+    /// Sums, encoding and decoding.
     pub coding: Span,
     /// The rest.
     pub wait: Span,
@@ -129,6 +136,12 @@ pub struct Stats {
     pub located_again: u64,
     /// Values that a node was asked for, because their parts could not be read.
     pub by_node: u64,
+    /// Values that were encoded here.
+    pub encoded_here: u64,
+    /// Bytes of commands with units that holders have taken.
+    pub put_bytes: u64,
+    /// Values that a node encoded, because their parts could not be written.
+    pub encoded_by_node: u64,
 }
 
 pub(crate) fn text_of(bytes: &[u8]) -> String {

@@ -85,12 +85,12 @@ struct Fetch {
 
 impl Read {
     pub(crate) fn new(located: Arc<Located>) -> Self {
-        let class = located.placement.class();
+        let class = located.place.placement.class();
         let scheme = Scheme::new(class.data(), class.parity());
-        let rows = located.layout.rows() as usize;
+        let rows = located.place.layout.rows() as usize;
         Self {
             code: scheme.ok().filter(|_| class.parity() > 0).map(Code::new),
-            sources: located.placement.parts().map(|part| (part, true)).collect(),
+            sources: located.place.placement.parts().map(|part| (part, true)).collect(),
             value: vec![0; located.value_bytes() as usize],
             sums: vec![vec![0; rows]; usize::from(class.data())],
             next_row: 0,
@@ -115,7 +115,7 @@ impl Read {
                 return Ok(Some(ask));
             }
         }
-        if self.windows.len() < WINDOWS_MAX && self.next_row < self.located.layout.rows() {
+        if self.windows.len() < WINDOWS_MAX && self.next_row < self.located.place.layout.rows() {
             self.begin_window();
             return self.ask_in(self.windows.len() - 1, &rank);
         }
@@ -144,7 +144,7 @@ impl Read {
             *may_be_asked = false;
             return Answer::Absent;
         };
-        let layout = &self.located.layout;
+        let layout = &self.located.place.layout;
         let data = usize::from(layout.data());
         let Some(mut blocks) = cut(layout, part.content, &window.rows, answer) else {
             *may_be_asked = false;
@@ -167,7 +167,7 @@ impl Read {
     }
 
     pub(crate) fn is_done(&self) -> bool {
-        self.windows.is_empty() && self.next_row == self.located.layout.rows()
+        self.windows.is_empty() && self.next_row == self.located.place.layout.rows()
     }
 
     /// The value.
@@ -185,17 +185,17 @@ impl Read {
                 content: Content::Block(i),
                 position: 0,
             };
-            if check != self.located.record.check_of(&block) {
+            if check != self.located.place.record.check_of(&block) {
                 return Err(ReadFailed);
             }
         }
-        let body_bytes = self.located.record.body_bytes as usize;
+        let body_bytes = self.located.place.record.body_bytes as usize;
         self.value[body_bytes..].copy_from_slice(&self.located.tail);
         Ok(self.value)
     }
 
     fn begin_window(&mut self) {
-        let (layout, class) = (&self.located.layout, self.located.placement.class());
+        let (layout, class) = (&self.located.place.layout, self.located.place.placement.class());
         let has_whole = self.sources.iter().any(|(part, _)| part.content == Content::Whole);
         let units_a_row = if has_whole { u32::from(layout.data()) } else { 1 };
         let rows = (ASK_BYTES / (layout.unit_bytes() * units_a_row)).max(1);
@@ -210,7 +210,7 @@ impl Read {
     }
 
     fn ask_in(&mut self, at: usize, rank: impl Fn(&Part) -> Option<u32>) -> Result<Option<Ask>, ReadFailed> {
-        let layout = &self.located.layout;
+        let layout = &self.located.place.layout;
         let data = usize::from(layout.data());
         let window = &self.windows[at];
         let index = |content: Content| match content {
@@ -277,7 +277,7 @@ impl Read {
     }
 
     fn finish_window(&mut self, mut window: Window) {
-        let layout = &self.located.layout;
+        let layout = &self.located.place.layout;
         let (data, unit_bytes) = (usize::from(layout.data()), layout.unit_bytes() as usize);
         let missing: Vec<u8> = (0..data)
             .filter(|i| window.blocks[*i].is_none())

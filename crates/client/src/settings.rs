@@ -13,6 +13,17 @@ pub enum Decode {
     Auto,
 }
 
+/// Who encodes large values.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Encode {
+    /// A node: a value goes with its command.
+    Server,
+    /// The client.
+    Client,
+    /// Whoever has been faster for values of that size.
+    Auto,
+}
+
 /// What a user of the engine may choose.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -20,6 +31,8 @@ pub struct Settings {
     pub password: Option<(Option<String>, String)>,
     /// Who decodes large values.
     pub decode: Decode,
+    /// Who encodes large values.
+    pub encode: Encode,
     /// The most operations under way; more are refused as busy.
     pub ops_max: usize,
     /// The most bytes of values under way. An operation that is longer runs alone.
@@ -30,13 +43,14 @@ pub struct Settings {
     pub reply_bytes_max: u64,
     /// The time without progress after which an operation is given up. Bytes of its node are progress.
     pub deadline: Span,
-    /// The time without a byte of a node after which another one is asked instead, if the command only reads.
+    /// The time without a byte of a node after which another one is asked instead, if the command only reads,
+    /// and after which a node encodes a value in place of the client.
     pub retry: Span,
     /// Units count as late after this time, and after four times the median.
     pub late_min: Span,
     /// Bytes that may be asked for twice, per 1,000 bytes that were read.
     pub hedge_per_mille: u64,
-    /// Chooses the node that is asked first, and the trials of [`Decode::Auto`]. 0: the driver draws one.
+    /// Chooses the node that is asked first, and the trials of `Auto`. 0: the driver draws one.
     pub seed: u64,
 }
 
@@ -45,6 +59,7 @@ impl Default for Settings {
         Self {
             password: None,
             decode: Decode::Auto,
+            encode: Encode::Auto,
             ops_max: 64,
             bytes_max: 8 << 20,
             value_bytes_max: 512 << 20,

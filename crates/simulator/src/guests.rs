@@ -12,7 +12,7 @@ use crate::workload::Workload;
 use crate::world::World;
 use paritas_base::{ConnId, Incarnation, NodeId, Span, Time};
 use paritas_client::{
-    Command, Decode, Engine, Event as EngineEvent, Failure, LinkId, OpId, Out, Outcome as Ended, Settings, Value,
+    Command, Decode, Encode, Engine, Event as EngineEvent, Failure, LinkId, OpId, Out, Outcome as Ended, Settings, Value,
 };
 use paritas_protocol::{Ends, Event, Port};
 use std::collections::{BTreeMap, VecDeque};
@@ -84,6 +84,7 @@ impl Guest {
     pub(crate) fn new(swarm: &Swarm, nth: usize) -> Self {
         let settings = Settings {
             decode: if nth == 0 { Decode::Client } else { Decode::Auto },
+            encode: Encode::Server,
             deadline: swarm.guest_deadline,
             retry: Span(swarm.guest_deadline.0 / 6),
             late_min: Span::from_ms(3),

@@ -1,6 +1,6 @@
 //! Values that are read from their parts: which holders are asked, what is late, and when a node is asked instead.
 
-use super::{BARRED, Engine, HEDGE_BYTES, LOCATED_MAX, State};
+use super::{Engine, HEDGE_BYTES, LOCATED_MAX, State};
 use crate::choice::Way;
 use crate::connection::{AskedUnits, Awaited};
 use crate::interface::{OpId, Out};
@@ -76,7 +76,7 @@ impl Engine {
             };
             let is_barred = |address: &&str| barred.get(*address).is_some_and(|(until, _)| now < *until);
             let rank = |part: &Part| {
-                let holder = located.holder(part).filter(|address| !is_barred(address))?;
+                let holder = located.place.holder(part).filter(|address| !is_barred(address))?;
                 Some(u32::from(owes(holder)))
             };
             match read.next_ask(rank) {
@@ -88,7 +88,7 @@ impl Engine {
     }
 
     fn ask_holder(&mut self, now: Time, op: OpId, attempt: u32, located: &Located, ask: Ask, out: &mut impl Out) {
-        let Some(address) = located.holder(&ask.part) else {
+        let Some(address) = located.place.holder(&ask.part) else {
             return;
         };
         let link = self.link_to(now, address, out);
@@ -123,7 +123,7 @@ impl Engine {
             Answer::Wrong => {
                 self.stats.wrong += 1;
                 // The holder compares them, and mends what is wrong (P14.12).
-                let mut words = read.located().ask(&units.ask).to_vec();
+                let mut words = read.located().ask(&units.ask);
                 words.push(b"CHECK".to_vec());
                 self.send(now, units.link, &words, Awaited::Nothing, out);
             }
@@ -207,17 +207,6 @@ impl Engine {
                 self.ask_for_units(now, units.op, out);
             }
         }
-    }
-
-    /// An address takes no connection: nobody may route there. It is not asked for units for a while, and longer each
-    /// time.
-    pub(super) fn bar(&mut self, now: Time, address: &str) {
-        self.barred.retain(|_, (until, wait)| now < *until + *wait);
-        let wait = self
-            .barred
-            .get(address)
-            .map_or(BARRED.0, |(_, wait)| Span(2 * wait.0).min(BARRED.1));
-        self.barred.insert(address.to_owned(), (now + wait, wait));
     }
 
     /// The time after which units are late.

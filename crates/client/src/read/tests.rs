@@ -63,7 +63,7 @@ fn keep(random: &mut Prng, class: Class, value_bytes: usize) -> Kept {
 
 /// What a holder answers.
 fn answer(kept: &Kept, ask: &Ask) -> Vec<u8> {
-    let at = kept.located.placement.parts().position(|part| part == ask.part);
+    let at = kept.located.place.placement.parts().position(|part| part == ask.part);
     let units = &kept.parts[at.expect("a part of the value")][ask.first as usize..][..ask.count as usize];
     assert_eq!(units.iter().map(|(_, unit)| unit.len() as u64).sum::<u64>(), ask.bytes);
     let sums = units.iter().flat_map(|(sum, _)| sum.to_le_bytes());
@@ -82,7 +82,7 @@ fn walk(seed: u64) -> (bool, bool) {
     let class = class_of(random);
     let bytes = random.between(u64::from(class.data()) * 600 + 1, 400_000) as usize;
     let kept = keep(random, class, bytes);
-    let parts: Vec<Part> = kept.located.placement.parts().collect();
+    let parts: Vec<Part> = kept.located.place.placement.parts().collect();
     let gone: Vec<bool> = parts.iter().map(|_| random.chance(150_000)).collect();
     let slow: Vec<bool> = parts.iter().map(|_| random.chance(150_000)).collect();
     let flips = random.chance(200_000);
@@ -139,7 +139,7 @@ fn walk(seed: u64) -> (bool, bool) {
             "seed {seed}: another value was put together, {class:?}"
         );
     }
-    let placement = kept.located.placement;
+    let placement = kept.located.place.placement;
     let is_readable = placement.is_readable(|part| !gone[at(part)] && !flipped[at(part)]);
     (value.is_some(), is_readable)
 }
