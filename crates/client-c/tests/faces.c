@@ -1,5 +1,6 @@
 /* The functions of paritas.h against a cluster: tests/test_client_faces.py builds it with AddressSanitizer and starts it
- * with the addresses of nodes. It ends with 0 if all is as the header says. */
+ * with the addresses of nodes, and the word `on` if these take parts from clients. It ends with 0 if all is as the header
+ * says. */
 #define _POSIX_C_SOURCE 200809L
 #include <paritas.h>
 #include <pthread.h>
@@ -122,6 +123,28 @@ static void values(paritas_client *client) {
     EXPECT(bytes == 3 && memcmp(read, "\0\r\n", 3) == 0);
     STATUS(PARITAS_NO_VALUE, paritas_get(client, "a", 1, read, 3, &bytes));
     free(read);
+    free(value);
+}
+
+/* Who encodes a value. `is_on`: the nodes take parts from clients. */
+static void writes(paritas_client *client, int is_on) {
+    unsigned char *value = large_value();
+    paritas_op op;
+    paritas_reply *reply;
+    paritas_phases phases;
+    paritas_counts before, after;
+    STATUS(PARITAS_OK, paritas_stats(client, &before, sizeof before));
+    STATUS(PARITAS_OK, paritas_iset(client, "c:write", 7, value, LARGE_BYTES, &op));
+    STATUS(PARITAS_OK, paritas_wait(client, op, -1, &reply));
+    EXPECT(paritas_reply_type(reply) == PARITAS_TEXT);
+    STATUS(PARITAS_OK, paritas_reply_phases(reply, &phases, sizeof phases));
+    EXPECT(phases.encoded_here == (uint64_t)is_on && phases.decoded_here == 0);
+    EXPECT((phases.coding_ns > 0) == is_on);
+    paritas_reply_free(reply);
+    STATUS(PARITAS_OK, paritas_stats(client, &after, sizeof after));
+    EXPECT(after.encoded_here - before.encoded_here == (uint64_t)is_on);
+    EXPECT(is_on ? after.put_bytes - before.put_bytes > LARGE_BYTES : after.put_bytes == 0);
+    EXPECT(!is_on || after.encoded_by_node == 0);
     free(value);
 }
 
@@ -255,13 +278,15 @@ static void nobody(void) {
 }
 
 int main(int count, char **arguments) {
-    EXPECT(count == 2);
+    EXPECT(count == 2 || count == 3);
+    int is_on = count == 3 && strcmp(arguments[2], "on") == 0;
     opening(arguments[1]);
-    const char *settings[] = {"decode", "client", NULL};
+    const char *settings[] = {"decode", "client", "encode", "client", NULL};
     paritas_client *client;
     STATUS(PARITAS_OK, paritas_open(PARITAS_VERSION, arguments[1], settings, &client));
     wrong_arguments(client);
     values(client);
+    writes(client, is_on);
     commands(client);
     under_way(client);
     threads(client);

@@ -1,6 +1,6 @@
 //! Crate `client`: a client that reads large values from the nodes that keep their parts, and decodes them itself, and
-//! that encodes and writes them so (online erasure coding, "client-side decode" and "client-side encode"; protocol rules
-//! P14.17 to P14.20).
+//! that encodes those that it writes (online erasure coding, "client-side decode" and "client-side encode"; protocol
+//! rules P14.17 to P14.20).
 //!
 //! [`Engine`] is a state machine without I/O. Its driver gives it events with the time, and does what it asks for by
 //! [`Out`]. The simulator drives the same engine.

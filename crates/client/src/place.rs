@@ -21,8 +21,8 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Reads the elements of a reply: list, x, record, positions, bytes of a unit, holders, capabilities. `None` if this
-    /// client does not understand them, or the body is longer than `body_bytes_max`.
+    /// Reads the elements of a reply: list, x, record, positions, bytes of a unit, holders, capabilities. `None` if
+    /// this client does not understand them, or the body is longer than `body_bytes_max`.
     pub(crate) fn of_elements(elements: [&Reply<'_>; 7], body_bytes_max: u64) -> Option<Self> {
         let [list, x, record, positions, unit_bytes, holders, capabilities] = elements;
         let bytes = record.bytes()?;

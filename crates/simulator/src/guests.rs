@@ -12,7 +12,8 @@ use crate::workload::Workload;
 use crate::world::World;
 use paritas_base::{ConnId, Incarnation, NodeId, Span, Time};
 use paritas_client::{
-    Command, Decode, Encode, Engine, Event as EngineEvent, Failure, LinkId, OpId, Out, Outcome as Ended, Settings, Value,
+    Command, Decode, Encode, Engine, Event as EngineEvent, Failure, LinkId, OpId, Out, Outcome as Ended, Settings,
+    Value,
 };
 use paritas_protocol::{Ends, Event, Port};
 use std::collections::{BTreeMap, VecDeque};
