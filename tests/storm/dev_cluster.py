@@ -44,7 +44,7 @@ class DevCluster(Cluster):
     """Adds the operations that only storms need."""
 
     def __init__(self, directory, shape, memory):
-        more = ["--ack-quorum", str(shape.quorum)]
+        more = ["--ack-quorum", str(shape.quorum), "--client-coding", "on"]
         more += ["--log-nodes", str(shape.log_nodes), "--log-size", shape.log_size] if shape.log_nodes else []
         super().__init__(directory, nodes=shape.members, log_nodes=shape.log_nodes, scheme=shape.scheme, memory=memory, more=more)
 

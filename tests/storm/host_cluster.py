@@ -53,7 +53,7 @@ class HostCluster:
         else:
             task = "node"
             settings = f'{secret}id = {name}\nbind = "{self.hosts.address(name)}"\nport = 6379\nmemory = "{self.memory}"\n'
-            settings += f'coordinator = ["{coordinator}"]\n'
+            settings += f'coordinator = ["{coordinator}"]\nclient_coding = "on"\n'
             if name >= self.shape.members:
                 settings += f'log_dir = "{self.directory}/parity-{name}"\nlog_size = "{self.shape.log_size}"\n'
         file = self.directory / f"{task}-{name}.toml"

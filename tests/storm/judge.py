@@ -1,5 +1,6 @@
 """Judges the files of a round: the history, by the checker, and the ledger, by comparison with the cluster."""
 
+import collections
 import pathlib
 import re
 import subprocess
@@ -53,6 +54,8 @@ class Ledger:
     def __init__(self):
         self.entries = []  # (key, number, what may be found: that number, nothing, or both), for the present cluster
         self.missed = set()  # keys that clients found missing
+        # Counts of the client library.
+        self.engine = collections.Counter()
         self.acknowledged = self.unknown = self.refused = self.operations = self.lost = self.read = self.unanswered = 0
 
     def take_standing(self, written):
@@ -65,6 +68,9 @@ class Ledger:
         for file in files:
             for line in file.read_text(encoding="utf-8").splitlines():
                 key, number, what = line.split()
+                if key == "engine":
+                    self.engine[what] += int(number)
+                    continue
                 self.operations += 1
                 if what == "ok":
                     self.acknowledged += 1

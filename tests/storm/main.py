@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 
+import engine
 from dev_cluster import DevCluster
 from faults import Faults
 from host_cluster import HostCluster
@@ -117,7 +118,7 @@ class Storm:
         clients = [
             context.Process(
                 target=client_process,
-                args=(name, self.connect(name), seed, keys, self.standing, directory, ending, self.options.rate, prefix, room),
+                args=(name, self.connect(name), seed, keys, self.standing, directory, ending, self.options.rate, prefix, room, self.engine(name)),
                 daemon=True,
             )
             for name in range(self.options.clients)
@@ -138,6 +139,10 @@ class Storm:
 
     def connect(self, name):
         return (owners if name % OWNERS_SHARE == 0 else any_node)(self.cluster.addresses())
+
+    def engine(self, name):
+        """The addresses for the client library, for every second client."""
+        return self.cluster.addresses() if engine.is_there() and name % 2 else ()
 
     def judge(self, number, directory, keys):
         """Gives the round's history, with one more read of each key, to the checker."""
@@ -239,6 +244,7 @@ class Storm:
             f"ledger: {self.ledger.acknowledged} written once and acknowledged, {self.ledger.unknown} unknown, "
             f"{self.ledger.refused} refused; {self.ledger.read} reads of these keys during the faults"
         )
+        self.say("client library: " + (", ".join(f"{count} {name}" for name, count in sorted(self.ledger.engine.items())) or "not built"))
         if self.ledger.unanswered:
             self.broken += 1
             self.say(f"{self.ledger.unanswered} pipelines were not answered within {ANSWERED_WITHIN_S:g} s")

@@ -9,6 +9,7 @@ import signal
 import socket
 import time
 
+import engine
 import redis
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisClusterException
@@ -47,6 +48,10 @@ return new
 # Part of the increments that are `gets` and `cas` at the port of memcached, and its distance from the port for any key.
 BY_CAS = 0.3
 MEMCACHED_OFFSET = 2_000
+# Part of the operations on registers that the client library of Paritas does, if it was built.
+BY_ENGINE = 0.3
+# Part of their values that are large, where any are.
+ENGINE_LARGE = 0.2
 # Counters are set to multiples of this, so that increments after different SETs cannot be confused.
 COUNTER_STEP = 1_000_000
 # Operations by kind of key. Each is drawn as often as it appears here.
@@ -104,8 +109,9 @@ def members(key):
 class Client:
     """Draws operations, carries them out one at a time, and records them."""
 
-    def __init__(self, name, connect, seed, keys, standing, history, ledger):
+    def __init__(self, name, connect, seed, keys, standing, history, ledger, addresses=()):
         self.name, self.connect, self.keys, self.standing = name, connect, keys, standing
+        self.engine = engine.EngineLink(addresses, name) if addresses else None
         self.draw = random.Random(f"{seed}/{name}")
         self.history, self.ledger = history, ledger
         self.link = None
@@ -130,6 +136,7 @@ class Client:
                 key = self.draw.choice(self.keys)
                 self.one(key, self.draw.choice(MIX[key[0]]))
         self.hang_up()
+        self.end_engine()
 
     def pace(self, rate):
         time.sleep(self.draw.expovariate(rate))
@@ -142,9 +149,17 @@ class Client:
             if not is_large(number) or self.draw.random() < large:
                 return number
 
+    def large_number(self):
+        while not is_large(number := self.new_number()):
+            pass
+        return number
+
     def one(self, key, operation):
+        by_engine = self.engine and key[0] == "r" and operation != "del" and self.draw.random() < BY_ENGINE
         # MSET takes no large values.
         number = self.new_number(large=0.0 if key[0] == "g" else 1.0)
+        if by_engine and LARGE["part"] > 0 and self.draw.random() < ENGINE_LARGE:
+            number = self.large_number()
         argument, command, read = self.command(key, operation, number)
         is_read = operation in ("get", "mget")
         call = time.monotonic_ns()
@@ -152,6 +167,8 @@ class Client:
             done, returned = self.attempt(self.counted_by_script(key), is_read)
         elif self.draw.random() < BY_CAS and operation == "incr":
             done, returned = self.attempt(self.by_cas(key), is_read)
+        elif by_engine:
+            done, returned = self.by_engine(command, is_read)
         elif self.draw.random() < TRANSACTIONS and operation == "incr":
             done, returned = self.attempt(self.watched(key), is_read)
         elif self.draw.random() < TRANSACTIONS and key[0] == "g" and operation != "get":
@@ -159,6 +176,23 @@ class Client:
         else:
             done, returned = self.attempt(lambda link: link.execute_command(*command), is_read)
         self.note_result(key, operation, argument, read, call, done, returned)
+
+    def by_engine(self, command, is_read):
+        """The same by the client library. It has connections of its own, and goes on when one ends."""
+        try:
+            return [self.engine.execute_command(*command)], time.monotonic_ns()
+        except redis.ResponseError as error:
+            done = self.outcome(error, is_read)
+            return done, None if done is None else time.monotonic_ns()
+        except redis.ConnectionError:
+            return None, None
+
+    def end_engine(self):
+        if self.engine:
+            counts = self.engine.stats()
+            for name in ("encoded_here", "encoded_by_node", "decoded_here"):
+                print("engine", getattr(counts, name), name, file=self.ledger)
+            self.engine.close()
 
     @staticmethod
     def in_transaction(operation, command):
@@ -545,11 +579,11 @@ def with_raw_replies(link):
     return link
 
 
-def client_process(name, connect, seed, keys, standing, directory, ending, rate, ledger_prefix, ledger_room):
+def client_process(name, connect, seed, keys, standing, directory, ending, rate, ledger_prefix, ledger_room, addresses):
     """The main function of a client's process. The parent decides when it ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with (
         open(directory / f"history-{name}", "w", encoding="utf-8") as history,
         open(directory / f"ledger-{name}", "w", encoding="utf-8") as ledger,
     ):
-        Client(name, connect, seed, keys, standing, history, ledger).run(ending, rate, ledger_prefix, ledger_room)
+        Client(name, connect, seed, keys, standing, history, ledger, addresses).run(ending, rate, ledger_prefix, ledger_room)

@@ -27,9 +27,6 @@ const OF_CONNECTIONS: [&str; 20] = [
     "WATCH",
 ];
 
-/// Values that are longer may have parts, in bytes.
-const SMALL_BYTES_MAX: usize = 64 << 10;
-
 /// What the engine knows of a command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
@@ -100,9 +97,9 @@ impl Command {
         Ok(Self { args, key, kind })
     }
 
-    /// The word that is a large value of the key before it, if the command is one whose value a client may encode.
-    pub(crate) fn large_value(&self) -> Option<&[u8]> {
-        self.args.get(self.large_value_at()?).map(Vec::as_slice)
+    /// The value that the command writes, if it is one whose value a client may encode.
+    pub(crate) fn value(&self) -> Option<&[u8]> {
+        self.args.get(self.value_at()?).map(Vec::as_slice)
     }
 
     /// The key that such a value is written to.
@@ -111,7 +108,7 @@ impl Command {
     }
 
     /// The place of that word.
-    pub(crate) fn large_value_at(&self) -> Option<usize> {
+    pub(crate) fn value_at(&self) -> Option<usize> {
         let name = self.args.first()?;
         let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
         let at = match self.args.len() {
@@ -120,7 +117,7 @@ impl Command {
             3.. if is("SET") => 2,
             _ => return None,
         };
-        (self.args[at].len() > SMALL_BYTES_MAX).then_some(at)
+        Some(at)
     }
 
     pub(crate) fn bytes(&self) -> u64 {

@@ -45,6 +45,8 @@ struct Op {
     is_by_node: bool,
     /// A write was sent.
     is_sent: bool,
+    /// The number under which its value was staged, and the connection that knows it: its COMMIT is not answered.
+    committed: Option<(LinkId, i64)>,
     /// Bytes that it counts among those under way: of its command, then of the value that it reads.
     bytes: u64,
     submitted_at: Time,
@@ -179,6 +181,7 @@ impl Engine {
             located_count: 0,
             is_by_node: false,
             is_sent: false,
+            committed: None,
             bytes,
             submitted_at: now,
             moved_at: now,
@@ -193,8 +196,9 @@ impl Engine {
 
     fn way_of(&mut self, now: Time, command: &Command) -> Way {
         let Settings { decode, encode, .. } = self.settings;
-        let value = command.large_value().map(|value| value.len() as u64);
-        let value = value.filter(|bytes| *bytes <= self.settings.value_bytes_max);
+        let value = command.value().map(|value| value.len() as u64);
+        let lengths = self.settings.encode_bytes_min..=self.settings.value_bytes_max;
+        let value = value.filter(|bytes| lengths.contains(bytes));
         match (command.kind, value) {
             (Kind::Get, _) if decode == Decode::Server || now < self.locates_at => Way::Server,
             (Kind::Get, _) => match command.key.as_ref().and_then(|key| self.lengths.of(key)) {
@@ -401,7 +405,7 @@ impl Engine {
         };
         let is_encoded_here = result.is_ok() && op.is_encoded_here();
         self.stats.encoded_here += u64::from(is_encoded_here);
-        match (&result, op.command.large_value()) {
+        match (&result, op.command.value()) {
             _ if op.is_by_node => {}
             (Ok(Value::Bulk(value)), _) if op.command.kind == Kind::Get => {
                 let way = if is_decoded_here { Way::Client } else { Way::Server };
@@ -410,7 +414,9 @@ impl Engine {
                 self.lengths.remember(key, bytes);
                 self.choice.on_end(bytes, way, took);
             }
-            (Ok(_), Some(value)) => self.writes.on_end(value.len() as u64, op.way, took),
+            (Ok(_), Some(value)) if value.len() as u64 >= self.settings.encode_bytes_min => {
+                self.writes.on_end(value.len() as u64, op.way, took)
+            }
             _ => {}
         }
         let outcome = Outcome {

@@ -33,6 +33,8 @@ pub struct Settings {
     pub decode: Decode,
     /// Who encodes large values.
     pub encode: Encode,
+    /// Values of fewer bytes go with their commands. Nodes keep them in objects, without parts.
+    pub encode_bytes_min: u64,
     /// The most operations under way; more are refused as busy.
     pub ops_max: usize,
     /// The most bytes of values under way. An operation that is longer runs alone.
@@ -60,6 +62,7 @@ impl Default for Settings {
             password: None,
             decode: Decode::Auto,
             encode: Encode::Auto,
+            encode_bytes_min: (64 << 10) + 1,
             ops_max: 64,
             bytes_max: 8 << 20,
             value_bytes_max: 512 << 20,

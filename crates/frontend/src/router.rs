@@ -172,6 +172,7 @@ impl Router {
     pub(crate) fn on_client_down<O: Out>(&mut self, cx: &mut Context<'_, O>, lists: &mut Lists, conn: ConnId) {
         if let Some(mut client) = self.clients.remove(&conn) {
             self.dispatcher.give_up_staging(cx, lists, &mut client);
+            client.give_up_staged(cx, lists);
             Self::drop_long(cx, lists, conn, &client);
         }
         self.dispatcher.client_count = self.clients.len();
@@ -589,6 +590,10 @@ impl Dispatcher {
             return self.stall_on(call, job.spec, stream);
         }
         self.stuck.serves(stream);
+        let forged_before = call.cx.shared.forged_values;
+        if job.spec.id == Command::ParitasStage && !call.client.staged_in.contains(&stream) {
+            call.client.staged_in.push(stream);
+        }
         match commands::execute(
             call.cx,
             configuration,
@@ -645,6 +650,10 @@ impl Dispatcher {
             Executed::Replied(effect) => {
                 let wait = Wait::of(effect, stream, owner.tenure().term(), call.cx.mono());
                 self.push(call, start, wait);
+                // Who tries again and again finds the coefficients at last (P14.20).
+                if call.cx.shared.forged_values > forged_before {
+                    return Ran::Close;
+                }
                 if call.cx.rules().fault(Fault::ValueTakenAtRelease)
                     && job.spec.id == Command::Get
                     && let Some(waiting) = call.client.segments.back_mut()

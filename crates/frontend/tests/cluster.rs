@@ -22,6 +22,7 @@ mod put;
 mod read_elsewhere;
 mod rename_slots;
 mod scripts;
+mod staged;
 mod stuck;
 mod transactions;
 mod turn_limits;

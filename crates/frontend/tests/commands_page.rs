@@ -107,7 +107,8 @@ not want is not read |
 `move-slots` send |
 | PARITAS.LOCATE, PARITAS.UNITS | for client libraries that read the parts of a large value from their holders \
 ([formats/large.md](formats/large.md)); refused with `client_coding = \"off\"` in the file of a node |
-| PARITAS.PUT | for client libraries that write the parts of a large value to their holders \
+| PARITAS.STAGE, PARITAS.PUT, PARITAS.COMMIT, PARITAS.UNSTAGE | for client libraries that write the parts of a large \
+value to their holders \
 ([formats/large.md](formats/large.md)); refused without `client_coding = \"on\"` in the file of a node |
 | PARITAS.REDUNDANCY | `PARITAS.REDUNDANCY KEY` tells the class of a value, and with a class changes it \
 ([redundancy.md](redundancy.md)) |

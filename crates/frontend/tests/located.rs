@@ -478,7 +478,7 @@ fn it_can_be_switched_off() {
     ] {
         assert!(error.starts_with("ERR client_coding = \"off\""), "{error}");
     }
-    let error = world.error(client, &set("yes"));
+    let error = world.error(client, &set("write"));
     assert!(
         error.ends_with("must be one of the following: off, read, on"),
         "{error}"

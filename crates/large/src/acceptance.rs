@@ -71,8 +71,11 @@ pub enum Tell {
 pub enum UploadFailed {
     /// A holder has no memory for its part.
     NoRoom,
-    /// A holder refuses the record: its configuration gives it no such part.
+    /// A holder refuses the record: its configuration gives it no such part. Or a client has sent parts that lack
+    /// units, or have other checks than it has named.
     Refused,
+    /// A client has sent parts with the checks that it has named, and they do not belong together.
+    Forged,
     /// Too many holders were lost while units were under way, or a data group that was to stay does not.
     Lost,
 }

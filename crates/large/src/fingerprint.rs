@@ -97,6 +97,11 @@ pub struct Folding {
 }
 
 impl Folding {
+    /// Bytes of memory that it holds.
+    pub(crate) fn held_bytes(&self) -> usize {
+        size_of::<Self>() + self.slices.capacity() * SUMS * SLICES
+    }
+
     /// Without units.
     pub fn new(key: FingerprintKey) -> Self {
         Self {

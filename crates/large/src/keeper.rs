@@ -12,7 +12,7 @@ mod lists;
 mod make;
 mod repair;
 
-use crate::fingerprint::{FingerprintKey, Folding};
+use crate::fingerprint::{Fingerprint, FingerprintKey, Folding};
 use crate::{GroupId, Part, PartName, Placement, Record};
 pub use client::Put;
 use lists::Listing;
@@ -88,6 +88,8 @@ struct Held<U> {
     units: Vec<U>,
     sums: Vec<u32>,
     state: State,
+    /// Of a part whose units a client has sent, until an object names its group.
+    fingerprint: Option<Box<Fingerprint>>,
 }
 
 #[derive(Debug)]
@@ -158,7 +160,9 @@ impl<U: core::fmt::Debug> Keeper<U> {
             return PartState::Declined;
         }
         match self.room_for(memory, id, record) {
-            Err(answer) => answer,
+            // Its owner gives the value up (P14.18): nothing is owed.
+            Err(answer) if by_client.is_some() => answer,
+            Err(answer) => self.owe(id, answer),
             Ok(part) => {
                 let folding = by_client.map(|key| Box::new(Folding::new(key)));
                 self.insert(id, Held::new(record.clone(), part, State::Open(owner_term, folding)));
@@ -241,7 +245,7 @@ impl<U: core::fmt::Debug> Keeper<U> {
             return PartState::Making;
         }
         match self.room_for(memory, id, record) {
-            Err(answer) => answer,
+            Err(answer) => self.owe(id, answer),
             Ok(part) => {
                 self.makers += 1;
                 let Some(maker) = Maker::new(record, part, self.positions, memory.unit_bytes(), self.makers) else {
@@ -256,12 +260,7 @@ impl<U: core::fmt::Debug> Keeper<U> {
     }
 
     /// The part, if the record places it at this position and there is memory for it.
-    fn room_for<M: Units<Unit = U>>(
-        &mut self,
-        memory: &M,
-        id: PartId,
-        record: &Arc<Record>,
-    ) -> Result<Part, PartState> {
+    fn room_for<M: Units<Unit = U>>(&self, memory: &M, id: PartId, record: &Arc<Record>) -> Result<Part, PartState> {
         let found = Placement::at(record.class, record.first, self.positions, record.logged).ok();
         let mut parts = found.into_iter().flat_map(Placement::parts);
         let part = parts.find(|part| part.position == self.position && record.name_of(part) == id.name);
@@ -277,10 +276,17 @@ impl<U: core::fmt::Debug> Keeper<U> {
             return Ok(part);
         }
         if self.may_decline {
-            self.owed.entry(id).or_insert(None);
             return Err(PartState::Declined);
         }
         Err(PartState::NoRoom)
+    }
+
+    /// A part that it declines is owed.
+    fn owe(&mut self, id: PartId, answer: PartState) -> PartState {
+        if answer == PartState::Declined {
+            self.owed.entry(id).or_insert(None);
+        }
+        answer
     }
 
     fn insert(&mut self, id: PartId, held: Held<U>) {
@@ -435,9 +441,18 @@ impl<U: core::fmt::Debug> Keeper<U> {
 
     /// Bytes of its tables, beside the units themselves.
     pub fn table_bytes(&self) -> usize {
-        let part = |held: &Held<U>| held.units.capacity() * size_of::<U>() + held.sums.capacity() * size_of::<u32>();
-        let units: usize = self.parts.values().map(part).sum();
-        units + self.parts.len() * size_of::<(PartId, Held<U>)>()
+        let part = |held: &Held<U>| {
+            let fingerprint = held.fingerprint.as_ref().map_or(0, |_| size_of::<Fingerprint>());
+            let units = held.units.capacity() * size_of::<U>() + held.sums.capacity() * size_of::<u32>();
+            units + fingerprint
+        };
+        let parts: usize = self.parts.values().map(part).sum();
+        let folding = |(_, held): (&PartId, &Held<U>)| match &held.state {
+            State::Open(_, Some(folding)) => folding.held_bytes(),
+            _ => 0,
+        };
+        let foldings: usize = self.unfinished().map(folding).sum();
+        parts + foldings + self.parts.len() * size_of::<(PartId, Held<U>)>()
     }
 
     /// Whether there are parts of a stream here, kept or not.
@@ -484,6 +499,7 @@ impl<U> Held<U> {
             units: Vec::new(),
             sums: Vec::new(),
             state,
+            fingerprint: None,
         }
     }
 

@@ -2,8 +2,8 @@
 
 use paritas_base::{ListId, PartState, Position, Prng, StreamId};
 use paritas_large::{
-    Class, Content, Fingerprint, FingerprintKey, Folding, Keeper, Layout, Ledger, Part, PartId, Put, Record, Stored,
-    Units, Writer, belong_together,
+    Alive, Class, Content, Fingerprint, FingerprintKey, Folding, GroupId, Keeper, Layout, Ledger, Page, Part, PartId,
+    Put, Record, Stored, Units, Writer, belong_together,
 };
 use proptest::prelude::*;
 use std::sync::Arc;
@@ -181,7 +181,7 @@ proptest! {
                 holder.keeper.on_open(&holder.pool, holder.id, &value.record, TERM, Some(value.key)),
                 PartState::Kept(holder.check)
             );
-            prop_assert_eq!(holder.keeper.fingerprint(&holder.pool, &holder.id, value.key), Some(print));
+            prop_assert_eq!(holder.keeper.fingerprint(&holder.id), Some(&print));
             let last = holder.units[all as usize - 1].clone();
             prop_assert_eq!(holder.put(all - 1, &last), Some(Put::Here(all)));
             prints.push(print);
@@ -279,16 +279,52 @@ fn a_part_of_a_client_ends_with_the_owner_and_without_memory() {
 }
 
 #[test]
-fn no_fingerprint_is_told_of_bytes_without_their_sum() {
+fn a_fingerprint_is_told_until_an_object_names_the_part() {
     let mut value = open(Class::Ec { data: 2, parity: 1 }, &bytes(1_000));
+    let record = value.record.clone();
     let holder = &mut value.holders[0];
-    assert_eq!(
-        holder.keeper.fingerprint(&holder.pool, &holder.id, value.key),
-        None,
-        "it is open"
-    );
+    assert_eq!(holder.keeper.fingerprint(&holder.id), None, "it is open");
     assert!(matches!(holder.put_all(), Some(Put::Kept(..))));
-    assert!(holder.keeper.fingerprint(&holder.pool, &holder.id, value.key).is_some());
-    holder.pool.units[1].as_mut().expect("a unit")[5] ^= 1;
-    assert_eq!(holder.keeper.fingerprint(&holder.pool, &holder.id, value.key), None);
+    let mut page = |is_staging| {
+        let group = holder.id.name.group;
+        let alive = Alive {
+            group,
+            record: record.clone(),
+            is_staging,
+        };
+        let page = Page {
+            term: TERM,
+            after: None,
+            last: group,
+            is_end: true,
+            alive: vec![alive],
+        };
+        holder.keeper.on_page(&mut holder.pool, X, &page, true);
+        holder.keeper.fingerprint(&holder.id).is_some()
+    };
+    assert!(page(true));
+    assert!(!page(false));
+    assert!(matches!(holder.keeper.on_ask(&holder.id), PartState::Kept(_)));
+}
+
+#[test]
+fn a_new_holder_without_memory_owes_nothing_to_a_client() {
+    let class = Class::Ec { data: 2, parity: 1 };
+    let mut value = open(class, &bytes(1_000));
+    let (record, key) = (value.record.clone(), value.key);
+    let holder = &mut value.holders[0];
+    let mut keeper = Keeper::new(holder.part.position, POSITIONS, false);
+    keeper.on_owner(&mut holder.pool, X, TERM);
+    let page = Page {
+        term: TERM,
+        after: None,
+        last: GroupId::newest(TERM, 0),
+        is_end: true,
+        alive: Vec::new(),
+    };
+    assert!(keeper.on_page(&mut holder.pool, X, &page, true));
+    holder.pool.room = 0;
+    let declined = keeper.on_open(&holder.pool, holder.id, &record, TERM, Some(key));
+    assert_eq!(declined, PartState::Declined);
+    assert!(keeper.is_whole([X].into_iter()));
 }

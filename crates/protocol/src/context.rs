@@ -61,6 +61,8 @@ pub struct Shared {
     pub keyspace_misses: u64,
     /// Writes that were refused because memory is short.
     pub refused_writes: u64,
+    /// Values whose parts a client has sent, and which do not belong together (P14.20).
+    pub forged_values: u64,
     /// Keys whose large value lost more parts than its class bears.
     pub lost_values: u64,
     /// Values that got the class of hot values because they were read often.
@@ -113,6 +115,7 @@ pub struct Shared {
 impl Shared {
     /// Sets the counts of keys and of lookups to zero.
     pub const fn reset_counts(&mut self) {
+        self.forged_values = 0;
         (self.evicted_keys, self.expired_keys, self.refused_writes) = (0, 0, 0);
         (self.keyspace_hits, self.keyspace_misses) = (0, 0);
     }

@@ -54,8 +54,9 @@ pub use scrub::ScrubCounts;
 pub use session::PROTOCOL_VERSION;
 pub use slot_map::{SlotMap, SlotOwner};
 pub use stream_owner::{
-    Access, Draft, Effect, FUNCTIONS_KEY, KEY_STEPS, LARGE_VALUE_BYTES_MAX, Located, Member, Phase, Piece, RandomKey,
-    ReadLease, StagedSoFar, Stop, StreamOwner, Ticket, Uploaded, WriteRefusal, body_bytes, class_of, fits_one_delta,
+    Access, Draft, Effect, FUNCTIONS_KEY, KEY_STEPS, LARGE_VALUE_BYTES_MAX, Located, Member, NotByClient, Phase, Piece,
+    RandomKey, ReadLease, StagedSoFar, Stop, StreamOwner, Ticket, Uploaded, WriteRefusal, body_bytes, class_of,
+    fits_one_delta,
 };
 
 pub use takeovers::Takeovers;

@@ -242,12 +242,9 @@ impl PositionParts {
         let key = by_client.then(|| self.fingerprint_key(cx, x, record));
         let memory = &writing(cx, self.at);
         let state = self.keeper.on_open(memory, id, record, term, key);
-        let is_kept = matches!(state, PartState::Kept(_));
-        let key = key.filter(|_| is_kept);
-        let fingerprint = key.and_then(|key| self.keeper.fingerprint(memory, &id, key));
         Said {
             state,
-            fingerprint: fingerprint.map(Box::new),
+            fingerprint: self.keeper.fingerprint(&id).copied().map(Box::new),
         }
     }
 

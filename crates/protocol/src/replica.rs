@@ -185,6 +185,7 @@ impl Replica {
             keyspace_hits: 0,
             keyspace_misses: 0,
             refused_writes: 0,
+            forged_values: 0,
             lost_values: 0,
             to_hot_values: 0,
             to_cold_values: 0,

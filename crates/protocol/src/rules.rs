@@ -89,6 +89,10 @@ pub enum Fault {
     BodyOfAnyRecord,
     /// P14.2: an object names a large value when every holder has its part. It does when all units were sent.
     PutBeforeKept,
+    /// P14.18: COMMIT waits until each holder has said that it keeps its part. The word of the client counts.
+    ClientsWordCounts,
+    /// P14.18: the key of COMMIT is that of STAGE. It is any.
+    CommitOfAnotherKey,
     /// P14.21: the groups of a long reply are pinned until it is read. They are not.
     LongReplyUnpinned,
     /// P14.21: the command of a reply whose value cannot be read is sent again only if it has changed nothing. A write
@@ -112,8 +116,6 @@ pub enum Fault {
     ListedBeforeLearnt,
     /// P14.9: a position asks to become Live when it has its parts of large values. It does not wait for them.
     LiveWithoutParts,
-    /// P14.19: a holder takes no unit from a client without the capability to write. It takes it.
-    PutWithoutCapability,
     /// P14.20: the fingerprints of parts that a client has written are compared. They are not.
     FingerprintNotCompared,
 }
@@ -214,7 +216,7 @@ impl Rules {
 }
 
 #[cfg(feature = "mutants")]
-const NAMES: [(&str, Mutant); 81] = [
+const NAMES: [(&str, Mutant); 82] = [
     ("owner-judges-who-is-alive", Mutant::OwnerJudgesWhoIsAlive),
     ("no-epoch-fence", Mutant::NoEpochFence),
     ("speaks-highest", Mutant::SpeaksHighest),
@@ -297,6 +299,7 @@ const NAMES: [(&str, Mutant); 81] = [
     ("kept-chunks-written", Mutant::Does(Fault::HeadroomWritten)),
     ("epoch-for-id", Mutant::EpochForId),
     ("put-before-kept", Mutant::Does(Fault::PutBeforeKept)),
+    ("commit-of-another-key", Mutant::Does(Fault::CommitOfAnotherKey)),
     ("long-reply-unpinned", Mutant::Does(Fault::LongReplyUnpinned)),
     ("write-begun-again", Mutant::Does(Fault::WriteBegunAgain)),
     ("begun-again-in-reply", Mutant::Does(Fault::BegunAgainInReply)),
@@ -309,7 +312,7 @@ const NAMES: [(&str, Mutant); 81] = [
     ("body-of-any-record", Mutant::Does(Fault::BodyOfAnyRecord)),
     ("listed-before-learnt", Mutant::Does(Fault::ListedBeforeLearnt)),
     ("live-without-parts", Mutant::Does(Fault::LiveWithoutParts)),
-    ("put-without-capability", Mutant::Does(Fault::PutWithoutCapability)),
+    ("clients-word-counts", Mutant::Does(Fault::ClientsWordCounts)),
     ("fingerprint-not-compared", Mutant::Does(Fault::FingerprintNotCompared)),
 ];
 

@@ -13,7 +13,6 @@ mod hand_off;
 mod hold;
 mod import;
 mod lease;
-mod located;
 mod log;
 mod members;
 mod probe;
@@ -31,12 +30,13 @@ use crate::interface::Out;
 use crate::mark::Mark;
 use crate::ring::Ring;
 use crate::rules::Fault;
-pub use access::{Access, Effect, FUNCTIONS_KEY, KEY_STEPS, RandomKey, Stop, Uploaded, WriteRefusal};
+pub use access::{
+    Access, Effect, FUNCTIONS_KEY, KEY_STEPS, Located, NotByClient, RandomKey, Stop, Uploaded, WriteRefusal,
+};
 use credit::Credit;
 pub use draft::Draft;
 use hold::Hold;
 pub use lease::ReadLease;
-pub use located::Located;
 use log::StreamLog;
 pub use members::Member;
 use members::Members;

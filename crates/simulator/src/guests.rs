@@ -4,6 +4,7 @@
 
 use crate::client::{self, LARGE};
 use crate::events::SimEvent;
+use crate::liar::Liar;
 use crate::linear::{Action, Operation, Outcome};
 use crate::marks::Seen;
 use crate::schedule::Schedule;
@@ -21,6 +22,9 @@ use std::collections::{BTreeMap, VecDeque};
 /// What a client that was refused waits for before it reads again.
 const REFUSED_WAIT: Span = Span::from_ms(5);
 
+/// The client that lies, if clients write parts.
+const LIAR: usize = 2;
+
 /// Operations that a client begins together.
 const OPS_MAX: u64 = 4;
 
@@ -28,6 +32,8 @@ const OPS_MAX: u64 = 4;
 #[derive(Debug)]
 pub(crate) struct Guest {
     engine: Engine,
+    /// It lies about what it writes.
+    liar: Option<Liar>,
     links: BTreeMap<LinkId, GuestLink>,
     /// The operations under way: key, action, and since when.
     ops: BTreeMap<OpId, (String, Action, Time)>,
@@ -85,7 +91,8 @@ impl Guest {
     pub(crate) fn new(swarm: &Swarm, nth: usize) -> Self {
         let settings = Settings {
             decode: if nth == 0 { Decode::Client } else { Decode::Auto },
-            encode: Encode::Server,
+            encode: if nth == 1 { Encode::Auto } else { Encode::Client },
+            encode_bytes_min: swarm.large_bytes_min() as u64,
             deadline: swarm.guest_deadline,
             retry: Span(swarm.guest_deadline.0 / 6),
             late_min: Span::from_ms(3),
@@ -96,6 +103,7 @@ impl Guest {
         let seeds = (0..nodes).map(|at| any_address((at + nth) % nodes)).collect();
         Self {
             engine: Engine::new(seeds, settings),
+            liar: (nth == LIAR).then(|| Liar::new(swarm.chunk_bytes as usize, format!("{LARGE}0"))),
             links: BTreeMap::new(),
             ops: BTreeMap::new(),
             wakes_at: None,
@@ -210,7 +218,7 @@ impl World {
         let now = self.schedule.now;
         let random = &mut self.schedule.random;
         let key = format!("{LARGE}{}", random.below(self.swarm.larges.max(1)));
-        let is_write = random.chance(250_000);
+        let is_write = random.chance(if self.swarm.guests_write { 500_000 } else { 250_000 });
         if !self.oracle.has_room(&key) {
             return;
         }
@@ -308,6 +316,9 @@ impl World {
             return self.schedule.push_at(until, SimEvent::GuestLost { guest, link });
         }
         let it = self.workload.guests[guest].links.remove(&link);
+        if let Some(liar) = &mut self.workload.guests[guest].liar {
+            liar.forget(link);
+        }
         if it.is_some_and(|it| !it.is_closed) {
             self.guest_event(guest, EngineEvent::Closed(link));
         }
@@ -347,8 +358,13 @@ impl World {
         }
         for (link, bytes) in wishes.writes {
             let delay = self.schedule.delay(&self.swarm);
-            let Some(it) = self.workload.guests[guest].links.get_mut(&link) else {
+            let Guest { links, liar, .. } = &mut self.workload.guests[guest];
+            let Some(it) = links.get_mut(&link) else {
                 continue;
+            };
+            let bytes = match liar {
+                Some(liar) => liar.change(&mut self.schedule.random, link, &bytes),
+                None => bytes,
             };
             let arrives = (now + delay).max(it.last.0 + Span(1));
             it.last.0 = arrives;
@@ -417,6 +433,11 @@ impl World {
             (Seen::UnitsReplaced, stats.replaced),
             (Seen::LocatedAgain, stats.located_again),
             (Seen::WrongUnits, stats.wrong),
+            (Seen::EncodedByClient, stats.encoded_here),
+            (
+                Seen::LieTold,
+                self.workload.guests[guest].liar.as_ref().map_or(0, Liar::told_count),
+            ),
         ] {
             if count > 0 {
                 self.oracle.marks.see(seen);

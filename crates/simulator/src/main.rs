@@ -21,6 +21,7 @@ mod ghost;
 mod governed;
 mod guests;
 mod large_values;
+mod liar;
 mod linear;
 mod marks;
 mod moves;

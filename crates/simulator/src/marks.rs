@@ -61,6 +61,8 @@ pub(crate) enum Seen {
     UnitsReplaced,
     LocatedAgain,
     WrongUnits,
+    EncodedByClient,
+    LieTold,
     TransactionDone,
     WatchHeld,
     WatchStopped,
@@ -82,7 +84,7 @@ pub(crate) enum Seen {
     LargeTaken,
 }
 
-const SEEN: [(Seen, &str); 73] = [
+const SEEN: [(Seen, &str); 75] = [
     (Seen::TwoTakeovers, "two data positions without their chunks at once"),
     (Seen::RefillBesideTakeover, "a parity refilled beside a takeover"),
     (Seen::BornAgain, "a position without parity begins again empty"),
@@ -173,6 +175,8 @@ const SEEN: [(Seen, &str); 73] = [
     (Seen::UnitsReplaced, "14.17 late units replaced by a client"),
     (Seen::LocatedAgain, "14.17 a value located again"),
     (Seen::WrongUnits, "14.17 wrong units seen by a client"),
+    (Seen::EncodedByClient, "14.18 a value whose parts its client has sent"),
+    (Seen::LieTold, "14.18 a client has lied about the parts of its value"),
     (Seen::TransactionDone, "1.9 a transaction done"),
     (Seen::WatchHeld, "1.9 a transaction done after WATCH"),
     (

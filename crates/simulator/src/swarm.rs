@@ -78,6 +78,8 @@ pub(crate) struct Swarm {
     pub(crate) reads_large: bool,
     /// Clients that read large values from their parts.
     pub(crate) guests: usize,
+    /// They may write the parts of large values, too, and one of them lies about what it writes.
+    pub(crate) guests_write: bool,
     /// How long they wait for a silent node.
     pub(crate) guest_deadline: Span,
     /// Commands write several keys with large values.
@@ -302,6 +304,7 @@ impl Swarm {
             larges: 0,
             reads_large: false,
             guests: 0,
+            guests_write: false,
             guest_deadline: Span::from_ms(2_000),
             large_groups: false,
             reads_each: false,
@@ -446,6 +449,11 @@ impl Swarm {
                 swarm.guests = 2;
                 let ms = Prng::new(own.clone().next_u64().rotate_left(11)).between(100, 2_000);
                 swarm.guest_deadline = Span::from_ms(ms);
+                swarm.guests_write = Prng::new(own.clone().next_u64().rotate_left(15)).chance(600_000);
+                if swarm.guests_write {
+                    swarm.guests = 3;
+                    swarm.parameters.client_coding = ClientCoding::On;
+                }
             }
             // If nodes evict, one key of a group may go without the others.
             swarm.large_groups = !evicts && own.chance(500_000);
@@ -508,7 +516,7 @@ impl Swarm {
     }
 
     /// The shortest value that does not fit in one object.
-    fn large_bytes_min(&self) -> usize {
+    pub(crate) fn large_bytes_min(&self) -> usize {
         let settings = paritas_store::Settings::new(self.chunk_bytes as usize, [0; 2]);
         paritas_store::ObjectStore::new(settings).limits().value_bytes + 1
     }

@@ -2,21 +2,21 @@
 //!
 //! A crate of its own, so that `protocol` and `frontend` are compiled with it once, and not again in each test program.
 
+mod clients;
 mod disk;
+mod shape;
 
+pub use clients::Client;
 pub use disk::Disk;
 use paritas_base::configuration::{
     Assignment, ClusterRecord, Configuration, NodeRecord, NodeRole, NodeState, PositionState, Tenure,
 };
-use paritas_base::{
-    Clock, ClusterId, ConnId, Epoch, Incarnation, ListId, Map, NodeId, OneSlot, Position, StreamId, Time, map,
-};
+use paritas_base::{Clock, ConnId, Epoch, Incarnation, ListId, Map, NodeId, OneSlot, Position, StreamId, Time, map};
 pub use paritas_frontend::Node;
 use paritas_protocol::paritylog::{Io, Layout, ParityLog};
-use paritas_protocol::{
-    Channel, Ends, Event, FrameBuf, HaltReason, Identity, LinkId, Out, Parameters, Port, Proposal, ReplyBuf,
-};
+use paritas_protocol::{Channel, Event, FrameBuf, HaltReason, Identity, LinkId, Out, Parameters, Proposal, ReplyBuf};
 use paritas_wire::peer::{self, Header, Message};
+use shape::{record, shape};
 
 /// What a node wants to send.
 #[derive(Default)]
@@ -353,24 +353,6 @@ impl Cluster {
         self.pump();
     }
 
-    /// A client connects to a port of a node.
-    pub fn connect(&mut self, at: usize, port: Port) -> Client {
-        self.next_conn += 1;
-        let conn = ConnId(self.next_conn);
-        let process = &mut self.processes[at];
-        process.out.clients.insert(conn, ReplyBuf::default());
-        process.inputs.insert(conn, Vec::new());
-        process.outputs.insert(conn, Vec::new());
-        // As if the clients had ports from 50001 on.
-        let end = |port: u16| std::net::SocketAddr::from(([127, 0, 0, 1], port));
-        let ends = Ends {
-            client: end(50_000 + conn.0 as u16),
-            server: end(6379 + at as u16),
-        };
-        self.event(at, Event::ClientUp { conn, port, ends });
-        Client { at, conn }
-    }
-
     /// Moves the clock, in steps, so that timers fire on the way.
     pub fn advance(&mut self, ms: u64) {
         for _ in 0..ms.div_ceil(10) {
@@ -615,41 +597,6 @@ impl Cluster {
         }
     }
 
-    /// Gives bytes to a node as from a client, without running any turn.
-    pub fn feed(&mut self, client: Client, bytes: &[u8]) {
-        self.processes[client.at]
-            .inputs
-            .get_mut(&client.conn)
-            .unwrap()
-            .extend_from_slice(bytes);
-    }
-
-    /// Bytes held for a client beside its buffers.
-    pub fn elsewhere_bytes(&self, client: Client) -> usize {
-        self.processes[client.at].out.clients[&client.conn].elsewhere_bytes
-    }
-
-    /// What a client has received since the last call.
-    pub fn take(&mut self, client: Client) -> Vec<u8> {
-        core::mem::take(self.processes[client.at].outputs.get_mut(&client.conn).unwrap())
-    }
-
-    /// Sends a line, and gives what comes back.
-    pub fn ask(&mut self, client: Client, line: &str) -> String {
-        self.feed(client, format!("{line}\r\n").as_bytes());
-        self.pump();
-        String::from_utf8_lossy(&self.take(client)).into_owned()
-    }
-
-    /// The same, of a command as a RESP array: an argument may be long.
-    pub fn ask_words(&mut self, client: Client, words: &[&str]) -> String {
-        let mut request = Vec::new();
-        paritas_wire::resp::encode::request(&mut request, words);
-        self.feed(client, &request);
-        self.pump();
-        String::from_utf8_lossy(&self.take(client)).into_owned()
-    }
-
     /// Bytes of the heap that are this driver's, and not the machines'.
     pub fn driver_bytes(&self) -> usize {
         let held = |process: &Process| -> usize {
@@ -664,82 +611,21 @@ impl Cluster {
         self.processes.iter().map(held).sum()
     }
 
+    /// Groups of parts that are alive at the owners of a node, and that no object names.
+    pub fn staged_groups(&self, at: usize) -> usize {
+        let lists = self.processes[at].node.replica().lists();
+        let owners = lists.flat_map(|list| list.owners());
+        let unnamed = owners.map(|owner| {
+            let page = owner.ledger().page(None, usize::MAX - 1);
+            let alive = page.into_iter().flat_map(|page| page.alive);
+            alive.filter(|alive| !owner.ledger().is_named(alive.group)).count()
+        });
+        unnamed.sum()
+    }
+
     /// Bytes of frames that a node has made and not sent.
     pub fn frame_bytes(&self, at: usize) -> usize {
         let links = self.processes[at].out.links.values();
         links.map(|link| link.bytes.len()).sum()
     }
-
-    /// Whether the node has closed the connection of a client.
-    pub fn is_closed(&self, client: Client) -> bool {
-        self.processes[client.at].closed.contains(&client.conn)
-    }
-}
-
-/// A client's connection.
-#[derive(Clone, Copy, Debug)]
-pub struct Client {
-    /// The node.
-    pub at: usize,
-    /// Its number at the node.
-    pub conn: ConnId,
-}
-
-/// The record of a cluster, whose last `logged` parities are on log nodes.
-fn record((data, parity): (u8, u8), slots: Vec<(u16, StreamId)>, log: Option<(u8, Layout, u32)>) -> ClusterRecord {
-    ClusterRecord {
-        id: ClusterId(7),
-        active_version: paritas_base::formats::HIGHEST,
-        data,
-        parity,
-        ack_quorum: parity,
-        chunk_bytes: 16 << 10,
-        hash_key: [1, 2],
-        lease_ms: 2000,
-        suspicion_ms: 1000,
-        min_redundancy: parity.min(1),
-        slots,
-        logged: log.map_or(0, |(logged, ..)| logged),
-        more: Default::default(),
-    }
-}
-
-/// The record and the first configurations of a cluster whose streams have equal parts of the slots.
-fn shape((data, parity): (u8, u8), lists: u16, log: Option<(u8, Layout, u32)>) -> (ClusterRecord, Vec<Configuration>) {
-    let width = usize::from(data + parity);
-    let in_memory = width - log.map_or(0, |(logged, ..)| usize::from(logged));
-    let streams: Vec<StreamId> = (0..lists)
-        .flat_map(|list| {
-            (0..data).map(move |x| StreamId {
-                list: ListId(list),
-                x: Position(x),
-            })
-        })
-        .collect();
-    let slots = (1..=streams.len())
-        .map(|i| ((16384 * i / streams.len() - 1) as u16, streams[i - 1]))
-        .collect();
-    let configurations = (0..lists)
-        .map(|list| Configuration {
-            data,
-            parity,
-            ack_quorum: parity,
-            positions: (0..width)
-                .map(|i| {
-                    // Log nodes have the same positions in all lists.
-                    let turned = if i < in_memory {
-                        (i + usize::from(list)) % in_memory
-                    } else {
-                        i
-                    };
-                    Some(Assignment {
-                        tenure: tenure(turned, 1),
-                        state: PositionState::Born,
-                    })
-                })
-                .collect(),
-            ..configuration(list, 0, 1, 1)
-        })
-        .collect();
-    (record((data, parity), slots, log), configurations)
 }

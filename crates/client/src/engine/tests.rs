@@ -1,5 +1,5 @@
 //! What the engine makes of nodes that refuse, are silent, or are gone. Its tests against nodes are in
-//! `tests/cluster.rs`.
+//! `tests/cluster`.
 
 use super::*;
 

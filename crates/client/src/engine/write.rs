@@ -49,7 +49,7 @@ impl Engine {
         if op.written_at.is_none() {
             op.written_at = Some(out.clock());
         }
-        let bytes = op.command.large_value().map_or(0, <[u8]>::len).to_string();
+        let bytes = op.command.value().map_or(0, <[u8]>::len).to_string();
         let words = [b"PARITAS.STAGE", op.command.written_key(), bytes.as_bytes()];
         let mut bytes = Vec::new();
         encode::request(&mut bytes, &words);
@@ -61,7 +61,7 @@ impl Engine {
     pub(super) fn on_staged(&mut self, now: Time, asked: AskedStage, reply: &Reply<'_>, out: &mut impl Out) {
         let op = self.ops.get(&asked.op).filter(|op| op.attempt == asked.attempt);
         let current = op.and_then(|op| match op.state {
-            State::Stages(_, _, moves) => Some((moves, op.command.large_value().map_or(0, <[u8]>::len) as u64)),
+            State::Stages(_, _, moves) => Some((moves, op.command.value().map_or(0, <[u8]>::len) as u64)),
             _ => None,
         });
         if let Reply::Array(items) = reply {
@@ -120,7 +120,7 @@ impl Engine {
                 return;
             }
             let before = out.clock();
-            let puts = writing.write.step(op.command.large_value().unwrap_or_default());
+            let puts = writing.write.step(op.command.value().unwrap_or_default());
             op.coding = op.coding + (out.clock() - before);
             let attempt = op.attempt;
             for (put, link) in puts.into_iter().zip(links) {
@@ -168,7 +168,7 @@ impl Engine {
     /// All holders have their parts: the command, without its value.
     fn commit(&mut self, now: Time, id: OpId, out: &mut impl Out) {
         let Some(op) = self.ops.get_mut(&id) else { return };
-        let (State::Writes(writing), Some(at)) = (&op.state, op.command.large_value_at()) else {
+        let (State::Writes(writing), Some(at)) = (&op.state, op.command.value_at()) else {
             return;
         };
         let Staged { number, place } = writing.write.staged();
@@ -183,6 +183,7 @@ impl Engine {
         let mut bytes = Vec::new();
         encode::request(&mut bytes, &words);
         let (link, attempt) = (writing.owner, op.attempt);
+        op.committed = Some((link, writing.write.staged().number));
         (op.state, op.moved_at, op.is_sent) = (State::Asked(now, link), now, true);
         self.send_bytes(now, link, bytes, Awaited::Command { op: id, attempt }, out);
     }
@@ -191,16 +192,22 @@ impl Engine {
     pub(super) fn write_by_node(&mut self, now: Time, id: OpId, out: &mut impl Out) {
         let Some(op) = self.ops.get_mut(&id) else { return };
         let state = core::mem::replace(&mut op.state, State::Waits(now));
+        let committed = op.committed.take();
         // What is still answered is of no use.
         op.attempt += 1;
         (op.way, op.is_by_node, op.is_sent, op.moved_at) = (Way::Server, true, false, now);
-        let bytes = op.command.large_value().map_or(0, <[u8]>::len) as u64;
+        let bytes = op.command.value().map_or(0, <[u8]>::len) as u64;
         self.stats.encoded_by_node += 1;
         if now >= self.stages_at {
             self.writes.on_failure(now, bytes);
         }
-        if let State::Writes(writing) = state {
-            self.unstage(now, writing.owner, writing.write.staged().number, out);
+        let staged = match &state {
+            State::Writes(writing) => Some((writing.owner, writing.write.staged().number)),
+            // It may have been refused before its owner has looked at it.
+            _ => committed,
+        };
+        if let Some((owner, number)) = staged {
+            self.unstage(now, owner, number, out);
         }
         self.go_on(now, id, out);
     }

@@ -4,6 +4,7 @@
 //! can be run again from its start.
 
 mod bits;
+pub(crate) mod by_client;
 mod counters;
 mod decimal;
 mod dump;
@@ -165,6 +166,9 @@ pub(crate) fn execute<O: Out>(
     if is_transaction(job.spec.id) {
         return transaction::execute(cx, configuration, owner, job, scripts, reply);
     }
+    if job.spec.id == Command::ParitasCommit {
+        return by_client::commit(cx, configuration, owner, job, scripts, nodes, reply);
+    }
     if job.args.len() > FEW_ARGS {
         if job.args.len() > ARGS_MAX && !sets_pairs(job.spec.id) {
             encode::error(reply, errors::TOO_MANY_KEYS);
@@ -193,10 +197,13 @@ pub(crate) fn sets_pairs(id: Command) -> bool {
     matches!(id, Command::Mset | Command::Msetnx | Command::Msetex)
 }
 
-/// Whether a command with a key can be in no transaction and no script. One writes a body anew, step by step; the other
-/// tells where the body of a committed value is.
+/// Whether a command with a key can be in no transaction and no script. One writes a body anew, step by step; the
+/// others are about bodies of committed values, and about what a connection has staged.
 pub(crate) fn is_on_its_own(id: Command) -> bool {
-    matches!(id, Command::ParitasRedundancy | Command::ParitasLocate)
+    matches!(
+        id,
+        Command::ParitasRedundancy | Command::ParitasLocate | Command::ParitasStage | Command::ParitasCommit
+    )
 }
 
 /// Whether a command runs on a draft.
@@ -419,6 +426,7 @@ impl<O: Out> Operation<'_, '_, O> {
             Command::BitfieldRo => self.bitfield(true),
             Command::ParitasRedundancy => self.redundancy(),
             Command::ParitasLocate => self.locate(),
+            Command::ParitasStage => self.stage(),
             Command::ReadItem => self.read_item(),
             Command::ChangeItem => self.change_item(),
             Command::StoreItem => self.store_item(),

@@ -71,6 +71,7 @@ impl Dispatcher {
                 (call.client.about.no_evict, call.client.about.no_touch) = (false, false);
                 call.client.authenticated = self.password.is_none();
                 call.client.set_replies(Replies::On);
+                call.client.give_up_staged(call.cx, call.lists);
                 encode::simple(out, "RESET");
             }
             Command::Select => {
@@ -222,6 +223,13 @@ impl Dispatcher {
                     }
                 }
             }
+            Command::ParitasUnstage => match parse_integer(args.arg(1)).and_then(|n| u64::try_from(n).ok()) {
+                Some(n) => {
+                    call.client.unstage(call.cx, call.lists, n);
+                    encode::ok(out);
+                }
+                None => encode::error(out, errors::NOT_AN_INTEGER),
+            },
             _ => call.client.answer_at_once(call.cx.now.wall_ms, spec, args, out),
         }
         if matches!(spec.id, Command::Auth | Command::Hello)

@@ -352,6 +352,7 @@ impl Dispatcher {
                 line("to_hot_values", &cx.shared.to_hot_values);
                 line("to_cold_values", &cx.shared.to_cold_values);
                 line("wrong_capabilities", &self.counters.wrong_capabilities);
+                line("forged_values", &cx.shared.forged_values);
                 line("log_assisted_chunks", &cx.shared.assisted_chunks());
                 line("refused_sums", &cx.shared.bad_sums());
                 let scrub = cx.shared.scrub_counts();

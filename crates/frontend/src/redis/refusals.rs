@@ -2,6 +2,7 @@
 
 use crate::dialect::Refusal;
 use crate::memcached::texts;
+use crate::redis::commands::by_client;
 use paritas_protocol::WriteRefusal;
 use paritas_wire::resp::encode::error;
 use paritas_wire::resp::errors;
@@ -52,6 +53,10 @@ fn write(out: &mut Vec<u8>, refusal: WriteRefusal) {
             out,
             "TRYAGAIN the value was not stored: other commands changed the key again and again while it was made",
         ),
+        WriteRefusal::NotByClient(why) => {
+            let text = format!("NOSTAGE {}: nothing was stored. Use SET", by_client::reason(why));
+            error(out, &text);
+        }
         WriteRefusal::TooLarge => error(out, "ERR key or value is too long"),
         WriteRefusal::CommandTooLarge { bytes_max } => errors::command_too_large(out, bytes_max),
         WriteRefusal::TooManyKeys {

@@ -4,7 +4,7 @@
 use super::connection::is_word;
 use paritas_base::{ListId, Position, StreamId};
 use paritas_protocol::large::{GroupId, PartName};
-use paritas_protocol::{Capability, ClientCoding, Context, Fault, Lists, Out};
+use paritas_protocol::{Capability, ClientCoding, Context, Lists, Out};
 use paritas_wire::resp::{ArgList, encode, errors};
 
 /// The most bytes of units in one reply.
@@ -98,7 +98,7 @@ pub(crate) fn put<O: Out>(
     };
     let Given { stream, name, .. } = given;
     let right = Capability::to_write(cx.shared.cluster.hash_key, stream, name.group.bits());
-    if !right.is(given.capability) && !cx.rules().fault(Fault::PutWithoutCapability) {
+    if !right.is(given.capability) {
         encode::error(out, errors::WRONG_CAPABILITY);
         return Answered::WrongCapability;
     }

@@ -12,7 +12,7 @@ use crate::redis::commands::{Job, REPLY_BYTES_MAX};
 use crate::redis::transactions::Transaction;
 use paritas_base::configuration::Tenure;
 use paritas_base::{ConnId, Epoch, Incarnation, ListId, NodeId, Position, StreamId, Term, Time};
-use paritas_protocol::{Context, Ends, Out, PeerCommand, Port, ReplyBuf, TakenAgain, Ticket, ValueRange};
+use paritas_protocol::{Context, Ends, Lists, Out, PeerCommand, Port, ReplyBuf, TakenAgain, Ticket, ValueRange};
 use paritas_wire::command::{Command, CommandSpec, flag};
 use paritas_wire::resp::{ArgList, Args};
 use std::collections::VecDeque;
@@ -89,6 +89,8 @@ pub(crate) struct Client {
     pub(crate) transaction: Option<Box<Transaction>>,
     /// A command whose value is too long to be held.
     pub(crate) staging: Option<Box<Staging>>,
+    /// Streams in which it may have staged values whose units it sends to the holders itself (P14.18).
+    pub(crate) staged_in: Vec<StreamId>,
     /// Its replies that this node reads from parts or value by value, and that are not sent whole.
     pub(crate) long_replies: usize,
     /// What they count together ([`Client::has_many_long_replies`]).
@@ -172,6 +174,7 @@ impl Client {
             restored: None,
             transaction: None,
             staging: None,
+            staged_in: Vec::new(),
             long_replies: 0,
             long_bytes: 0,
             last_write_n: 0,
@@ -205,6 +208,26 @@ impl Client {
             incarnation,
             conn,
             n: self.command_n(),
+        }
+    }
+
+    /// Gives up a value that it has staged as `n`.
+    pub(crate) fn unstage<O: Out>(&mut self, cx: &Context<'_, O>, lists: &mut Lists, n: u64) {
+        let ticket = Ticket { n, ..self.ticket(cx) };
+        for stream in &self.staged_in {
+            if let Some((_, owner)) = lists.owner_mut(*stream) {
+                owner.unstage(ticket);
+            }
+        }
+    }
+
+    /// Gives up all values that it has staged (P14.18).
+    pub(crate) fn give_up_staged<O: Out>(&mut self, cx: &Context<'_, O>, lists: &mut Lists) {
+        let ticket = self.ticket(cx);
+        for stream in core::mem::take(&mut self.staged_in) {
+            if let Some((_, owner)) = lists.owner_mut(stream) {
+                owner.end_by_client(ticket);
+            }
         }
     }
 
@@ -334,6 +357,7 @@ impl Client {
             + waits.sum::<usize>()
             + self.remote.replies.capacity()
             + self.remote.parked.capacity() * size_of::<PeerCommand<'_>>()
+            + self.staged_in.capacity() * size_of::<StreamId>()
             + parked.sum::<usize>()
     }
 

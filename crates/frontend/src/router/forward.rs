@@ -16,6 +16,7 @@ use super::stuck::{NO_CLIENT, is_lost};
 use super::{Dispatcher, Ran, Router, lists_tenure};
 use crate::dialect::{Dialect, Refusal};
 use crate::memcached::Shown;
+use crate::redis::commands::by_client::runs_at_owner_alone;
 use crate::redis::commands::{Job, REPLY_BYTES_MAX};
 use crate::redis::parts::word_count;
 use crate::redis::refusals::{is_error, is_not_owner, is_reply_too_large, is_wrong_type};
@@ -72,7 +73,7 @@ impl Dispatcher {
     /// Runs a command whose stream belongs to another node: forwards it, or redirects the client on the strict port.
     pub(crate) fn run_elsewhere<O: Out>(&mut self, call: &mut Call<'_, '_, O>, job: &Job<'_>, stream: StreamId) -> Ran {
         let Job { spec, args, .. } = *job;
-        if call.client.port == Port::Cluster {
+        if call.client.port == Port::Cluster || runs_at_owner_alone(spec.id) {
             let owner = lists_tenure(call.lists, stream);
             let me = (call.cx.shared.node, call.cx.shared.incarnation);
             if owner.is_some_and(|o| (o.node, o.incarnation) == me) {

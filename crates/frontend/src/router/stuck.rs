@@ -9,6 +9,7 @@ use super::forward::owner_at;
 use super::replies::{Verdict, judge};
 use super::{Dispatcher, Ran};
 use crate::dialect::Refusal;
+use crate::redis::commands::by_client::runs_at_owner_alone;
 use paritas_base::configuration::{Configuration, Tenure};
 use paritas_base::{ConnId, Epoch, Map, NodeId, Position, Span, StreamId, Term, Time};
 use paritas_protocol::{Channel, Context, Fault, Lists, Out, Phase, ReadLease};
@@ -372,6 +373,10 @@ impl Dispatcher {
     /// Refuses a command that has changed nothing. It is not tried again.
     pub(crate) fn refuse<O: Out>(&mut self, call: &mut Call<'_, '_, O>, spec: &CommandSpec) -> Ran {
         call.client.stalled_since = None;
+        if runs_at_owner_alone(spec.id) {
+            let n = call.client.command_n();
+            call.client.unstage(call.cx, call.lists, n);
+        }
         let refusal = if spec.is(flag::WRITE) {
             Refusal::Unavailable
         } else {

@@ -42,6 +42,11 @@ impl Acceptance {
         Ok(acceptance)
     }
 
+    /// Whether a client sends the units.
+    pub fn is_of_client(&self) -> bool {
+        self.client.is_some()
+    }
+
     /// For a test that breaks P14.20: fingerprints are not compared.
     #[doc(hidden)]
     pub fn compare_no_fingerprints(&mut self) {
@@ -59,7 +64,7 @@ impl Acceptance {
             return Ok(());
         };
         if checks.len() != self.record.checks.len() {
-            client.failed = Some(UploadFailed::Lost);
+            client.failed = Some(UploadFailed::Refused);
         } else if self.checks.is_none() {
             self.checks = Some(checks.to_vec());
             client.committed = self.question;
@@ -118,7 +123,7 @@ impl Acceptance {
         };
         let failed = match state {
             // The question was asked when the client had had all its answers.
-            PartState::Open(_) if is_committed && question > client.committed => Some(UploadFailed::Lost),
+            PartState::Open(_) if is_committed && question > client.committed => Some(UploadFailed::Refused),
             PartState::Open(_) => {
                 if target.state == State::Asked {
                     target.state = State::Open;
@@ -126,17 +131,17 @@ impl Acceptance {
                 None
             }
             PartState::Taken(_) => None,
-            // A kept part never changes, so the first word counts. Without a fingerprint it is asked for again.
+            // A kept part never changes, so the first word counts.
+            PartState::Kept(_) if target.kept.is_some() => None,
             PartState::Kept(check) => {
-                if let (Some(fingerprint), None) = (fingerprint, target.kept) {
-                    (target.kept, target.fingerprint) = (Some(check), Some(Box::new(*fingerprint)));
-                    target.state = State::Kept;
-                }
-                None
+                (target.kept, target.fingerprint) = (Some(check), fingerprint.copied().map(Box::new));
+                target.state = State::Kept;
+                // Nobody has sent it so.
+                fingerprint.is_none().then_some(UploadFailed::Refused)
             }
             PartState::NoRoom => Some(UploadFailed::NoRoom),
-            PartState::Unknown => Some(UploadFailed::Refused),
-            PartState::Declined | PartState::Making | PartState::Broken => Some(UploadFailed::Lost),
+            PartState::Broken => Some(UploadFailed::Refused),
+            PartState::Declined | PartState::Making | PartState::Unknown => Some(UploadFailed::Lost),
         };
         client.failed = client.failed.or(failed);
         self.compare_for_client(at);
@@ -151,7 +156,7 @@ impl Acceptance {
         if let (Some(checks), Some(kept)) = (&self.checks, target.kept)
             && checks.get(self.record.check_index(&target.part)) != Some(&kept)
         {
-            client.failed.get_or_insert(UploadFailed::Lost);
+            client.failed.get_or_insert(UploadFailed::Refused);
         }
     }
 
@@ -193,7 +198,7 @@ impl Acceptance {
             return Ok(false);
         };
         if client.compares && !belong_together(self.record.class, &prints) {
-            return Err(UploadFailed::Lost);
+            return Err(UploadFailed::Forged);
         }
         Ok(true)
     }

@@ -2,7 +2,7 @@
 //! be the part of some value, and its fingerprint tells the owner whether it belongs to the others (P14.20).
 
 use super::{Held, Keeper, PartId, State, Units};
-use crate::fingerprint::{Fingerprint, FingerprintKey, Folding};
+use crate::fingerprint::Fingerprint;
 use crate::{Content, Part, Record};
 use paritas_base::PartState;
 
@@ -67,7 +67,11 @@ impl<U: core::fmt::Debug> Keeper<U> {
             let fingerprint = is_last.then(|| held.folded()).flatten();
             match (self.take(memory, &id, bytes), fingerprint) {
                 (PartState::Kept(check), Some(fingerprint)) => {
-                    return Some(Put::Kept(number + 1, check, Box::new(fingerprint)));
+                    let fingerprint = Box::new(fingerprint);
+                    if let Some(held) = self.parts.get_mut(&id) {
+                        held.fingerprint = Some(fingerprint.clone());
+                    }
+                    return Some(Put::Kept(number + 1, check, fingerprint));
                 }
                 (PartState::Taken(_), _) => {}
                 _ => return Some(Put::Broken),
@@ -77,16 +81,9 @@ impl<U: core::fmt::Debug> Keeper<U> {
         count.map(Put::Here)
     }
 
-    /// The fingerprint of a part that is kept, from its units in memory: its owner asks for a part of a client's value
-    /// again. `None` if the part is not kept, or a unit is not in memory or does not have its sum.
-    pub fn fingerprint<M: Units<Unit = U>>(&self, memory: &M, id: &PartId, key: FingerprintKey) -> Option<Fingerprint> {
-        let held = self.parts.get(id).filter(|held| held.is_kept())?;
-        let mut folding = Folding::new(key);
-        for unit in 0..held.units.len() as u32 {
-            let (_, bytes) = self.read(memory, id, unit)?;
-            folding.push(bytes);
-        }
-        Some(folding.fingerprint())
+    /// The fingerprint of a part that is kept and whose units a client has sent. `None` too once an object names it.
+    pub fn fingerprint(&self, id: &PartId) -> Option<&Fingerprint> {
+        self.parts.get(id)?.fingerprint.as_deref()
     }
 }
 

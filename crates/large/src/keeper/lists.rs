@@ -115,6 +115,9 @@ impl<U: core::fmt::Debug> Keeper<U> {
             if name.group != alive.group || alive.is_staging {
                 continue;
             }
+            if let Some(held) = self.parts.get_mut(&id) {
+                held.fingerprint = None;
+            }
             match self.parts.get(&id).map(|held| &held.state) {
                 Some(State::Kept) => {
                     self.owed.remove(&id);

@@ -8,7 +8,7 @@ use clap::Args;
 use paritas_base::OneSlot;
 use paritas_code::Scheme;
 use paritas_control::LostPolicy;
-use paritas_protocol::{ClassRules, HotnessSetting, LogAssist, Policy, Reads, check_class_rules, check_hotness};
+use paritas_protocol::{ClassRules, ClientCoding, HotnessSetting, LogAssist, Policy, Reads, check_class_rules, check_hotness};
 use paritas_wire::resp::Password;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -79,6 +79,9 @@ pub struct DevSettings {
     /// 8" and "seconds 60" if need be; empty: by rules alone
     #[arg(long, default_value = "")]
     pub redundancy_hotness: Text<HotnessSetting>,
+    /// What client libraries may do with the parts of values above 64 KiB: off, read, or on, which is read and write
+    #[arg(long, default_value = "read")]
+    pub client_coding: Text<ClientCoding>,
     /// What allows a node to answer reads: leases, or confirmed by other nodes each turn
     #[arg(long, default_value = "leases")]
     pub reads: Text<Reads>,
@@ -112,6 +115,7 @@ pub(crate) struct Plan {
     pub(crate) log_assist: LogAssist,
     pub(crate) class_rules: ClassRules,
     pub(crate) hotness: HotnessSetting,
+    pub(crate) client_coding: ClientCoding,
     pub(crate) reads: Reads,
     pub(crate) password_file: Option<PathBuf>,
     pub(crate) dir: Option<PathBuf>,
@@ -179,6 +183,7 @@ impl Plan {
             log_assist: settings.log_assist.0,
             class_rules,
             hotness,
+            client_coding: settings.client_coding.0,
             reads: settings.reads.0,
             password_file: settings.password_file.clone(),
             dir: settings.dir.clone(),
@@ -301,6 +306,7 @@ pub(crate) mod tests {
             log_assist: Text(LogAssist::Auto),
             redundancy_rules: Text(ClassRules::default()),
             redundancy_hotness: Text(HotnessSetting::default()),
+            client_coding: Text(ClientCoding::Read),
             reads: Text(Reads::Leases),
             password_file: None,
         }

@@ -361,6 +361,7 @@ impl Supervisor {
         set("log-assist", plan.log_assist.to_string());
         set("redundancy-rules", plan.class_rules.to_string());
         set("redundancy-hotness", plan.hotness.to_string());
+        set("client-coding", plan.client_coding.to_string());
         set("coordinator", self.ports.coordinator().to_string());
         set("secret-file", secret_path(&self.dir).display().to_string());
         if plan.is_log_node(node) {

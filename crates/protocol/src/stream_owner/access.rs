@@ -5,6 +5,7 @@
 
 mod change;
 mod large;
+mod located;
 
 use super::draft::Draft;
 use super::{StreamOwner, Ticket};
@@ -15,6 +16,7 @@ use crate::parameters::Reads;
 use crate::rules::{Fault, Rules};
 pub(super) use change::{Refused, give_up, take_in};
 use core::ops::Range;
+pub use located::Located;
 use paritas_base::configuration::Configuration;
 use paritas_base::{ALL_DATABASES, DATABASES, Time, TurnBudget};
 use paritas_large::Record;
@@ -61,6 +63,8 @@ pub enum WriteRefusal {
     /// The value was sent ahead of its command, and has not arrived whole: the owner has changed, or too many nodes
     /// were lost.
     NotStaged,
+    /// A client that sends the units of its value to the holders itself must use SET (P14.18).
+    NotByClient(NotByClient),
     /// The key changed again and again while a large value was made from what it had.
     Overtaken,
     /// The object is longer than the store allows.
@@ -77,6 +81,29 @@ pub enum WriteRefusal {
         /// The most bytes of keys, values and changes.
         bytes_max: usize,
     },
+}
+
+/// Why a client cannot send the units of a value to the holders itself (P14.18).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NotByClient {
+    /// More bytes than a connection may have staged.
+    TooLong,
+    /// More values than may be staged in a stream.
+    TooMany,
+    /// The class is not `ec` or `rep`, or has parts on log nodes.
+    Class,
+    /// A position has no holder, or its holder has changed, or has not opened its part.
+    Holders,
+    /// Nothing is staged under this number.
+    Unknown,
+    /// The key of COMMIT is another one than that of STAGE.
+    OtherKey,
+    /// The checks, or the tail, are not as long as those of the value.
+    Lengths,
+    /// A part lacks units, or has another check than the client has named.
+    Parts,
+    /// The parts have the checks that the client has named, and do not belong together (P14.20).
+    Forged,
 }
 
 /// Why a command stops.

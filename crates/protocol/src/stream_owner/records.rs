@@ -2,6 +2,7 @@
 //! values on their way to their holders, bodies that commands read, and pins of values that nodes of clients read. What
 //! reads or writes objects, or evicts keys, is a method of the owner: `staged`, `losses` and `hotness` have both.
 
+mod by_client;
 mod hotness;
 mod import;
 mod losses;
@@ -15,6 +16,7 @@ use crate::context::Context;
 use crate::interface::{Channel, Out};
 use crate::parts::{PositionParts, record_of};
 use crate::rules::Fault;
+use by_client::ByClient;
 use core::ops::Range;
 use hotness::Temperature;
 pub(super) use import::{Imported, Taken};
@@ -54,6 +56,8 @@ enum Origin {
     Command(Ticket),
     /// A client, ahead of its command (P14.13).
     Staged(Ticket),
+    /// A client that sends the units to the holders itself (P14.18).
+    ByClient(Ticket),
     /// One of several values of a client's command: that in the argument with this number.
     Argument(Ticket, u32),
     /// The owner itself, which changes the class of a value by how often it is read (P14.15).
@@ -94,6 +98,8 @@ pub(super) struct Records {
     overtaken: BTreeMap<Origin, Overtaken>,
     /// Values that come ahead of their commands.
     staged: BTreeMap<Ticket, Staged>,
+    /// Values whose units clients send to the holders: by their STAGE, then by their COMMIT.
+    by_client: BTreeMap<Ticket, ByClient>,
     /// Values that nodes of clients read.
     pins: BTreeMap<Ticket, Pinned>,
     /// Number of the newest value that a hand-off has brought.
@@ -117,6 +123,7 @@ impl Records {
             uploads: BTreeMap::new(),
             overtaken: BTreeMap::new(),
             staged: BTreeMap::new(),
+            by_client: BTreeMap::new(),
             pins: BTreeMap::new(),
             import: 0,
             bodies: Bodies::new(stream),
@@ -131,13 +138,14 @@ impl Records {
 
     fn is_busy(&self) -> bool {
         let any_value = !self.uploads.is_empty() || !self.staged.is_empty() || !self.overtaken.is_empty();
-        any_value || !self.bodies.is_empty() || !self.pins.is_empty()
+        any_value || !self.by_client.is_empty() || !self.bodies.is_empty() || !self.pins.is_empty()
     }
 
     /// Bytes of values that are on their way, beside those in parts.
     pub(super) fn held_bytes(&self) -> usize {
         let staged: usize = self.staged.values().map(Staged::held_bytes).sum();
-        self.bodies.held_bytes() + staged + self.temperature.held_bytes()
+        let by_client: usize = self.by_client.values().map(ByClient::held_bytes).sum();
+        self.bodies.held_bytes() + staged + by_client + self.temperature.held_bytes()
     }
 
     pub(super) fn next_at(&self) -> Option<Time> {
@@ -568,6 +576,11 @@ impl StreamOwner {
         self.records.end_arguments(ticket);
     }
 
+    /// This connection of a client of this node has ended: what it has staged is given up (P14.18).
+    pub fn end_by_client(&mut self, of: Ticket) {
+        self.records.end_by_client(of);
+    }
+
     /// The value that this command has answered with is still wanted.
     pub fn keep_pinned(&mut self, now: Time, configuration: &Configuration, ticket: Ticket, is_stuck: bool) {
         self.records.keep_pinned(now, configuration.parity, ticket, is_stuck);
@@ -594,6 +607,7 @@ impl StreamOwner {
         self.records.resend_at = cx.after(cx.shared.parameters.resend);
         let forgotten = Span(FORGOTTEN_LEASES * cx.shared.parameters.lease.0);
         let here = self.installed(configuration);
+        self.records.tend_by_client(cx, &here);
         self.records.tend_uploads(cx, &here, forgotten);
         self.tend_staged(cx, configuration, forgotten);
         self.records.tend_pins(now, forgotten);

@@ -306,6 +306,12 @@ commands! {
     ParitasLocate = row("paritas.locate", 2, READONLY | FAST | NOSCRIPT, "generic", "0.1.0")
         .keys(1, 1, 1, &["RO access"]).categories("keyspace"),
         "Tells where the parts of a large value are; other values as GET";
+    ParitasStage = row("paritas.stage", -3, WRITE | DENYOOM | NOSCRIPT, "generic", "0.1.0")
+        .keys(1, 1, 1, &["OW insert"]).categories("keyspace"),
+        "Opens the parts of a large value, for a client that sends their units itself";
+    ParitasCommit = row("paritas.commit", -7, WRITE | DENYOOM | NOSCRIPT, "generic", "0.1.0")
+        .keys(5, 5, 1, &["OW update"]).categories("keyspace"),
+        "Runs a command whose value the client has sent to the holders of its parts";
     ReadItem = row("paritas.item", 3, READONLY | FAST | INTERNAL, "memcached", "0.1.0").keys(1, 1, 1, &["RO"]),
         "A line of memcached that reads an item";
     ChangeItem = row("paritas.change", 3, WRITE | FAST | INTERNAL, "memcached", "0.1.0").keys(1, 1, 1, &["RW"]),
@@ -334,7 +340,9 @@ commands! {
         "Between nodes: versions of keys, for WATCH";
     ParitasUnits = row("paritas.units", -8, READONLY | NOSCRIPT, "generic", "0.1.0"),
         "Tells units of a part that this node keeps, with their sums";
-    ParitasPut = row("paritas.put", 8, DENYOOM | NOSCRIPT, "generic", "0.1.0"),
+    ParitasUnstage = row("paritas.unstage", 2, NOSCRIPT, "generic", "0.1.0"),
+        "Gives up a value that was staged";
+    ParitasPut = row("paritas.put", 8, NOSCRIPT, "generic", "0.1.0"),
         "Gives this node units of a part that is open here for a client";
     ParitasStatus = row("paritas.status", -1, LOADING | STALE, "server", "0.1.0")
         .tips("nondeterministic_output"), "Tells the state of the cluster: nodes, lists, repair";

@@ -28,19 +28,22 @@ impl<O: Out> Operation<'_, '_, O> {
         // A damaged object may be repaired.
         let located = self.access.located(&large.record).ok_or(Stop::Wait)?;
         self.note_read(1, &large, large.seen.bytes as u64);
-        self.append_located(&located, &large.tail);
+        encode::array_header(self.reply, ELEMENTS);
+        encode::integer(self.reply, VERSION);
+        self.append_places(&located, Some(&large.tail));
         Ok(())
     }
 
-    fn append_located(&mut self, located: &Located, tail: &[u8]) {
+    /// What a client must know to reach the parts. `tail`: that of a value that is read.
+    pub(super) fn append_places(&mut self, located: &Located, tail: Option<&[u8]>) {
         let proto = self.proto();
         let Self { reply, nodes, .. } = self;
-        encode::array_header(reply, ELEMENTS);
-        encode::integer(reply, VERSION);
         encode::integer(reply, located.stream.list.0.into());
         encode::integer(reply, located.stream.x.0.into());
         encode::bulk(reply, &located.record);
-        encode::bulk(reply, tail);
+        if let Some(tail) = tail {
+            encode::bulk(reply, tail);
+        }
         encode::integer(reply, located.holders.len() as i64);
         encode::integer(reply, located.unit_bytes as i64);
         encode::array_header(reply, located.holders.len());

@@ -1,7 +1,7 @@
 //! PARITAS.REDUNDANCY: tells or changes the redundancy of a large value (P14.10).
 
 use super::{LargeValue, Operation, Seen, Stop};
-use paritas_protocol::{Class, Out, class_of};
+use paritas_protocol::{Out, class_of};
 use paritas_wire::resp::{encode, errors};
 
 const NOT_LARGE: &str = "ERR the value is stored in stripes with others, by the scheme of the cluster: only a value \
@@ -32,10 +32,7 @@ impl<O: Out> Operation<'_, '_, O> {
     }
 
     fn change_redundancy(&mut self) -> Result<(), Stop> {
-        let text = String::from_utf8_lossy(self.job.args.arg(2)).to_ascii_lowercase();
-        let class = text.parse::<Class>();
-        let class = class.and_then(|class| self.access.check_class(class).map(|()| class));
-        let class = class.map_err(|why| self.refuse(|out| encode::error(out, &format!("ERR {why}"))))?;
+        let class = self.class(self.job.args.arg(2))?;
         let large = self.look_string(1, |object, _| {
             let object = object.ok_or(Stop::Error(errors::NO_SUCH_KEY))?;
             LargeValue::of(object).ok_or(Stop::Error(NOT_LARGE))

@@ -120,11 +120,11 @@ fn another_check_or_another_fingerprint_ends_it() {
         let prints = prints(CLASS);
         let mut acceptance = opened(CLASS);
         assert_eq!(keep(&mut acceptance, at, 99, &prints[at]), Ok(()));
-        assert_eq!(acceptance.on_commit(&CHECKS), Err(UploadFailed::Lost));
+        assert_eq!(acceptance.on_commit(&CHECKS), Err(UploadFailed::Refused));
         let mut acceptance = opened(CLASS);
         assert_eq!(acceptance.on_commit(&CHECKS), Ok(()));
-        assert_eq!(keep(&mut acceptance, at, 99, &prints[at]), Err(UploadFailed::Lost));
-        assert_eq!(acceptance.is_ready(&all(), 1, true), Err(UploadFailed::Lost));
+        assert_eq!(keep(&mut acceptance, at, 99, &prints[at]), Err(UploadFailed::Refused));
+        assert_eq!(acceptance.is_ready(&all(), 1, true), Err(UploadFailed::Refused));
         // One bit of one fingerprint.
         for trusts in [false, true] {
             let mut wrong = prints.clone();
@@ -137,12 +137,12 @@ fn another_check_or_another_fingerprint_ends_it() {
             for (at, print) in wrong.iter().enumerate() {
                 keep(&mut acceptance, at, CHECKS[at], print).expect("checks are right");
             }
-            let expected = if trusts { Ok(true) } else { Err(UploadFailed::Lost) };
+            let expected = if trusts { Ok(true) } else { Err(UploadFailed::Forged) };
             assert_eq!(acceptance.is_ready(&all(), 1, true), expected);
         }
     }
     let mut acceptance = opened(CLASS);
-    assert_eq!(acceptance.on_commit(&CHECKS[..2]), Err(UploadFailed::Lost));
+    assert_eq!(acceptance.on_commit(&CHECKS[..2]), Err(UploadFailed::Refused));
 }
 
 #[test]
@@ -150,9 +150,9 @@ fn what_a_node_would_have_made_ends_it() {
     let states = [
         (PartState::Declined, UploadFailed::Lost),
         (PartState::Making, UploadFailed::Lost),
-        (PartState::Broken, UploadFailed::Lost),
+        (PartState::Broken, UploadFailed::Refused),
         (PartState::NoRoom, UploadFailed::NoRoom),
-        (PartState::Unknown, UploadFailed::Refused),
+        (PartState::Unknown, UploadFailed::Lost),
     ];
     for (state, failed) in states {
         for is_open in [false, true] {
@@ -266,26 +266,29 @@ fn an_open_part_ends_it_only_if_it_was_asked_for_after_the_commit() {
     }
     // The owner's COMMIT is run again while it waits: that moves nothing.
     assert_eq!(acceptance.on_commit(&CHECKS), Ok(()));
-    // The answers come: one holder keeps its part, and says so once without a fingerprint.
+    // The answers come: one holder keeps its part.
     let (name, _, question) = asked[1];
     let kept = PartState::Kept(CHECKS[2]);
-    assert_eq!(acceptance.on_answer(102, name, question, kept, None), Ok(()));
-    assert_eq!(acceptance.is_ready(&all(), 1, true), Ok(false));
-    let again = told(&mut acceptance, &all(), true);
     assert_eq!(
-        again.iter().map(|(_, position, _)| *position).collect::<Vec<_>>(),
-        [1, 2]
-    );
-    assert_eq!(
-        acceptance.on_answer(102, name, again[1].2, kept, Some(&prints[2])),
+        acceptance.on_answer(102, name, question, kept, Some(&prints[2])),
         Ok(())
     );
+    assert_eq!(acceptance.is_ready(&all(), 1, true), Ok(false));
     let (name, _, question) = asked[0];
     let open = PartState::Open(5);
     assert_eq!(
         acceptance.on_answer(101, name, question, open, None),
-        Err(UploadFailed::Lost)
+        Err(UploadFailed::Refused)
     );
+}
+
+#[test]
+fn a_part_that_no_client_has_sent_ends_it() {
+    let mut acceptance = opened(CLASS);
+    let (tenure, name) = parts(&acceptance)[1];
+    let kept = PartState::Kept(CHECKS[1]);
+    let without_fingerprint = acceptance.on_answer(tenure, name, 0, kept, None);
+    assert_eq!(without_fingerprint, Err(UploadFailed::Refused));
 }
 
 #[test]

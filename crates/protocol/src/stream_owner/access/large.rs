@@ -241,7 +241,7 @@ impl<O: Out> Access<'_, '_, O> {
     }
 
     /// The result of an upload, once the command knows when it moved last and keys were evicted for it.
-    fn sealed<T>(&mut self, ticket: Ticket, value_bytes: usize, result: Result<T, Stop>) -> Result<T, Stop> {
+    pub(super) fn sealed<T>(&mut self, ticket: Ticket, value_bytes: usize, result: Result<T, Stop>) -> Result<T, Stop> {
         self.note_move(self.owner.records.upload_moved_at(ticket));
         result.map_err(|stop| self.evict_for_parts(ticket, value_bytes, stop))
     }

@@ -78,7 +78,8 @@ impl Records {
 
     /// The value is not wanted any more, or its command has ended.
     pub(in crate::stream_owner) fn unstage(&mut self, ticket: Ticket) {
-        if self.staged.remove(&ticket).is_some() {
+        let is_by_client = self.by_client.remove(&ticket).is_some();
+        if self.staged.remove(&ticket).is_some() || is_by_client {
             self.end_staged(ticket, false);
             // The value that the command has made of it.
             self.end_upload(ticket, false);
@@ -87,7 +88,7 @@ impl Records {
 
     /// Whether a value came ahead of this command.
     pub(in crate::stream_owner) fn is_staged(&self, ticket: Ticket) -> bool {
-        self.staged.contains_key(&ticket)
+        self.staged.contains_key(&ticket) || self.is_by_client(ticket)
     }
 
     fn begin_staged<O: Out>(
@@ -118,6 +119,7 @@ impl Records {
     /// The object of a staged value was put into the store (`is_named`), or the value is given up.
     pub(in crate::stream_owner) fn end_staged(&mut self, ticket: Ticket, is_named: bool) {
         self.end_upload_of(Origin::Staged(ticket), is_named);
+        self.end_upload_of(Origin::ByClient(ticket), is_named);
     }
 
     fn fail_staged(&mut self, ticket: Ticket, refusal: WriteRefusal) {
@@ -332,6 +334,10 @@ impl StreamOwner {
         configuration: &Configuration,
         ticket: Ticket,
     ) -> Result<(Arc<Record>, Vec<u8>), Stop> {
+        if self.records.is_by_client(ticket) {
+            let here = self.installed(configuration);
+            return self.records.sealed_by_client(cx, &here, ticket);
+        }
         self.feed(cx, configuration, ticket, &[]);
         let staged = self.records.staged.get_mut(&ticket);
         let staged = staged.ok_or(Stop::Refused(WriteRefusal::NotStaged))?;

@@ -12,7 +12,7 @@ use core::ops::Range;
 use paritas_base::{Incarnation, NodeId, PartState, Position, Span, Time};
 use paritas_code::Scheme;
 use paritas_large::{
-    Acceptance, Class, Fingerprint, Holder, Layout, PartName, Record, Sender, Tell, Transition, UploadFailed,
+    Acceptance, Class, Fingerprint, Holder, Layout, Ledger, PartName, Record, Sender, Tell, Transition, UploadFailed,
 };
 use paritas_wire::peer::Message;
 use std::hash::{DefaultHasher, Hasher};
@@ -83,7 +83,7 @@ fn piece_at<'p, 'v>(pieces: &'p [Piece<'v>], at: u64) -> Option<(&'p Piece<'v>, 
 #[derive(Debug)]
 pub(in crate::stream_owner) struct Uploading {
     acceptance: Acceptance,
-    /// From the moment on when all parts are open.
+    /// From the moment on when all parts are open. `None` too if a client sends the units to the holders.
     sender: Option<Sender>,
     /// What the command has made the value from.
     basis: Box<[u8]>,
@@ -100,6 +100,43 @@ impl Uploading {
     /// The record as it was staged, without checks.
     pub(super) fn staged(&self) -> &Arc<Record> {
         self.acceptance.staged()
+    }
+
+    /// The record, with the checks that are known.
+    pub(super) fn sealed(&self) -> Record {
+        self.acceptance.record()
+    }
+
+    /// Whether every holder has opened its part.
+    pub(super) fn is_open(&self) -> bool {
+        self.acceptance.is_open()
+    }
+
+    /// It is still wanted.
+    pub(super) fn want(&mut self, now: Time) {
+        self.wanted_at = now;
+    }
+
+    /// The client that has sent the units says that each holder has its part, and which checks the value has.
+    pub(super) fn commit<O: Out>(&mut self, cx: &mut Context<'_, O>, here: &Installed<'_>, checks: &[u32]) {
+        self.moved_at = Some(cx.now.mono);
+        self.failed = self.failed.or(self.acceptance.on_commit(checks).err());
+        self.tell(cx, here, &holders(here.configuration), true);
+    }
+
+    /// Whether an object may name it now.
+    ///
+    /// # Errors
+    /// No object may ever name it.
+    pub(super) fn is_acceptable<O: Out>(
+        &self,
+        cx: &Context<'_, O>,
+        here: &Installed<'_>,
+        ledger: &Ledger,
+    ) -> Result<bool, UploadFailed> {
+        let redundancy = cx.shared.cluster.min_redundancy.min(cx.shared.cluster.parity);
+        let is_staging = ledger.is_staging(self.staged());
+        self.is_ready(&holders(here.configuration), redundancy, is_staging)
     }
 
     /// Whether all units were sent.
@@ -168,7 +205,13 @@ impl Uploading {
     }
 
     /// Tells holders what they must be told.
-    fn tell<O: Out>(&mut self, cx: &mut Context<'_, O>, here: &Installed<'_>, holders: &[Option<Holder>], again: bool) {
+    pub(super) fn tell<O: Out>(
+        &mut self,
+        cx: &mut Context<'_, O>,
+        here: &Installed<'_>,
+        holders: &[Option<Holder>],
+        again: bool,
+    ) {
         if let Some(sender) = &mut self.sender {
             sender.on_holders(holders);
         }
@@ -197,7 +240,7 @@ impl Uploading {
                         question,
                         name,
                         record,
-                        by_client: false,
+                        by_client: self.acceptance.is_of_client(),
                     };
                     (position, message)
                 }
@@ -279,7 +322,7 @@ impl Records {
         match failed {
             UploadFailed::NoRoom => Err(Stop::Refused(WriteRefusal::NoMemory)),
             // It is begun again when the command runs next.
-            UploadFailed::Refused | UploadFailed::Lost => Err(Stop::Wait),
+            UploadFailed::Refused | UploadFailed::Forged | UploadFailed::Lost => Err(Stop::Wait),
         }
     }
 
@@ -293,11 +336,17 @@ impl Records {
         record: Arc<Record>,
     ) -> Result<(), Stop> {
         let (positions, unit_bytes) = cut_of(cx, here);
-        let keeps_data = self.ledger.keeps_data(&record);
-        let Ok(acceptance) = Acceptance::new(record.clone(), positions, unit_bytes, keeps_data) else {
+        let acceptance = match of {
+            Origin::ByClient(_) => Acceptance::of_client(record.clone(), positions, unit_bytes),
+            _ => Acceptance::new(record.clone(), positions, unit_bytes, self.ledger.keeps_data(&record)),
+        };
+        let Ok(mut acceptance) = acceptance else {
             self.ledger.end_staging(&record);
             return Err(Stop::Refused(WriteRefusal::TooLarge));
         };
+        if cx.rules().fault(Fault::FingerprintNotCompared) {
+            acceptance.compare_no_fingerprints();
+        }
         let now = cx.mono();
         let uploading = Uploading {
             acceptance,
@@ -545,7 +594,11 @@ impl Records {
 
     /// When something of a value was sent or answered last.
     pub(in crate::stream_owner) fn upload_moved_at(&self, ticket: Ticket) -> Option<Time> {
-        let whole = [Origin::Command(ticket), Origin::Staged(ticket)];
+        let whole = [
+            Origin::Command(ticket),
+            Origin::Staged(ticket),
+            Origin::ByClient(ticket),
+        ];
         let all = whole.into_iter().chain(self.arguments_of(ticket));
         all.filter_map(|of| self.uploads.get(&of)?.moved_at).max()
     }
@@ -599,7 +652,7 @@ impl Records {
                 self.woken.progress |= must_run;
                 return must_run.then_some(ticket);
             }
-            Origin::Command(_) | Origin::Argument(..) => self.woken.progress |= must_run,
+            Origin::Command(_) | Origin::Argument(..) | Origin::ByClient(_) => self.woken.progress |= must_run,
             Origin::Change => self.hurry_change(cx.now.mono),
             Origin::Import(_) => self.woken.hand_off |= must_run,
         }
