@@ -1,4 +1,5 @@
 use super::*;
+use crate::source::sha_of;
 use std::collections::BTreeMap;
 
 /// GET and SET on a table, and an error for all else.
