@@ -8,7 +8,9 @@ use clap::Args;
 use paritas_base::OneSlot;
 use paritas_code::Scheme;
 use paritas_control::LostPolicy;
-use paritas_protocol::{ClassRules, ClientCoding, HotnessSetting, LogAssist, Policy, Reads, check_class_rules, check_hotness};
+use paritas_protocol::{
+    ClassRules, ClientCoding, HotnessSetting, LogAssist, Policy, Reads, check_class_rules, check_hotness,
+};
 use paritas_wire::resp::Password;
 use std::net::SocketAddr;
 use std::path::PathBuf;
