@@ -6,31 +6,27 @@
 //! command that looks at every key is a *walk*: it sends one SCAN after the other to each stream, because a turn must
 //! be short (P10.2b).
 
+mod combine;
 mod rename;
+mod split;
 mod walk;
 
 use super::call::Call;
 use super::client::{Caller, Wait};
 use super::functions::Functions;
-use super::one_by_one::OneByOne;
-use super::replies::{Verdict, earliest};
-use super::stuck::Stuck;
-use super::transact::{self, Piece};
+use super::transact::Piece;
 use super::{Dispatcher, Ran};
 use crate::dialect::{Dialect, Refusal};
 use crate::redis::commands::{self, Executed, Job, is_flush_mode, slot_number};
-use crate::redis::connection::is_word;
-use crate::redis::pairs::{LARGE_PAIRS_BYTES_MAX, Load};
 use crate::redis::parts;
-use crate::redis::refusals::{is_error, is_uncertain};
-use crate::redis::transactions::Watched;
 use paritas_base::{SLOT_COUNT, StreamId, Time};
-use paritas_protocol::{Context, Lists, Out, Phase, Port};
+use paritas_protocol::{Lists, Out, Phase, Port};
 use paritas_wire::command::glob::PATTERN_BYTES_MAX;
-use paritas_wire::command::{self, Command, CommandSpec, flag};
-use paritas_wire::peer::FRAME_BYTES_MAX;
-use paritas_wire::resp::{self, ArgList, Args, Decoded, Limits, encode, errors, parse_integer};
-use rename::{Rename, moves_key};
+use paritas_wire::command::{Command, CommandSpec, flag};
+use paritas_wire::resp::{self, Decoded, Limits, encode, errors, parse_integer};
+use rename::Rename;
+pub(crate) use split::splits;
+use split::{has_large, small_max};
 use std::sync::Arc;
 use walk::{Find, Walk};
 
@@ -43,9 +39,6 @@ const _: () = assert!(
     (SLOT_COUNT as u64) << CURSOR_BITS <= 1 << 53,
     "a stream has at least one slot"
 );
-
-/// The most keys of a part: the turn in which it runs must be short (P10.2b).
-const PART_KEYS_MAX: usize = 16_384;
 
 /// A command over several streams.
 #[derive(Debug)]
@@ -129,27 +122,6 @@ pub(crate) struct PartStep {
     pub(crate) command: Vec<u8>,
 }
 
-/// The most words of a command that is split: it is split in one turn, at about 0.1 us a word.
-const SPLIT_ARGS_MAX: usize = 1 << 19;
-
-/// Whether a command may be split into one part for each stream of its keys.
-pub(crate) fn splits(id: Command) -> bool {
-    matches!(
-        id,
-        Command::Mget | Command::Mset | Command::Del | Command::Unlink | Command::Exists | Command::Touch
-    )
-}
-
-/// The same of a command with its arguments, outside of a transaction. A condition on all keys cannot be split.
-fn may_split(spec: &CommandSpec, args: ArgList<'_>) -> bool {
-    if spec.id != Command::Msetex {
-        return splits(spec.id);
-    }
-    let options = 2 + 2 * command::keys(spec, args).len();
-    let is_condition = |at: usize| is_word(args, at, "nx") || is_word(args, at, "xx");
-    !(options..args.len()).any(is_condition)
-}
-
 /// Whether a command names no key but runs on streams.
 pub(crate) fn runs_on_streams(id: Command) -> bool {
     matches!(
@@ -202,102 +174,6 @@ impl Dispatcher {
             _ => return None,
         };
         Some(self.reply_refusal(call, refusal))
-    }
-
-    /// Runs a command whose keys are in several hash slots. `stream`: the stream of all these slots, if it is one.
-    pub(crate) fn run_over_slots<O: Out>(
-        &mut self,
-        call: &mut Call<'_, '_, O>,
-        job: &Job<'_>,
-        stream: Option<StreamId>,
-    ) -> Ran {
-        let Job { spec, args, .. } = *job;
-        // A part of a transaction may have several slots of the stream; it comes from a peer only.
-        let refused = (call.client.port == Port::Cluster || !may_split(spec, args)) && !spec.is(flag::INTERNAL);
-        let local = matches!(call.client.caller, Caller::Local(_));
-        if local && moves_key(spec.id) && call.client.port == Port::Any {
-            return self.rename(call, job);
-        }
-        match stream {
-            // The command of a peer is a part already: it is never split again.
-            Some(stream) if !refused && (!local || all_fits(call.cx, spec, args)) => self.run_on(call, job, stream),
-            _ if !refused && local => self.split(call, job),
-            _ => self.reply_refusal(call, Refusal::CrossSlot),
-        }
-    }
-
-    fn split<O: Out>(&mut self, call: &mut Call<'_, '_, O>, job: &Job<'_>) -> Ran {
-        let Job { spec, args, .. } = *job;
-        if call.client.is_behind_detours() {
-            return Ran::Stalled;
-        }
-        let step = usize::from(spec.step.unsigned_abs()).max(1);
-        if !spec.is(flag::KEY_COUNT) && !(args.len() - 1).is_multiple_of(step) {
-            let refusal = Refusal::WrongArity { name: spec.name };
-            return self.reply_refusal(call, refusal);
-        }
-        if args.len() > SPLIT_ARGS_MAX {
-            return self.reply_now(call, |out| encode::error(out, errors::TOO_MANY_ARGS));
-        }
-        // For each part its stream, and what it weighs. A key goes to the newest part of its stream if it still fits
-        // there.
-        let mut parts: Vec<(StreamId, Load)> = Vec::new();
-        let small_max = small_max(call.cx);
-        let mut newest: Vec<usize> = Vec::new();
-        let mut part_of: Vec<u32> = Vec::with_capacity(args.len() / step);
-        for at in command::keys(spec, args) {
-            let stream = call.cx.shared.slots.stream_of_key(call.client.database, args.arg(at));
-            let open = newest.iter_mut().find(|part| parts[**part].0 == stream);
-            let part = match open {
-                Some(part) if fits(call.cx, spec, parts[*part].1.and(args, at, step, small_max)) => *part,
-                open => {
-                    let part = parts.len();
-                    parts.push((stream, Load::default()));
-                    match open {
-                        Some(before) => *before = part,
-                        None => newest.push(part),
-                    }
-                    part
-                }
-            };
-            parts[part].1 = parts[part].1.and(args, at, step, small_max);
-            part_of.push(part as u32);
-        }
-        // Options behind the keys are those of each part.
-        let is_counted = spec.is(flag::KEY_COUNT);
-        let options = match is_counted {
-            true => args.skip(2 + step * part_of.len()),
-            false => args.skip(args.len()),
-        };
-        let mut commands: Vec<(StreamId, Vec<u8>)> = Vec::with_capacity(parts.len());
-        for (stream, load) in parts {
-            let mut bytes = self.spare.pop().unwrap_or_default();
-            let others = 1 + usize::from(is_counted) + options.len();
-            encode::array_header(&mut bytes, load.count * step + others);
-            encode::bulk(&mut bytes, args.arg(0));
-            if is_counted {
-                encode::bulk_integer(&mut bytes, load.count as i64);
-            }
-            commands.push((stream, bytes));
-        }
-        for (at, part) in command::keys(spec, args).zip(&part_of) {
-            (at..at + step).for_each(|at| encode::bulk(&mut commands[*part as usize].1, args.arg(at)));
-        }
-        for (_, bytes) in &mut commands {
-            options.iter().for_each(|option| encode::bulk(bytes, option));
-        }
-        let how = match spec.id {
-            Command::Mget => {
-                let mut command = self.spare.pop().unwrap_or_default();
-                command.extend_from_slice(job.raw);
-                How::InOrder { part_of, command }
-            }
-            Command::Mset => How::AllOk,
-            Command::Msetex => How::AllOne,
-            _ => How::Sum,
-        };
-        let commands = commands.into_iter().map(|(stream, bytes)| (spec, stream, bytes));
-        self.gather(call, how, commands.collect())
     }
 
     /// Runs a command over all streams: those of the cluster, or only those of this node on the strict port.
@@ -508,274 +384,6 @@ impl Dispatcher {
                 && let Some(part) = gather.parts.get_mut(step.part)
             {
                 part.wait = next;
-            }
-        }
-    }
-}
-
-/// The longest value that one object takes, in bytes.
-fn small_max<O: Out>(cx: &Context<'_, O>) -> usize {
-    paritas_store::Limits::of(cx.shared.arena.chunk_bytes()).value_bytes
-}
-
-/// What all keys of a command weigh.
-fn load_of<O: Out>(cx: &Context<'_, O>, spec: &CommandSpec, args: ArgList<'_>) -> Load {
-    let (step, small_max) = (usize::from(spec.step.unsigned_abs()).max(1), small_max(cx));
-    command::keys(spec, args).fold(Load::default(), |load, at| load.and(args, at, step, small_max))
-}
-
-/// Whether a value of MSET does not fit one object.
-fn has_large<O: Out>(cx: &Context<'_, O>, spec: &CommandSpec, args: ArgList<'_>) -> bool {
-    args.span_bytes() > small_max(cx) && load_of(cx, spec, args).has_large
-}
-
-/// Whether all keys of a command fit in one part.
-fn all_fits<O: Out>(cx: &Context<'_, O>, spec: &CommandSpec, args: ArgList<'_>) -> bool {
-    let (step, small_max) = (usize::from(spec.step.unsigned_abs()).max(1), small_max(cx));
-    let at_most = Load::at_most(args, (args.len() - 1) / step, small_max);
-    (!at_most.has_large && fits(cx, spec, at_most)) || fits(cx, spec, load_of(cx, spec, args))
-}
-
-/// Whether keys that weigh this much fit in one part.
-fn fits<O: Out>(cx: &Context<'_, O>, spec: &CommandSpec, load: Load) -> bool {
-    if load.count > PART_KEYS_MAX {
-        return false;
-    }
-    if spec.is(flag::WRITE) {
-        // A single pair cannot be split: its size is checked where it runs.
-        let fits_way = !load.has_large || load.bytes <= LARGE_PAIRS_BYTES_MAX;
-        let fits_delta = || paritas_protocol::fits_one_delta(&cx.shared.parameters, load.count, load.delta_bytes);
-        load.count == 1 || (fits_way && fits_delta())
-    } else {
-        load.bytes <= FRAME_BYTES_MAX / 4
-    }
-}
-
-impl Gather {
-    /// The database of the connection once this EXEC is done, if it changes that.
-    pub(crate) const fn selects(&self) -> Option<u8> {
-        match self.how {
-            How::Transaction { selects, .. } => selects,
-            _ => None,
-        }
-    }
-
-    /// What this node had when it asked for the libraries of functions, if this is such a question.
-    pub(crate) const fn asks_functions(&self) -> Option<&Arc<Functions>> {
-        match &self.how {
-            How::Functions(known) => Some(known),
-            _ => None,
-        }
-    }
-
-    /// Counts the reply of part `at`, which has arrived, and returns its length in bytes. If the replies of an MGET
-    /// together are too long for one reply, an error replaces this one.
-    pub(crate) fn add(&mut self, at: usize) -> usize {
-        let Some(part) = self.parts.get_mut(at) else { return 0 };
-        // A part of a transaction may have written: its reply must not be replaced.
-        let is_read = matches!(&part.wait, Wait::Forwarded(forwarded) if !forwarded.write);
-        let is_bounded = match self.how {
-            How::InOrder { .. } => true,
-            How::Transaction { .. } => is_read,
-            _ => false,
-        };
-        if is_bounded && self.reply_bytes + part.reply.len() > self.reply_bytes_max {
-            part.reply = Vec::new();
-            let bytes_max = self.reply_bytes_max;
-            self.dialect
-                .refuse(&mut part.reply, Refusal::ReplyTooLarge { bytes_max });
-        }
-        self.reply_bytes += part.reply.len();
-        part.reply.len()
-    }
-
-    /// Bytes of the whole command, if it is kept. They are charged until the reply is released.
-    pub(crate) fn command_bytes(&self) -> usize {
-        match &self.how {
-            How::InOrder { command, .. } => command.capacity(),
-            How::Transaction { pieces, .. } => pieces.iter().map(Piece::held_bytes).sum(),
-            How::Versions(keys) => keys.iter().map(Vec::capacity).sum(),
-            _ => 0,
-        }
-    }
-
-    /// The same command with its values read one by one, if it is an MGET.
-    pub(crate) fn one_by_one(&self, args: &mut Args) -> Option<Box<OneByOne>> {
-        match &self.how {
-            How::InOrder { command, .. } => OneByOne::of_command(self.database, command, args),
-            _ => None,
-        }
-    }
-
-    /// The watched keys with their versions, if it is a WATCH; none if that was refused.
-    pub(crate) fn versions(&self) -> Option<Vec<Watched>> {
-        let How::Versions(keys) = &self.how else { return None };
-        let reply = self.parts.first().map_or(&[][..], |part| part.reply.as_slice());
-        let mut rest = match reply.first() {
-            Some(b'*') => parts::head(reply).1,
-            _ => return Some(Vec::new()),
-        };
-        let mut versions = Vec::with_capacity(keys.len());
-        for key in keys {
-            let (element, after) = rest.split_at(parts::element_bytes(rest));
-            let version = parts::head(element).1.trim_ascii_end();
-            versions.push(Watched {
-                database: self.database,
-                key: key.clone(),
-                version: version.to_vec(),
-            });
-            rest = after;
-        }
-        Some(versions)
-    }
-
-    /// Bytes of memory that it occupies.
-    pub(crate) fn held_bytes(&self) -> usize {
-        let parts = self.parts.iter();
-        let parts = parts.map(|part| size_of_val(part) + part.reply.capacity() + part.wait.held_bytes());
-        let how = match &self.how {
-            How::InOrder { part_of, command } => part_of.capacity() * size_of::<u32>() + command.capacity(),
-            How::Walked(walk) => walk.held_bytes(),
-            How::Renamed(rename) => rename.held_bytes(),
-            How::Transaction { pieces, .. } => pieces.iter().map(Piece::held_bytes).sum(),
-            How::Versions(keys) => keys.iter().map(Vec::capacity).sum(),
-            _ => 0,
-        };
-        size_of::<Self>() + parts.sum::<usize>() + how
-    }
-
-    /// Checks which parts are complete, and returns the combined reply or the next steps.
-    pub(crate) fn go_on<O: Out>(&mut self, cx: &Context<'_, O>, lists: &Lists, stuck: &mut Stuck) -> Progress {
-        let mut progress = Progress::default();
-        let mut whole = true;
-        for (at, part) in self.parts.iter_mut().enumerate() {
-            match stuck.judge(cx, lists, &part.wait) {
-                Verdict::Hold => {
-                    whole = false;
-                    continue;
-                }
-                Verdict::Ready(until) => {
-                    progress.deadline = earliest(progress.deadline, until);
-                    // A step was valid while the command ran. It is not checked again later.
-                    if until.is_none() || matches!(self.how, How::Walked(_) | How::Renamed(_)) {
-                        part.wait = Wait::Ready;
-                    }
-                }
-                Verdict::Instead(refusal) => {
-                    part.reply.clear();
-                    self.dialect.refuse(&mut part.reply, refusal);
-                    part.wait = Wait::Ready;
-                }
-            }
-            match &mut self.how {
-                How::Walked(walk) => {
-                    if let Some((stream, command)) = walk.take(at, &mut part.reply) {
-                        progress.steps.push(PartStep {
-                            part: at,
-                            spec: walk.find.spec(),
-                            database: self.database,
-                            stream,
-                            command,
-                        });
-                    }
-                }
-                How::Renamed(rename) => {
-                    if let Some(next) = rename.take(self.dialect, &core::mem::take(&mut part.reply)) {
-                        progress.steps.push(PartStep {
-                            part: at,
-                            spec: next.spec,
-                            database: next.database,
-                            stream: cx.shared.slots.stream_of_key(next.database, &next.key),
-                            command: next.command,
-                        });
-                    }
-                }
-                _ => {}
-            }
-        }
-        let kept_bytes = match &self.how {
-            How::Walked(walk) => Some(walk.found.len()),
-            How::Renamed(_) => Some(0),
-            _ => None,
-        };
-        if let Some(kept_bytes) = kept_bytes {
-            let held_bytes = kept_bytes + self.parts.iter().map(|part| part.reply.len()).sum::<usize>();
-            progress.freed_bytes = self.reply_bytes.saturating_sub(held_bytes);
-            self.reply_bytes -= progress.freed_bytes;
-        }
-        let mut reply = Vec::new();
-        let errors = || self.parts.iter().map(|p| &p.reply).filter(|reply| is_error(reply));
-        // If the result of one part is unknown, the client must learn that. Other errors only say that a part was
-        // refused.
-        let uncertain = errors().find(|reply| is_uncertain(reply));
-        if let How::Transaction { .. } = self.how {
-            // Each command has a reply of its own.
-        } else if let Some(error) = uncertain.or_else(|| errors().next()) {
-            reply.extend_from_slice(error);
-        } else if let How::Walked(walk) = &self.how
-            && let Some(refusal) = walk.refusal(cx)
-        {
-            self.dialect.refuse(&mut reply, refusal);
-        }
-        let enough = match &self.how {
-            How::Walked(walk) => matches!(walk.find, Find::UpTo(most) if walk.count >= most),
-            _ => {
-                progress.deadline = progress.deadline.filter(|_| whole);
-                false
-            }
-        };
-        if enough || !reply.is_empty() {
-            progress.steps.clear();
-        }
-        if whole && progress.steps.is_empty() {
-            if reply.is_empty() {
-                self.combine(&mut reply);
-            }
-            progress.reply = Some(reply);
-        }
-        progress
-    }
-
-    /// Appends the reply that combines the replies of all parts.
-    fn combine(&self, out: &mut Vec<u8>) {
-        let replies = || self.parts.iter().map(|part| part.reply.as_slice());
-        match &self.how {
-            How::AllOk => self.dialect.done(out),
-            How::AllOne => self.dialect.number(out, 1),
-            How::Sum => self
-                .dialect
-                .number(out, replies().map(|reply| parts::head(reply).0).sum()),
-            How::Walked(walk) => walk.combine(self.dialect, out),
-            How::Transaction { pieces, .. } => transact::combine(pieces, replies(), out),
-            How::Versions(_) => self.dialect.done(out),
-            How::Renamed(rename) => out.extend_from_slice(rename.reply()),
-            How::Only | How::Functions(_) => out.extend_from_slice(replies().next().unwrap_or_default()),
-            How::Any { pick } => {
-                let some: Vec<&[u8]> = replies().filter(|reply| !parts::is_nothing(reply)).collect();
-                match some.get(*pick as usize % some.len().max(1)) {
-                    Some(reply) => out.extend_from_slice(reply),
-                    None => self.dialect.nothing(out),
-                }
-            }
-            How::InOrder { part_of, .. } => {
-                self.dialect.values(out, part_of.len());
-                let mut rests: Vec<&[u8]> = replies().map(|reply| parts::head(reply).1).collect();
-                for part in part_of {
-                    if let Some(rest) = rests.get_mut(*part as usize) {
-                        let (element, after) = rest.split_at(parts::element_bytes(rest));
-                        out.extend_from_slice(element);
-                        *rest = after;
-                    }
-                }
-            }
-            How::Cursor { stream, next } => {
-                let (own, keys) = parts::scanned(replies().next().unwrap_or_default());
-                let cursor = match (own, next) {
-                    (0, None) => 0,
-                    (0, Some(next)) => (*next as u64) << CURSOR_BITS,
-                    (own, _) => (*stream as u64) << CURSOR_BITS | own,
-                };
-                parts::append_scanned(out, cursor, keys);
             }
         }
     }
