@@ -1,22 +1,18 @@
 //! What happens to coordinators, to their store, and to the paths to them.
 
-use super::lines::Lines;
+mod adoption;
+mod operator;
+
 use super::store::SharedStore;
 use super::{Control, Leader};
 use crate::marks::Seen;
-use crate::report::Excuse;
 use crate::world::World;
-use paritas_base::configuration::{Configuration, NodeRecord};
 use paritas_base::formats::{TOMORROW, Versions};
-use paritas_base::{Incarnation, ListId, NodeId, Prng, Span, Time};
-use paritas_control::message::{Order, TO_COORDINATOR_BYTES_MAX, ToCoordinator, encode};
-use paritas_control::rights::Speaker;
+use paritas_base::{Incarnation, NodeId, Prng, Span, Time};
 use paritas_control::store::MemoryStore;
-use paritas_control::{Adoption, Coordinator, CoordinatorEvent, OpenError, Progress};
+use paritas_control::{Coordinator, CoordinatorEvent, OpenError};
 use std::collections::BTreeSet;
 
-/// How often an operator looks at what an adoption waits for.
-const LOOK_EVERY: Span = Span::from_ms(1_000);
 /// How many copies of the store are kept. The oldest goes first.
 const COPIES_MAX: usize = 8;
 
@@ -371,221 +367,6 @@ impl World {
         self.oracle.marks.see(Seen::StoreIsOld);
     }
 
-    /// The newest store is lost. A new one is made in place of an old copy or of nothing.
-    fn adopt(&mut self) {
-        if self.is_adopting() || self.troubles().is_none_or(|t| t.newest.is_none()) {
-            return;
-        }
-        self.end_coordinators();
-        self.begin_adoption();
-    }
-
-    fn begin_adoption(&mut self) {
-        self.see_store();
-        let Some(governed) = self.governed.as_mut() else { return };
-        let without = governed.troubles.attested.clone();
-        let versions = Versions::up_to(governed.upgrade.coordinators);
-        let without_them = without.iter().copied();
-        match Adoption::begin_as(governed.store.clone(), &governed.plan, without_them, versions) {
-            Ok(mut adoption) => {
-                if !without.is_empty() {
-                    adoption.confirm();
-                }
-                #[cfg(feature = "mutants")]
-                adoption.break_rule(self.swarm.control_mutant);
-                let place = &mut governed.hosts[0];
-                place.reign += 1;
-                let reign = place.reign;
-                (place.coordinator, place.timer_at) = (Some(Leader::Adoption(Box::new(adoption))), None);
-                self.schedule
-                    .log(|| "a coordinator asks the nodes for what its store lacks".into());
-                self.coordinator_has(0, CoordinatorEvent::Timer);
-                self.push_control(LOOK_EVERY, Control::Trouble(Trouble::LookAtAdoption { reign }));
-            }
-            Err(error) => self.violate(format!("D0: the store is not adopted: {error:?}")),
-        }
-    }
-
-    /// At times a node runs twice while the store is made anew, and only its second process can reach the coordinator.
-    fn run_one_twice(&mut self) {
-        // Numbers of their own: without this trouble the run is the same as ever.
-        let mut random = Prng::new(self.schedule.now.0 ^ 0x0054_5749_4345);
-        if !self.is_adopting() || self.schedule.healing || !random.chance(300_000) {
-            return;
-        }
-        let node = random.below(self.fleet.processes.len() as u64) as usize;
-        let lasts = Span::from_ms(random.between(6_000, 15_000));
-        let until = self.schedule.now + lasts;
-        self.schedule
-            .log(|| format!("n{node} cannot reach the coordinator until {} ms", until.0 / 1_000_000));
-        if let Some(troubles) = self.troubles() {
-            troubles.one_way = (1 << node, 0, until);
-        }
-        self.start_stray_of(node, lasts);
-    }
-
-    /// The adoption may wait for processes that have ended without a certificate. The operator looks for them, and says
-    /// that they have ended if so.
-    fn look_at_adoption(&mut self, reign: u64) {
-        let host = self.governed.iter().flat_map(|g| &g.hosts).next();
-        let progress = host.and_then(|host| match &host.coordinator {
-            Some(Leader::Adoption(adoption)) if host.reign == reign => Some(adoption.progress().clone()),
-            _ => None,
-        });
-        let Some(Progress::Waits(words)) = progress else {
-            return;
-        };
-        let named = |line: &String| {
-            let (node, _) = line.strip_prefix("waits for the process of n")?.split_once(' ')?;
-            node.parse().ok().map(NodeId)
-        };
-        let stored = self.store_reader();
-        let newest = |list: ListId| {
-            let stored = stored.iter().flat_map(|reader| reader.configurations());
-            let known = stored.filter(|c| c.list == list).chain(self.newest_installed(list));
-            known.max_by_key(|c| c.epoch)
-        };
-        let holder_lives = |node: &NodeId| {
-            let process = self.fleet.processes[usize::from(node.0)].as_ref();
-            process.is_some_and(|p| {
-                let mut lists = self.committed.lists().filter_map(newest);
-                lists.any(|c| c.held_by(*node, p.incarnation).next().is_some())
-            })
-        };
-        let named: BTreeSet<NodeId> = words.iter().filter_map(named).collect();
-        let ended: BTreeSet<NodeId> = named.iter().copied().filter(|node| !holder_lives(node)).collect();
-        if named.len() > ended.len() {
-            self.oracle.marks.see(Seen::FormerAwaited);
-        }
-        self.schedule.log(|| format!("the adoption waits: {words:?}"));
-        if ended.is_empty() {
-            return self.push_control(LOOK_EVERY, Control::Trouble(Trouble::LookAtAdoption { reign }));
-        }
-        self.schedule
-            .log(|| format!("the operator says that the former processes of {ended:?} have ended"));
-        self.oracle.marks.see(Seen::EndAttested);
-        self.end_coordinators();
-        if let Some(troubles) = self.troubles() {
-            troubles.attested.extend(ended);
-        }
-        self.begin_adoption();
-    }
-
-    /// The newest configuration of a list that a running process has. A newer one was lost with its store.
-    fn newest_installed(&self, list: ListId) -> Option<&Configuration> {
-        let running = self.fleet.processes.iter().flatten();
-        let installed = running.filter_map(|p| Some(&p.node.replica().list(list)?.configuration));
-        installed.max_by_key(|c| c.epoch)
-    }
-
-    /// Nodes know of decisions that are not in the store, and too few others register. The newest store is in use, so
-    /// the way out that is left is to adopt. If a process waits for the place of one that has ended, the operator says
-    /// that.
-    fn read_status(&mut self) {
-        let now = self.schedule.now;
-        let hosts = self.governed.iter().flat_map(|g| &g.hosts);
-        let mut running = hosts.filter_map(|host| match &host.coordinator {
-            Some(Leader::Coordinator(coordinator)) => Some(coordinator),
-            _ => None,
-        });
-        if running.any(|coordinator| !coordinator.status(now).trouble.doubts.is_empty()) {
-            self.schedule
-                .log(|| "the operator adopts: nodes know of decisions that are not in the store".into());
-            self.end_coordinators();
-            // What an operator said of an earlier adoption is not said again.
-            if let Some(troubles) = self.troubles() {
-                troubles.attested.clear();
-            }
-            self.begin_adoption();
-        } else {
-            self.attest_ends();
-        }
-        self.push_control(READS_STATUS_EVERY, Control::Trouble(Trouble::ReadStatus));
-    }
-
-    /// P10.13: a process waits for the place of another one, and its node's process has ended without a certificate.
-    fn attest_ends(&mut self) {
-        let now = self.schedule.now;
-        let hosts = self.governed.iter().flat_map(|g| &g.hosts).enumerate();
-        let mut running = hosts.filter_map(|(host, place)| match &place.coordinator {
-            Some(Leader::Coordinator(coordinator)) => Some((host, coordinator)),
-            _ => None,
-        });
-        let Some((host, coordinator)) = running.next() else {
-            return;
-        };
-        let words = coordinator.status(now).coordinator;
-        let waits = |node: &NodeRecord| {
-            let said = format!("does not take in a second process of {} ", node.id);
-            words.iter().any(|line| line.starts_with(&said))
-        };
-        let records = coordinator.nodes().filter(|n| waits(n));
-        let ended = records.filter(|n| !self.runs(n.id, n.incarnation)).map(|n| n.id);
-        let nodes: Vec<NodeId> = ended.collect();
-        if nodes.is_empty() {
-            return;
-        }
-        self.schedule
-            .log(|| format!("the operator says that the former processes of {nodes:?} have ended"));
-        self.oracle.marks.see(Seen::EndAttested);
-        // All together: the coordinator may wait for each of them. Then one at a time: an order is refused as a whole
-        // if a peer has not been told that it should hear one of them.
-        self.order_fence(host, nodes.clone());
-        for node in nodes {
-            self.order_fence(host, vec![node]);
-        }
-    }
-
-    fn order_fence(&mut self, host: usize, nodes: Vec<NodeId>) {
-        let Some(link) = self.lines().map(Lines::fresh) else {
-            return;
-        };
-        let (order, confirmed) = (Order::Fence { nodes }, true);
-        let Ok(frame) = encode(
-            &ToCoordinator::Order { n: 1, order, confirmed },
-            TO_COORDINATOR_BYTES_MAX,
-        ) else {
-            return;
-        };
-        self.coordinator_has(host, CoordinatorEvent::Connected { link });
-        let (by, bytes) = (Speaker::Operator, frame.as_slice());
-        self.coordinator_has(host, CoordinatorEvent::Message { link, by, bytes });
-        self.coordinator_has(host, CoordinatorEvent::Disconnected { link });
-    }
-
-    fn is_any_installed(&self) -> bool {
-        let mut nodes = 0..self.fleet.processes.len();
-        nodes.any(|at| {
-            self.committed
-                .lists()
-                .any(|list| self.installed(at, list).next().is_some())
-        })
-    }
-
-    /// The store that an adoption has made is the newest from now on. Its epochs may be ones that an earlier adoption
-    /// has made, with the same contents and so with the same ids: what was committed after those is given up.
-    fn see_adopted(&mut self) {
-        if let Some(governed) = self.governed.as_mut() {
-            governed.troubles.forget_newest();
-            governed.truth.is_adopted = true;
-            governed.upgrade.is_adopted = true;
-        }
-        let Some(reader) = self.store_reader() else { return };
-        let unseen = self.unseen(&reader);
-        self.see_all_committed(unseen);
-        self.fork_others();
-    }
-
-    /// What was committed last may be seen only now: its outcome was unknown. A copy of a history that was given up is
-    /// no commit: the adoption must refuse it.
-    fn see_store(&mut self) {
-        if let Some(reader) = self.store_reader() {
-            let mut unseen = self.unseen(&reader);
-            unseen.retain(|c| !self.is_given_up(c));
-            self.see_all_committed(unseen);
-        }
-    }
-
     /// A coordinator that has just opened a copy of the store, to look at what is in it.
     pub(super) fn store_reader(&self) -> Option<Coordinator<SharedStore>> {
         let governed = self.governed.as_ref()?;
@@ -612,70 +393,6 @@ impl World {
                 )
             });
         }
-    }
-
-    /// The nodes have told all, or cannot.
-    pub(super) fn see_adoption(&mut self, host: usize, progress: Progress) {
-        self.schedule.log(|| format!("the store is made anew: {progress:?}"));
-        match progress {
-            Progress::Waits(_) => {}
-            Progress::Done(_) => {
-                self.oracle.marks.see(Seen::Adopted);
-                self.see_adopted();
-                self.push_control(Span::from_ms(1), Control::Trouble(Trouble::Start { host }));
-            }
-            // An operator tries again. What an earlier try wrote may have taken effect meanwhile.
-            Progress::Failed(why)
-                if why.contains("the configuration store failed") || why.contains("has changed the store") =>
-            {
-                if let Some(governed) = self.governed.as_mut() {
-                    governed.truth.is_adopted = true;
-                }
-                self.push_control(Span::from_ms(100), Control::Trouble(Trouble::Adopt));
-            }
-            // The operator does what it says.
-            Progress::Failed(why) if why.contains("Move the store's file away") => {
-                if let Some(governed) = self.governed.as_ref() {
-                    governed.store.put_back(MemoryStore::new());
-                }
-                self.push_control(Span::from_ms(100), Control::Trouble(Trouble::Adopt));
-            }
-            // A process stood still for so long that nobody can tell its history.
-            Progress::Failed(why) if why.contains("stop that process and start again") => self.stop_apart(&why),
-            // The lists were stored, but no node has a configuration yet: a new cluster is made, and no data is lost.
-            Progress::Failed(why) if why.contains("nothing is left") && !self.is_any_installed() => {
-                self.oracle.excused = Some(Excuse::NothingLeft);
-            }
-            // A process with data runs, and cannot reach this coordinator. The operator does what the message says: he
-            // mends that, and adopts again.
-            Progress::Failed(why) if why.contains("nothing is left") => {
-                self.oracle.marks.see(Seen::AdoptedAgain);
-                self.push_control(LOOK_EVERY, Control::Trouble(Trouble::Adopt));
-            }
-            // Without parity every process may have been started anew meanwhile.
-            Progress::Failed(_) if self.swarm.parity == 0 => self.oracle.excused = Some(Excuse::NothingLeft),
-            Progress::Failed(why) => self.violate(format!("D7: the store cannot be made anew: {why}")),
-        }
-    }
-
-    /// The operator stops the process that this message is about, since it holds nothing any more, and adopts again.
-    fn stop_apart(&mut self, why: &str) {
-        let named = why.strip_prefix('n').and_then(|rest| rest.split_once(' '));
-        let node = named.and_then(|(number, _)| number.parse().ok()).map(NodeId);
-        let holds = |node: NodeId, incarnation| {
-            let mut newest = self.committed.lists().filter_map(|list| self.newest_installed(list));
-            newest.any(|c| c.held_by(node, incarnation).next().is_some())
-        };
-        let is_idle = |node: &NodeId| {
-            let running: Vec<_> = self.fleet.of_node(usize::from(node.0)).collect();
-            running.len() == 1 && !running.iter().any(|p| holds(*node, p.incarnation))
-        };
-        let Some(node) = node.filter(is_idle) else {
-            return self.violate(format!("D7: the store cannot be made anew: {why}"));
-        };
-        self.oracle.marks.see(Seen::AdoptedAgain);
-        self.kill(usize::from(node.0));
-        self.push_control(Span::from_ms(100), Control::Trouble(Trouble::Adopt));
     }
 
     fn put_newest_back(&mut self) {
