@@ -2,27 +2,29 @@
 //! its connection, clock and queues. The thread never waits for the shard, so that a busy shard is not mistaken for a
 //! dead one (P10.2b).
 
+mod counts;
+mod shell;
+
+use crate::Failure;
 use crate::line::{self, Arrived, Line, Unknown};
 use crate::resolver::Resolver;
 use crate::rewrite;
-use crate::status::TooMuch;
-use crate::{ByteCount, Failure};
-use paritas_base::configuration::{ClusterRecord, Configuration, NodeRecord, NodeRole, Tenure};
-use paritas_base::{ConnId, Incarnation, ListId, NodeId, Position, Span, Time};
-use paritas_control::message::{MessageError, Refusal, Registration, TO_AGENT_BYTES_MAX};
-use paritas_control::status::{FillStatus, HALTED_MAX, HaltedRole, LogStatus, ScrubStatus, ShardProgress, Status};
-use paritas_control::{Agent as Machine, AgentEvent, AgentOut, HEARTBEAT};
+use counts::{MemoryLog, SilencedLog, progress};
+use paritas_base::configuration::{ClusterRecord, NodeRole};
+use paritas_base::{Incarnation, Span};
+use paritas_control::message::{Registration, TO_AGENT_BYTES_MAX};
+use paritas_control::{Agent as Machine, AgentEvent, HEARTBEAT};
 use paritas_io::door::Door;
-use paritas_io::{Gauges, Mail, Mailbox, MailboxFull, Progress, Proposals, clock};
+use paritas_io::{Mail, Mailbox, MailboxFull, Progress, Proposals, clock};
 use paritas_protocol::{Answer, LinkId, Proposal};
-use paritas_wire::greeting::Reason;
+use shell::Shell;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel, sync_channel};
 use std::thread;
 use std::time::Duration;
 
@@ -366,70 +368,6 @@ impl Runner {
     }
 }
 
-/// The log tells counts that have grown at once, then at most once in this time.
-const COUNTS_LOG_EVERY: Span = Span::from_secs(60);
-
-/// What of the memory the log has said last.
-#[derive(Default)]
-struct MemoryLog {
-    said: FillStatus,
-    next_at: Time,
-    /// Positions held when last looked, and when that they are too few was said.
-    positions: usize,
-    said_positions: usize,
-}
-
-impl MemoryLog {
-    fn note(&mut self, now: Time, fill: &FillStatus, positions: usize) {
-        let refused = fill.refused_writes - self.said.refused_writes.min(fill.refused_writes);
-        let evicted = fill.evicted_keys - self.said.evicted_keys.min(fill.evicted_keys);
-        if now >= self.next_at && refused + evicted > 0 {
-            (self.said, self.next_at) = (*fill, now + COUNTS_LOG_EVERY);
-            let (limit, percent) = (ByteCount(fill.limit_bytes), fill.percent());
-            if refused > 0 {
-                tracing::warn!(
-                    "{refused} writes were refused with -OOM; {percent} % of what writers may fill of this node's \
-                     {limit} is used. If that is less than 100 %, nodes with parity are full. Delete keys, raise \
-                     `memory` of the nodes, or set `maxmemory_policy`"
-                );
-            }
-            if evicted > 0 {
-                tracing::info!("{evicted} keys were evicted; {percent} % of what writers may fill of {limit} is used");
-            }
-        }
-        // While the first configurations arrive, the number grows.
-        let is_settled = positions == self.positions;
-        self.positions = positions;
-        if is_settled
-            && self.said_positions != positions
-            && let Some(most) = fill.unreachable_above(positions)
-        {
-            self.said_positions = positions;
-            tracing::warn!("{}", TooMuch(fill, positions, most));
-        }
-    }
-}
-
-/// How many errors behind `noreply` the log has told.
-#[derive(Default)]
-struct SilencedLog {
-    said: u64,
-    next_at: Time,
-}
-
-impl SilencedLog {
-    fn note(&mut self, now: Time, errors: u64) {
-        let new = errors - self.said.min(errors);
-        if new > 0 && now >= self.next_at {
-            (self.said, self.next_at) = (errors, now + COUNTS_LOG_EVERY);
-            tracing::warn!(
-                "{new} commands of memcached clients failed, and the clients do not know: they sent `noreply`. \
-                 Without it they are told why"
-            );
-        }
-    }
-}
-
 /// Connects to the first address that accepts. A name such as `localhost` may also stand for `::1`, where no
 /// process listens.
 pub(crate) fn first_that_answers(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
@@ -443,231 +381,11 @@ pub(crate) fn first_that_answers(addresses: &[SocketAddr]) -> io::Result<TcpStre
     Err(failed)
 }
 
-/// The agent's view of the outside: carries out what the machine asks for.
-struct Shell {
-    coordinators: Vec<String>,
-    /// The coordinator to dial once the machine has returned.
-    dial: Option<usize>,
-    /// The coordinator that was dialed last.
-    dialed: usize,
-    line: Option<Line>,
-    /// The link of the latest line.
-    link: LinkId,
-    /// Whether a call on that link is under way.
-    is_calling: bool,
-    /// The latest node records, until they are passed on.
-    nodes: Option<Vec<NodeRecord>>,
-    /// Messages for a shard that has not started yet or is behind.
-    messages: VecDeque<Mail>,
-    /// Why the last coordinator refused this process, once logged.
-    refused: Option<Refusal>,
-    /// Whether a coordinator has ever accepted this process.
-    known: bool,
-    /// Why the last coordinator and this process do not know each other, once logged.
-    unknown: Option<Reason>,
-    /// Whether a frame has arrived on this line.
-    heard: bool,
-    /// Whether the log says that a coordinator is silent.
-    said_silent: bool,
-    /// Whether the log says that a message of a coordinator cannot be read.
-    said_unread: bool,
-    me: (NodeId, Incarnation),
-    /// Whether the parity of this node is on a disk.
-    is_log: bool,
-    /// Number of positions that this process holds in each list.
-    held: BTreeMap<ListId, usize>,
-    outcomes: SyncSender<Outcome>,
-}
-
-impl Shell {
-    /// Number of positions that this process holds in memory.
-    fn positions(&self) -> usize {
-        if self.is_log { 0 } else { self.held.values().sum() }
-    }
-
-    /// A coordinator and this process do not know each other. A process that has not served need not try again.
-    fn note_unknown(&mut self, name: &str, reason: Reason) {
-        let why = format!("coordinator {name}: {reason}");
-        let is_final = matches!(reason, Reason::NoSecret | Reason::OtherSecret | Reason::Version(..));
-        if self.unknown.replace(reason.clone()) != Some(reason) {
-            tracing::error!("{why}");
-        }
-        if is_final && !self.known {
-            self.end(Failure(why));
-        }
-    }
-
-    fn note_silent(&mut self) {
-        if !core::mem::replace(&mut self.said_silent, true) {
-            tracing::warn!(
-                coordinators = ?self.coordinators,
-                "a coordinator accepts connections but says nothing: the node keeps trying. Check whether it is \
-                 stopped or busy, and whether the address is a coordinator's"
-            );
-        }
-    }
-
-    fn end(&self, failure: Failure) {
-        let _ = self.outcomes.try_send(Outcome::Ended(failure));
-    }
-}
-
-impl AgentOut for Shell {
-    fn dial(&mut self, coordinator: usize) {
-        self.dial = Some(coordinator);
-    }
-
-    fn hang_up(&mut self) {
-        if self.is_calling || (self.line.is_some() && !self.heard) {
-            self.note_silent();
-        }
-        self.is_calling = false;
-        self.dial = None;
-        self.line = None;
-    }
-
-    fn send(&mut self, bytes: &[u8]) {
-        if let Some(line) = &self.line {
-            line.send(bytes.to_vec());
-        }
-    }
-
-    fn cluster(&mut self, cluster: &ClusterRecord) {
-        self.known = true;
-        let _ = self.outcomes.try_send(Outcome::Cluster(Box::new(cluster.clone())));
-    }
-
-    fn cluster_changed(&mut self, cluster: &ClusterRecord) {
-        tracing::info!(
-            suspicion_ms = cluster.suspicion_ms,
-            active_version = cluster.active_version,
-            "the cluster's settings have changed"
-        );
-        self.messages.push_back(Mail::ActiveVersion(cluster.active_version));
-        self.messages.push_back(Mail::Suspicion(cluster.suspicion_ms));
-    }
-
-    fn nodes(&mut self, nodes: &[NodeRecord]) {
-        self.refused = None;
-        self.said_unread = false;
-        self.nodes = Some(nodes.to_vec());
-    }
-
-    fn configuration(&mut self, configuration: &Configuration) {
-        let held = configuration.held_by(self.me.0, self.me.1).count();
-        self.held.insert(configuration.list, held);
-        self.messages.push_back(Mail::Configuration(configuration.clone()));
-    }
-
-    fn status(&mut self, conn: ConnId, n: u64, status: Result<&Status, &str>) {
-        let coordinator_address = self.coordinators.get(self.dialed).cloned().unwrap_or_default();
-        let status = status.map(|status| Status {
-            coordinator_address,
-            ..status.clone()
-        });
-        let answer = match status.map(|status| serde_json::to_string(&status)) {
-            Ok(Ok(json)) => Answer::Text(json),
-            Ok(Err(error)) => Answer::Refused(format!("the status cannot be written: {error}")),
-            Err(why) => Answer::Refused(why.to_owned()),
-        };
-        self.messages.push_back(Mail::Answer { conn, n, answer });
-    }
-
-    fn duty_set(&mut self, conn: ConnId, n: u64, refused: Option<&str>) {
-        let answer = refused.map_or(Answer::Done, |why| Answer::Refused(why.to_owned()));
-        self.messages.push_back(Mail::Answer { conn, n, answer });
-    }
-
-    fn drain(&mut self, list: ListId, position: Position, tenure: Tenure) {
-        self.messages.push_back(Mail::Drain { list, position, tenure });
-    }
-
-    fn unsent(&mut self, error: MessageError) {
-        tracing::error!(%error, "a message to the coordinator is too long and was not sent");
-    }
-
-    fn unread(&mut self, error: MessageError) {
-        // Logged once until a coordinator has registered this process.
-        if !core::mem::replace(&mut self.said_unread, true) {
-            let coordinator = self.coordinators.get(self.dialed);
-            tracing::error!(
-                ?coordinator,
-                %error,
-                "a message of the coordinator cannot be read: the node hangs up and dials again. Check that both run \
-                 the same version"
-            );
-        }
-    }
-
-    fn refused(&mut self, refusal: &Refusal) {
-        // Logged once for the same reason.
-        if self.refused.as_ref() != Some(refusal) {
-            tracing::error!(%refusal, "a coordinator refuses this node: the node keeps serving and asks again");
-            self.refused = Some(refusal.clone());
-        }
-    }
-
-    fn ended(&mut self, refusal: &Refusal) {
-        self.end(Failure(refusal.to_string()));
-    }
-
-    fn exit_noted(&mut self, incarnation: Incarnation) {
-        let _ = self.outcomes.try_send(Outcome::Noted(incarnation));
-    }
-
-    fn leave_waits(&mut self, why: &str) {
-        let _ = self.outcomes.try_send(Outcome::LeaveWaits(why.to_owned()));
-    }
-
-    fn may_leave(&mut self) {
-        let _ = self.outcomes.try_send(Outcome::MayLeave);
-    }
-}
-
-fn progress(turns: u64, gauges: Gauges) -> ShardProgress {
-    let [checked_chunks, bad_chunks, repaired_chunks] = gauges.scrub;
-    ShardProgress {
-        shard: 0,
-        turns,
-        objects: gauges.objects,
-        user_bytes: gauges.user_bytes,
-        memory_bytes: gauges.memory.iter().map(|(_, bytes)| bytes).sum(),
-        by_kind: gauges
-            .memory
-            .iter()
-            .map(|(kind, bytes)| ((*kind).to_owned(), *bytes))
-            .collect(),
-        rebuild_done_bytes: gauges.rebuild_done_bytes,
-        rebuild_total_bytes: gauges.rebuild_total_bytes,
-        scrub: ScrubStatus {
-            checked_chunks,
-            bad_chunks,
-            repaired_chunks,
-        },
-        ack_us: gauges.ack_us,
-        fill: FillStatus {
-            limit_bytes: gauges.fill.limit_bytes,
-            used_bytes: gauges.fill.used_bytes,
-            writable_bytes: gauges.fill.writable_bytes,
-            refused_writes: gauges.fill.refused_writes,
-            evicted_keys: gauges.fill.evicted_keys,
-        },
-        log: gauges
-            .log_chunks
-            .map(|(chunks, chunks_max)| LogStatus { chunks, chunks_max }),
-        halted: gauges
-            .halted
-            .into_iter()
-            .take(HALTED_MAX)
-            .map(|role| HaltedRole::new(role.list, role.position, role.reason))
-            .collect(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::line::answer;
+    use paritas_base::NodeId;
     use paritas_control::message::MESSAGE_VERSION;
     use paritas_io::door::SharedSecrets;
     use paritas_wire::greeting::{Process, Role};
