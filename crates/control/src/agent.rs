@@ -3,6 +3,8 @@
 //! coordinator it keeps the last records, with which peers and leases continue (docs/formats/control.md).
 
 mod driver;
+mod proposals;
+mod records;
 
 use crate::fence::{DIAL_MAX, LINK_TIMEOUT, REDIAL_MAX};
 use crate::message::{
@@ -10,15 +12,15 @@ use crate::message::{
     ToCoordinator, decode, encode,
 };
 use crate::mutant::{Broken, Mutant};
-use crate::plan::{NODES_MAX, POSITIONS_MAX, PlanError, check_record};
+use crate::plan::{NODES_MAX, POSITIONS_MAX};
 use crate::status::ShardProgress;
-use paritas_base::configuration::{ClusterRecord, Configuration, Lineage, NodeRecord};
+use paritas_base::configuration::{ClusterRecord, Configuration, NodeRecord};
 use paritas_base::formats::Versions;
-use paritas_base::{Clock, ConnId, Epoch, Incarnation, ListId, NodeId, Prng, Span, Time};
-use paritas_protocol::Proposal;
+use paritas_base::{Clock, Epoch, Incarnation, ListId, NodeId, Prng, Span, Time};
 use std::collections::{BTreeMap, BTreeSet};
 
 pub use driver::{AgentEvent, AgentOut};
+use proposals::Question;
 
 /// Interval between two heartbeats (P5b).
 pub const HEARTBEAT: Span = Span::from_ms(250);
@@ -27,8 +29,6 @@ const BACKOFF_MIN: Span = Span::from_ms(50);
 const BACKOFF_MAX: Span = Span(REDIAL_MAX.0 / 3 * 2);
 /// Limit of ended incarnations of one node that are certified.
 pub const ENDS_MAX: usize = 64;
-/// Limit of client requests that wait for an answer.
-const QUESTIONS_MAX: usize = 256;
 /// Limit of the bytes of configurations in one frame of a testimony. The first frame also has the cluster's record.
 const TESTIMONY_BYTES: usize = 64 << 10;
 
@@ -85,31 +85,6 @@ pub struct Agent {
     questions: BTreeMap<u64, Question>,
     asked: u64,
     broken: Broken,
-}
-
-/// A request of a client that waits for an answer.
-#[derive(Clone, Copy, Debug)]
-struct Question {
-    conn: ConnId,
-    n: u64,
-    until: Time,
-    /// An order about a node's duty or slots, rather than a request for the status.
-    duty: bool,
-}
-
-impl Question {
-    /// Answers that no coordinator replies, and why one has refused this process, if so.
-    fn give_up(self, refused: Option<&Refusal>, out: &mut impl AgentOut) {
-        let mut why = "no coordinator answers".to_owned();
-        if let Some(refusal) = refused {
-            why = format!("{why}, and one refuses this node: {refusal}");
-        }
-        if self.duty {
-            out.duty_set(self.conn, self.n, Some(&why));
-        } else {
-            out.status(self.conn, self.n, Err(&why));
-        }
-    }
 }
 
 impl Agent {
@@ -512,178 +487,6 @@ impl Agent {
         self.take_cluster(registered.cluster, out);
         self.deliver_nodes(registered.nodes, out);
         self.deliver(now, &registered.configurations, out);
-    }
-
-    /// Keeps what has changed since the offer. False if there is none, or if a coordinator sends too much.
-    fn add_to_offer(&mut self, message: ToAgent) -> bool {
-        let Some(offer) = &mut self.offer else { return false };
-        match message {
-            ToAgent::Cluster(cluster) => offer.cluster = cluster,
-            ToAgent::Nodes(nodes) => offer.nodes.extend(nodes),
-            ToAgent::Configurations(configurations) => offer.configurations.extend(configurations),
-            _ => return false,
-        }
-        offer.nodes.len() <= 2 * NODES_MAX && offer.configurations.len() <= 2 * POSITIONS_MAX
-    }
-
-    /// Why a cluster's record is refused: it is not of this process's cluster, or is invalid.
-    fn refuses(&self, cluster: &ClusterRecord) -> Option<Refusal> {
-        let other = |c: &ClusterRecord| (c.id, c.hash_key) != (cluster.id, cluster.hash_key);
-        match check_record(cluster, self.versions) {
-            Ok(()) if self.cluster.as_ref().is_some_and(other) => Some(Refusal::WrongCluster { here: cluster.id }),
-            Ok(()) => None,
-            Err(PlanError(why)) => Some(Refusal::Limit(why)),
-        }
-    }
-
-    fn take_cluster(&mut self, mut cluster: ClusterRecord, out: &mut impl AgentOut) {
-        if let Some(known) = &self.cluster {
-            // The active version never falls: a coordinator with an old store does not know the newest yet.
-            cluster.active_version = cluster.active_version.max(known.active_version);
-        }
-        match &self.cluster {
-            None => {
-                self.registration.cluster = Some(cluster.id);
-                out.cluster(&cluster);
-            }
-            Some(known) if *known != cluster => out.cluster_changed(&cluster),
-            Some(_) => return,
-        }
-        self.cluster = Some(cluster);
-    }
-
-    /// A coordinator with an old store may send records of incarnations that are over. The newer known records stay
-    /// (P10.16).
-    fn deliver_nodes(&mut self, nodes: Vec<NodeRecord>, out: &mut impl AgentOut) {
-        for node in nodes {
-            let known = self.nodes.get(&node.id);
-            let any = self.broken.is(Mutant::OldLivesBack);
-            if any || known.is_none_or(|known| known.ordinal <= node.ordinal) {
-                self.nodes.insert(node.id, node);
-            }
-        }
-        let all: Vec<NodeRecord> = self.nodes.values().cloned().collect();
-        out.nodes(&all);
-    }
-
-    /// P10.14: a configuration replaces only one of its own history.
-    fn deliver(&mut self, now: Time, configurations: &[Configuration], out: &mut impl AgentOut) {
-        for configuration in configurations {
-            let (list, epoch, id) = (configuration.list, configuration.epoch, configuration.id);
-            let installed = self.installed.get(&list).map(|own| (own.epoch, own.id));
-            let lineage = match installed {
-                None => Lineage::Follows,
-                // A shard may already have it from a peer.
-                Some(own) if epoch < own.0 || (epoch, id) == own => continue,
-                Some(_) if self.broken.is(Mutant::EpochForId) => Lineage::Follows,
-                Some((own, own_id)) => configuration.lineage(own, own_id),
-            };
-            match lineage {
-                Lineage::Follows => {
-                    self.installed.insert(list, configuration.clone());
-                    out.configuration(configuration);
-                }
-                Lineage::Unknown if configuration.trail.len() <= Configuration::TRAIL_MAX => {
-                    send(out, &ToCoordinator::GetConfiguration { list, installed });
-                }
-                // When this process registers again, the coordinator sees the configuration here and decides nothing.
-                Lineage::Foreign | Lineage::Unknown => {
-                    self.on_refused(now, &Refusal::StoreIsBehind { list }, out);
-                    return;
-                }
-            }
-        }
-    }
-
-    /// Shards repeat their requests until they are answered, so the agent drops them while there is no coordinator.
-    fn on_proposal(&mut self, now: Time, proposal: Proposal, out: &mut impl AgentOut) {
-        let registered = self.is_registered();
-        match proposal {
-            Proposal::ReportSilent { node, incarnation } => {
-                if self.silent.len() < crate::SILENT_MAX {
-                    self.silent.insert((node, incarnation));
-                }
-            }
-            Proposal::Opinions(paritas_protocol::Opinions { unheard, unsure }) => {
-                let opinions = Some(Opinions { unheard, unsure });
-                let is_news = self.opinions != opinions;
-                self.opinions = opinions;
-                // Report a silent peer at once.
-                if let Phase::Registered { nonce, .. } = self.phase
-                    && is_news
-                {
-                    self.beat(nonce, out);
-                }
-            }
-            Proposal::AskLive { list, position, tenure } if registered => {
-                send(out, &ToCoordinator::AskLive { list, position, tenure });
-            }
-            Proposal::GetConfiguration { list, installed } if registered => {
-                send(out, &ToCoordinator::GetConfiguration { list, installed });
-            }
-            Proposal::Installed(configuration) => {
-                let known = self.installed.get(&configuration.list);
-                if known.is_none_or(|known| configuration.epoch > known.epoch) {
-                    self.installed.insert(configuration.list, *configuration);
-                }
-            }
-            Proposal::ActiveVersion(version) => {
-                if let Some(cluster) = &mut self.cluster {
-                    cluster.active_version = cluster.active_version.max(version);
-                }
-            }
-            Proposal::HandOff {
-                version,
-                last,
-                from,
-                to,
-            } if registered => {
-                let message = ToCoordinator::HandOff {
-                    version,
-                    last,
-                    from,
-                    to,
-                };
-                send(out, &message);
-            }
-            Proposal::Drained { list, position, tenure } if registered => {
-                send(out, &ToCoordinator::Drained { list, position, tenure });
-            }
-            Proposal::Ask { conn, n } => {
-                if let Some(n) = self.ask(now, conn, n, false, out) {
-                    send(out, &ToCoordinator::Status { n });
-                }
-            }
-            Proposal::MoveSlots { conn, n, order } => {
-                if let Some(n) = self.ask(now, conn, n, true, out) {
-                    send(out, &ToCoordinator::MoveSlots { n, order });
-                }
-            }
-            Proposal::SetDuty { conn, n, node, duty } => {
-                if let Some(n) = self.ask(now, conn, n, true, out) {
-                    send(out, &ToCoordinator::SetDuty { n, node, duty });
-                }
-            }
-            // The process itself handles files.
-            Proposal::AskLive { .. }
-            | Proposal::GetConfiguration { .. }
-            | Proposal::Drained { .. }
-            | Proposal::HandOff { .. }
-            | Proposal::Rewrite { .. } => {}
-        }
-    }
-
-    /// Records a request and returns its number. Without a coordinator it is answered at once.
-    fn ask(&mut self, now: Time, conn: ConnId, n: u64, duty: bool, out: &mut impl AgentOut) -> Option<u64> {
-        let until = now + LINK_TIMEOUT;
-        let question = Question { conn, n, until, duty };
-        if !self.is_registered() || self.questions.len() >= QUESTIONS_MAX {
-            question.give_up(self.refused.as_ref(), out);
-            return None;
-        }
-        self.asked += 1;
-        self.questions.insert(self.asked, question);
-        Some(self.asked)
     }
 }
 

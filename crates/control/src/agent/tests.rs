@@ -9,8 +9,8 @@ use crate::{ClusterPlan, Coordinator, CoordinatorEvent, CoordinatorOut, Note};
 use pair::{Driver, Pair, Process, process, registration};
 use paritas_base::configuration::{Duty, NodeRole, PositionState, Tenure};
 use paritas_base::formats::TOMORROW;
-use paritas_base::{ClusterId, Epoch, Position};
-use paritas_protocol::LinkId;
+use paritas_base::{ClusterId, ConnId, Epoch, Position};
+use paritas_protocol::{LinkId, Proposal};
 
 #[test]
 fn agents_register_and_get_the_lists() {
