@@ -19,6 +19,7 @@ mod redundancy;
 mod script;
 mod strings;
 mod transaction;
+mod values;
 
 pub(crate) use keys::copy_options;
 pub(crate) use keyspace::{is_flush_mode, slot_number};
@@ -28,13 +29,11 @@ use crate::dialect::{Dialect, Refusal};
 use crate::redis::scripts::Scripts;
 use paritas_base::Time;
 use paritas_base::configuration::{Configuration, NodeRecord};
-use paritas_protocol::{
-    Access, Context, Effect, KEY_STEPS, Out, StreamOwner, Ticket, ValueRange, WriteRefusal, body_bytes,
-};
-use paritas_store::{Object, Value};
+use paritas_protocol::{Access, Context, Effect, KEY_STEPS, Out, StreamOwner, Ticket, ValueRange, WriteRefusal};
 use paritas_wire::command::{Command, CommandSpec, flag};
 use paritas_wire::peer::FRAME_BYTES_MAX;
 use paritas_wire::resp::{ArgList, Proto, encode, errors, parse_integer};
+use values::{LargeValue, Seen, length_of};
 
 /// The longest reply of a command with many keys, in bytes. Without a limit, a short command (`MGET k k k …`) could
 /// fill the memory with its reply. This length still fits in a frame to another node, beside the frame's other fields.
@@ -331,71 +330,6 @@ fn is_use(id: Command) -> bool {
     )
 }
 
-/// Facts about an existing object that a command needs when it changes the object.
-#[derive(Clone, Copy, Debug)]
-struct Seen {
-    bytes: usize,
-    expiry_ms: Option<u64>,
-    flags: Option<u32>,
-    is_hash: bool,
-}
-
-/// Length of an object's value in bytes, with its body if it is large.
-#[inline]
-fn length_of(object: &Object<'_>) -> usize {
-    object.len() + object.record().map_or(0, body_bytes) as usize
-}
-
-/// What a command needs of a large value to read it.
-#[derive(Clone, Debug)]
-struct LargeValue {
-    seen: Seen,
-    record: Vec<u8>,
-    tail: Vec<u8>,
-}
-
-impl LargeValue {
-    /// That of an object; `None` if all of its value is in the object.
-    #[inline]
-    fn of(object: &Object<'_>) -> Option<Self> {
-        object.record().map(|record| Self::with(object, record))
-    }
-
-    #[cold]
-    fn with(object: &Object<'_>, record: &[u8]) -> Self {
-        let mut tail = Vec::with_capacity(object.len());
-        object.copy_to(&mut tail);
-        Self {
-            seen: Seen::of(object),
-            record: record.to_vec(),
-            tail,
-        }
-    }
-}
-
-impl Seen {
-    #[inline]
-    fn of(object: &Object<'_>) -> Self {
-        Self {
-            bytes: length_of(object),
-            expiry_ms: object.expiry_ms(),
-            flags: object.flags(),
-            is_hash: object.is_hash(),
-        }
-    }
-
-    /// A string value of these bytes, with the expiry and flags of the object seen before, if any.
-    fn with<'v>(seen: Option<&Self>, bytes: &'v [u8]) -> Value<'v> {
-        Value {
-            bytes,
-            expiry_ms: seen.and_then(|s| s.expiry_ms),
-            flags: seen.and_then(|s| s.flags),
-            hash_kind: false,
-            record: &[],
-        }
-    }
-}
-
 impl<O: Out> Operation<'_, '_, O> {
     fn run(&mut self) -> Result<(), Stop> {
         match self.job.spec.id {
@@ -496,206 +430,5 @@ impl<O: Out> Operation<'_, '_, O> {
         self.reply.truncate(self.start);
         write(self.reply);
         Stop::Written
-    }
-
-    /// The hash of the key in argument `at`.
-    fn hash_of(&self, at: usize) -> u64 {
-        match self.job.hash {
-            Some(hash) if at == usize::from(self.job.spec.first_key.unsigned_abs()) => hash,
-            _ => self.access.hash(self.job.args.arg(at)),
-        }
-    }
-
-    // --- looking -------------------------------------------------------------------------------------------------
-
-    /// Looks up the key in argument `at` and returns the result of `then` for the object. `then` may append to the
-    /// reply.
-    #[inline]
-    fn look<T>(
-        &mut self,
-        at: usize,
-        then: impl FnOnce(Option<&Object<'_>>, &mut Vec<u8>) -> Result<T, Stop>,
-    ) -> Result<T, Stop> {
-        let (key, hash) = (self.job.args.arg(at), self.hash_of(at));
-        let is_use = is_use(self.job.spec.id);
-        let Self {
-            access, reply, lookups, ..
-        } = self;
-        access.look(hash, key, is_use, |object| {
-            *if object.is_some() {
-                &mut lookups.hits
-            } else {
-                &mut lookups.misses
-            } += 1;
-            then(object, reply)
-        })?
-    }
-
-    /// The same for a key that was looked up before: the lookup does not count again.
-    #[inline]
-    fn look_again<T>(
-        &mut self,
-        at: usize,
-        then: impl FnOnce(Option<&Object<'_>>, &mut Vec<u8>) -> Result<T, Stop>,
-    ) -> Result<T, Stop> {
-        let before = self.lookups;
-        let found = self.look(at, then);
-        self.lookups = before;
-        found
-    }
-
-    #[inline]
-    fn count_lookups(&mut self) {
-        let Lookups { count, hits, misses } = self.lookups;
-        if count {
-            self.access.count_lookups(hits, misses);
-        }
-    }
-
-    /// The same for commands on strings: any other object is an error.
-    #[inline]
-    fn look_string<T>(
-        &mut self,
-        at: usize,
-        then: impl FnOnce(Option<&Object<'_>>, &mut Vec<u8>) -> Result<T, Stop>,
-    ) -> Result<T, Stop> {
-        self.look(at, |object, reply| match object {
-            Some(object) if object.is_hash() => Err(Stop::Error(errors::WRONG_TYPE)),
-            object => then(object, reply),
-        })
-    }
-
-    /// What is needed to read the large value of the key in argument `at`.
-    #[cold]
-    fn large_at(&mut self, at: usize) -> Result<Option<LargeValue>, Stop> {
-        self.look_again(at, |object, _| Ok(object.and_then(LargeValue::of)))
-    }
-
-    /// What the key in argument `at` has in another database.
-    fn seen_in(&mut self, database: u8, at: usize) -> Result<Option<Seen>, Stop> {
-        let key = self.job.args.arg(at);
-        let hash = self.access.hash_in(database, key);
-        Ok(self.access.look(hash, key, true, |object| object.map(Seen::of))?)
-    }
-
-    fn seen(&mut self, at: usize) -> Result<Option<Seen>, Stop> {
-        self.look(at, |object, _| Ok(object.map(Seen::of)))
-    }
-
-    /// A copy of a string.
-    fn string(&mut self, at: usize) -> Result<Option<(Seen, Vec<u8>)>, Stop> {
-        let found = self.look_string(at, |object, _| {
-            let Some(object) = object else { return Ok(None) };
-            if let Some(large) = LargeValue::of(object) {
-                return Ok(Some(Err(large)));
-            }
-            let mut bytes = Vec::with_capacity(object.len());
-            object.copy_to(&mut bytes);
-            Ok(Some(Ok((Seen::of(object), bytes))))
-        })?;
-        match found {
-            None => Ok(None),
-            Some(Ok(here)) => Ok(Some(here)),
-            Some(Err(_)) => Err(Stop::Error(errors::NOT_A_FLOAT)),
-        }
-    }
-
-    /// Appends the large value of the key in argument `at` to the reply.
-    fn append_large_at(&mut self, at: usize) -> Result<(), Stop> {
-        match self.large_at(at)? {
-            Some(large) => self.append_large(at, &large),
-            None => {
-                encode::null(self.reply, self.proto());
-                Ok(())
-            }
-        }
-    }
-
-    /// Appends a large value to the reply, once its body is here, or leaves it to the node of the client to read it.
-    fn append_large(&mut self, at: usize, large: &LargeValue) -> Result<(), Stop> {
-        let value_bytes = large.seen.bytes as u64;
-        self.note_read(at, large, value_bytes);
-        // MGET has weighed its values before.
-        if self.job.spec.id != Command::Mget && self.is_read_by_client(value_bytes)? {
-            return self.reply_long(large, 0..value_bytes);
-        }
-        let Self { access, reply, .. } = self;
-        let body = access.body(&large.record, 0..u64::MAX)?;
-        encode::bulk_header(reply, body.len() + large.tail.len());
-        reply.extend_from_slice(body);
-        reply.extend_from_slice(&large.tail);
-        encode::bulk_end(reply);
-        Ok(())
-    }
-
-    /// The command reads these bytes of the large value of the key in argument `at`. It counts when it has ended.
-    fn note_read(&mut self, at: usize, large: &LargeValue, bytes: u64) {
-        if self.access.counts_reads() {
-            self.reads.push(ReadLarge {
-                at,
-                record: large.record.clone(),
-                tail_bytes: large.tail.len(),
-                bytes,
-            });
-        }
-    }
-
-    /// Whether the node of the client reads a reply of this number of bytes, of which some are in the body of a large
-    /// value. It does if it is another node, or the reply is long. In a transaction it never does, so that the reply
-    /// must not be too long.
-    fn is_read_by_client(&mut self, bytes: u64) -> Result<bool, Stop> {
-        if !self.access.is_in_draft() {
-            return Ok(bytes >= self.access.streamed_bytes_min() || !self.access.is_own(self.job.ticket));
-        }
-        let bytes_max = self.access.mget_bytes_max();
-        match bytes > bytes_max as u64 {
-            true => Err(self.refuse(|out| errors::reply_too_large(out, bytes_max))),
-            false => Ok(false),
-        }
-    }
-
-    /// Makes these bytes of a large value the reply, which the node of the client reads.
-    fn reply_long(&mut self, large: &LargeValue, range: core::ops::Range<u64>) -> Result<(), Stop> {
-        let pinned = self.access.pin(self.job.ticket, &large.record, &large.tail, range)?;
-        self.long = Some(Box::new(pinned));
-        Ok(())
-    }
-
-    // --- changing ------------------------------------------------------------------------------------------------
-
-    /// Stores a value under the key in argument `at`.
-    fn put(&mut self, at: usize, value: Value<'_>) -> Result<(), Stop> {
-        self.put_as(self.hash_of(at), at, value)
-    }
-
-    /// The same under this hash, which may be that of another database.
-    fn put_as(&mut self, hash: u64, at: usize, value: Value<'_>) -> Result<(), Stop> {
-        let key = self.job.args.arg(at);
-        if self.job.is_staged {
-            return Ok(self.access.put_staged(self.job.ticket, hash, key, value)?);
-        }
-        if value.bytes.len() > self.access.limits().value_bytes {
-            return Ok(self.access.put_large(self.job.ticket, hash, key, value)?);
-        }
-        Ok(self.access.put(hash, key, value)?)
-    }
-
-    /// Removes the key in argument `at`. True if it existed.
-    fn remove(&mut self, at: usize) -> Result<bool, Stop> {
-        let (key, hash) = (self.job.args.arg(at), self.hash_of(at));
-        Ok(self.access.remove(hash, key)?)
-    }
-
-    /// Sets the expiry of the key in argument `at`, in ms since 1970; `None`: it never expires. False if the key does
-    /// not exist.
-    fn set_expiry(&mut self, at: usize, expiry_ms: Option<u64>) -> Result<bool, Stop> {
-        let (key, hash) = (self.job.args.arg(at), self.hash_of(at));
-        Ok(self.access.set_expiry(hash, key, expiry_ms)?)
-    }
-
-    /// Refuses the key in argument `at`, or a value of `value_bytes` bytes, if it is too long.
-    fn check_large_limits(&self, at: usize, value_bytes: usize) -> Result<(), Stop> {
-        let key_bytes = self.job.args.arg(at).len();
-        Ok(self.access.check_large_limits(key_bytes, value_bytes)?)
     }
 }
