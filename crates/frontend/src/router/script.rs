@@ -5,9 +5,9 @@
 use super::call::Call;
 use super::client::Client;
 use super::transact::is_unserved;
-use super::{Dispatcher, Job, Ran};
+use super::{Dispatcher, Ran};
 use crate::dialect::Refusal;
-use crate::redis::commands::key_count_error;
+use crate::redis::commands::{Job, key_count_error};
 use crate::redis::refusals::is_error;
 use crate::redis::scripts::{ScriptCall, answer_without_key, resolve, why_ended};
 use paritas_protocol::{Context, Out, Port};
