@@ -7,25 +7,25 @@
 
 mod by_client;
 mod disk;
+mod fetch;
+mod lists;
+
 mod memory;
 mod units;
 
 use crate::context::Context;
-use crate::disk_log::DiskLog;
 use crate::interface::{Channel, Out};
-use crate::rules::Fault;
 use crate::scrub::Step;
 use crate::stream_owner::StreamOwner;
 use crate::unit_requests::UnitRequests;
-use paritas_base::configuration::{Assignment, Configuration, Tenure};
+use paritas_base::configuration::{Configuration, Tenure};
 use paritas_base::{Incarnation, ListId, NodeId, PartState, Position, Span, StreamId, Term, Time};
 use paritas_code::sum;
 use paritas_large::{
-    Alive, Class, Fetch, Fingerprint, GroupId, Keeper, Page, PartId, PartName, Placement, PlacementError, Record,
-    WHOLE_PART,
+    Class, Fetch, Fingerprint, GroupId, Keeper, PartId, PartName, Placement, PlacementError, Record, WHOLE_PART,
 };
 use paritas_store::Arena;
-use paritas_wire::peer::{self, AliveGroups, Groups, Header, Message};
+use paritas_wire::peer::{self, Groups, Header, Message};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -38,8 +38,6 @@ pub use units::StoredUnits;
 pub(crate) const BODY_BYTES_MAX: u64 = 512 << 20;
 /// Time until a list that was compared is asked for again, in resends.
 const LIST_AGAIN_RESENDS: u64 = 10;
-/// Units that one position fetches at a time while it makes parts.
-const FETCHES_MAX: usize = 32;
 
 /// What is known of the parts of one stream.
 #[derive(Clone, Debug, Default)]
@@ -279,75 +277,6 @@ impl PositionParts {
         self.keeper.on_free(&mut writing(cx, self.at), x, &groups);
     }
 
-    /// A page of an owner's list. `asked`: position and tenure of the question that it answers.
-    #[allow(clippy::too_many_arguments)] // The fields of one frame.
-    pub(crate) fn on_page<O: Out>(
-        &mut self,
-        cx: &mut Context<'_, O>,
-        x: Position,
-        term: Term,
-        asked: (Position, Tenure),
-        after: Option<u64>,
-        last: u64,
-        is_end: bool,
-        groups: AliveGroups<'_>,
-    ) {
-        let mut alive = Vec::new();
-        for (group, is_staging, record) in groups.iter() {
-            let (Some(group), Some(record)) = (GroupId::from_bits(group), record_of(record)) else {
-                // A page with an invalid group id or record is ignored as a whole.
-                return;
-            };
-            alive.push(Alive {
-                group,
-                record,
-                is_staging,
-            });
-        }
-        let page = Page {
-            term,
-            after: after.and_then(GroupId::from_bits),
-            last: GroupId::limit(last),
-            is_end,
-            alive,
-        };
-        let answers = asked == (self.position(), self.tenure);
-        let memory = &mut making(cx, self.at);
-        self.keeper.on_page(memory, x, &page, answers);
-        let Some(known) = self.known.get_mut(x.index()).filter(|_| answers) else {
-            return;
-        };
-        if is_end {
-            known.compare_at = match cx.rules().fault(Fault::InventoryAskedOnce) {
-                true => Time(u64::MAX),
-                false => cx.after(cx.shared.parameters.inventory),
-            };
-        } else {
-            // The next page at once.
-            known.ask_at = cx.now.mono;
-        }
-    }
-
-    /// Whether there are parts of this stream here (see [`Message::FindParts`]).
-    pub(crate) fn has_parts_of(&self, x: Position) -> bool {
-        self.keeper.has_parts_of(x)
-    }
-
-    /// A holder has parts of a stream, or none.
-    pub(crate) fn on_found(&mut self, configuration: &Configuration, x: Position, from: NodeId, any: bool) {
-        let mut others = others(configuration, self.position());
-        let Some(known) = self.known.get_mut(x.index()) else {
-            return;
-        };
-        if any || known.has_none {
-            return;
-        }
-        known.none_at.insert(from);
-        // Unless another holder is Live, the answers do not prove that there are no parts.
-        let is_any_live = others.clone().any(|held| held.state.is_live());
-        known.has_none = is_any_live && others.all(|held| known.none_at.contains(&held.tenure.node));
-    }
-
     // --- units -------------------------------------------------------------------------------------------------------
 
     /// Sum and bytes of a unit that is kept here. The question for [`WHOLE_PART`] is answered without bytes, and only
@@ -431,83 +360,6 @@ impl PositionParts {
         cx.shared.scrub.bad += u64::from(!is_right);
     }
 
-    /// The answer to a request for a unit. False if this position did not ask.
-    pub(crate) fn on_unit<O: Out>(
-        &mut self,
-        cx: &mut Context<'_, O>,
-        configuration: &Configuration,
-        id: u64,
-        unit: Option<(u32, &[u8])>,
-    ) -> bool {
-        let Some(((part, fetch), bytes)) = self.fetches.on_unit(cx, id, unit) else {
-            return false;
-        };
-        if bytes.is_some() {
-            cx.unit_came(fetch.made_bytes as usize);
-        }
-        if let Some(check) = self.take_unit(cx, part, &fetch, bytes)
-            && let Some(owner) = configuration.tenure(part.x)
-        {
-            // The owner may wait for it.
-            let to = (owner.node, owner.incarnation);
-            self.answer_put(cx, configuration, part, to, PartState::Kept(check).into());
-        }
-        self.fetch(cx, configuration);
-        true
-    }
-
-    /// Returns the check of the part if it is whole now.
-    fn take_unit<O: Out>(
-        &mut self,
-        cx: &mut Context<'_, O>,
-        part: PartId,
-        fetch: &Fetch,
-        bytes: Option<&[u8]>,
-    ) -> Option<u32> {
-        let before = self.keeper.repaired();
-        let memory = &mut making(cx, self.at);
-        let check = self.keeper.on_fetched(memory, part, fetch, bytes);
-        cx.shared.scrub.repaired += self.keeper.repaired() - before;
-        check
-    }
-
-    /// Those for which `is_over` is true are not waited for any more. It gets who was asked, and until when.
-    fn drop_fetches<O: Out>(&mut self, cx: &mut Context<'_, O>, is_over: impl Fn((NodeId, Incarnation), Time) -> bool) {
-        for (part, fetch) in self.fetches.take_late(is_over) {
-            self.take_unit(cx, part, &fetch, None);
-        }
-    }
-
-    /// Asks for units of parts that are being made.
-    fn fetch<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration) {
-        self.held_until = None;
-        if cx.shared.disk.as_mut().is_some_and(DiskLog::holds_acks) {
-            // It goes on when the disk has caught up.
-            return;
-        }
-        while self.fetches.len() < FETCHES_MAX {
-            let has = |position: u8| configuration.tenure(Position(position)).is_some();
-            let all = cx.shared.pace.allows_unit(cx.now.mono);
-            let Some((part, fetch)) = self.keeper.next_fetch(has, all) else {
-                if !all && self.keeper.makes_in_background() {
-                    self.held_until = Some(cx.shared.pace.ask_at(cx.now.mono));
-                }
-                return;
-            };
-            let Some(from) = configuration.tenure(Position(fetch.position)) else {
-                return;
-            };
-            let stream = StreamId {
-                list: configuration.list,
-                x: part.x,
-            };
-            let (unit, of) = ((fetch.name, fetch.unit), (part, fetch));
-            if let Err((part, fetch)) = self.fetches.ask(cx, configuration, stream, Some(from), unit, of) {
-                self.take_unit(cx, part, &fetch, None);
-            }
-        }
-    }
-
     // --- time --------------------------------------------------------------------------------------------------------
 
     /// Asks what is to be asked, and goes on with the parts that are being made.
@@ -543,56 +395,6 @@ impl PositionParts {
     /// Whether it has nothing to do until a message comes: so in a cluster without large values.
     fn is_at_rest(&self) -> bool {
         self.was_whole && self.keeper.is_empty() && self.fetches.is_empty()
-    }
-
-    /// Whether the list of a stream is of use: to become whole, or to free what is dead.
-    fn must_ask(&self, configuration: &Configuration, x: Position) -> bool {
-        let has_all = self.is_live(configuration) || self.was_whole || self.known[x.index()].has_none;
-        // A part that was declined is settled by a list alone, even if its group is dead by now.
-        self.keeper.needs_list(x) && (!has_all || self.has_parts_of(x) || self.keeper.owes(x))
-    }
-
-    /// When a list that was compared is asked for again.
-    fn compares_at(&self, x: Position) -> Option<Time> {
-        let is_wanted = self.keeper.is_compared(x) && self.has_parts_of(x);
-        is_wanted.then(|| self.known[x.index()].compare_at)
-    }
-
-    fn is_live(&self, configuration: &Configuration) -> bool {
-        configuration.at(self.position()).is_some_and(|a| a.state.is_live())
-    }
-
-    fn ask<O: Out>(&mut self, cx: &mut Context<'_, O>, configuration: &Configuration, x: Position) {
-        let stream = StreamId {
-            list: configuration.list,
-            x,
-        };
-        if let Some(owner) = configuration.tenure(x) {
-            let message = Message::ReadGroups {
-                position: self.position(),
-                tenure: self.tenure,
-                after: self.keeper.next_page(x).map(GroupId::bits),
-            };
-            cx.send(&owner, Channel::Main, stream, configuration.epoch, &message);
-        }
-        let known = &self.known[x.index()];
-        if self.was_whole || known.has_none {
-            return;
-        }
-        let position = self.position();
-        let others: Vec<Tenure> = others(configuration, position)
-            .map(|held| held.tenure)
-            .filter(|tenure| !known.none_at.contains(&tenure.node))
-            .collect();
-        for tenure in others {
-            cx.send(
-                &tenure,
-                Channel::Main,
-                stream,
-                configuration.epoch,
-                &Message::FindParts { position },
-            );
-        }
     }
 
     /// The time until which it has nothing to do, unless an event changes it.
@@ -651,13 +453,6 @@ impl PositionParts {
 /// Whether the bytes of a unit have their sum.
 pub(crate) fn is_sound(chunk_bytes: usize, sum: u32, bytes: &[u8]) -> bool {
     bytes.len() <= chunk_bytes && sum::of_extent(chunk_bytes, 0, bytes) == sum
-}
-
-/// Holders of all positions but one.
-fn others(configuration: &Configuration, position: Position) -> impl Iterator<Item = Assignment> + Clone + '_ {
-    let held = configuration.positions.iter().enumerate();
-    held.filter(move |(at, _)| *at != position.index())
-        .filter_map(|(_, held)| *held)
 }
 
 /// Answers an owner. `question`: the number of its question, 0 if it is about a unit or comes unasked.
