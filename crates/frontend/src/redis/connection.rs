@@ -5,20 +5,20 @@ use crate::redis::authentication::auth;
 use crate::redis::clients::{self, Replies};
 use crate::redis::commands::{Job, key_count_error};
 use crate::redis::functions::FUNCTION_HELP;
+use crate::redis::hello::{hello, set_info, set_name};
 use crate::redis::refusals::is_error;
 use crate::redis::units::{self, Answered, WRONG_CAPABILITIES_MAX};
 use crate::router::call::Call;
-use crate::router::client::{About, Caller, Client, Wait};
+use crate::router::client::{Caller, Client, Wait};
 use crate::router::counts;
 use crate::router::gather::runs_on_streams;
-use crate::router::{Dispatcher, Ran, Router};
-use core::net::SocketAddr;
+use crate::router::{Dispatcher, Ran};
 use paritas_base::configuration::Duty;
 use paritas_base::hash_slots::{SlotOrder, SlotTarget};
-use paritas_base::{ConnId, DATABASES, ListId, NodeId, Position, StreamId, Time};
-use paritas_protocol::{Context, Ends, Out, Port, Proposal};
+use paritas_base::{DATABASES, ListId, NodeId, Position, StreamId};
+use paritas_protocol::{Out, Port, Proposal};
 use paritas_wire::command::{self, Command, CommandSpec, flag};
-use paritas_wire::resp::{ArgList, Password, Proto, encode, errors, parse_integer};
+use paritas_wire::resp::{ArgList, encode, errors, parse_integer};
 
 /// The version of Redis that a node reports. Clients choose the commands that they use by it.
 pub(crate) const REDIS_VERSION: &str = "7.0.15";
@@ -31,8 +31,6 @@ const SLOW_STEPS: u64 = 10_000;
 pub(crate) const SLOW_BYTE_STEPS: u64 = 10;
 /// Steps for each byte of a script that is compiled.
 const COMPILED_BYTE_STEPS: u64 = 100;
-/// The same for each client that CLIENT LIST and CLIENT KILL look at.
-const CLIENT_STEPS: u64 = 500;
 
 /// Whether an argument is this word, ignoring case. `word` is in lower case.
 pub(crate) fn is_word(args: ArgList<'_>, at: usize, word: &str) -> bool {
@@ -352,98 +350,6 @@ fn duty(args: ArgList<'_>) -> Option<(NodeId, Duty)> {
     Some((NodeId(node), duty))
 }
 
-/// HELLO [version [AUTH user password] [SETNAME name]].
-fn hello(client: &mut Client, out: &mut Vec<u8>, password: Option<&Password>, args: ArgList<'_>) {
-    let mut dialect = client.dialect;
-    if let Some(version) = args.get(1) {
-        dialect = match parse_integer(version) {
-            None => return encode::error(out, errors::PROTOCOL_VERSION),
-            Some(2) => Dialect::Resp2,
-            Some(3) => Dialect::Resp3,
-            Some(_) => return encode::error(out, errors::NOPROTO),
-        };
-    }
-    let (mut at, mut name) = (2, None);
-    while at < args.len() {
-        if is_word(args, at, "auth") && at + 2 < args.len() {
-            if !client.authenticate(password, args.arg(at + 1), args.arg(at + 2)) {
-                return encode::error(out, errors::WRONGPASS);
-            }
-            at += 3;
-        } else if is_word(args, at, "setname") && at + 1 < args.len() {
-            name = args.get(at + 1);
-            if !name.is_some_and(is_name) {
-                return encode::error(out, errors::CLIENT_NAME);
-            }
-            at += 2;
-        } else {
-            let option = errors::echoed(args.arg(at));
-            return encode::error(out, &format!("ERR Syntax error in HELLO option '{option}'"));
-        }
-    }
-    if !client.authenticated {
-        return encode::error(out, errors::NOAUTH_HELLO);
-    }
-    if let Some(name) = name {
-        client.about.name = name.to_vec();
-    }
-    client.dialect = dialect;
-    let mode = if client.port == Port::Cluster {
-        "cluster"
-    } else {
-        "standalone"
-    };
-    encode::map_header(out, dialect.proto(), 7);
-    for (field, value) in [("server", "redis"), ("version", REDIS_VERSION)] {
-        encode::bulk(out, field.as_bytes());
-        encode::bulk(out, value.as_bytes());
-    }
-    encode::bulk(out, b"proto");
-    encode::integer(out, if dialect == Dialect::Resp3 { 3 } else { 2 });
-    encode::bulk(out, b"id");
-    encode::integer(out, client.about.id as i64);
-    for (field, value) in [("mode", mode), ("role", "master")] {
-        encode::bulk(out, field.as_bytes());
-        encode::bulk(out, value.as_bytes());
-    }
-    encode::bulk(out, b"modules");
-    encode::array_header(out, 0);
-}
-
-fn is_name(name: &[u8]) -> bool {
-    name.iter().all(u8::is_ascii_graphic)
-}
-
-fn set_name(client: &mut Client, out: &mut Vec<u8>, name: &[u8]) {
-    if is_name(name) {
-        client.about.name = name.to_vec();
-        encode::ok(out);
-    } else {
-        encode::error(out, errors::CLIENT_NAME);
-    }
-}
-
-fn set_info(client: &mut Client, out: &mut Vec<u8>, args: ArgList<'_>) {
-    let (option, value) = (args.arg(2), args.arg(3));
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let place = if is_word(args, 2, "lib-name") {
-        &mut client.about.library
-    } else if is_word(args, 2, "lib-ver") {
-        &mut client.about.library_version
-    } else {
-        return encode::error(out, &format!("ERR Unrecognized option '{}'", text(option)));
-    };
-    if !is_name(value) {
-        let option = text(option);
-        return encode::error(
-            out,
-            &format!("ERR {option} cannot contain spaces, newlines or special characters."),
-        );
-    }
-    *place = value.to_vec();
-    encode::ok(out);
-}
-
 /// CLIENT UNBLOCK id [TIMEOUT | ERROR]. No command waits for other clients, so none is woken.
 fn unblock(out: &mut Vec<u8>, args: ArgList<'_>) {
     let has_reason = args.len() == 4 && (is_word(args, 3, "timeout") || is_word(args, 3, "error"));
@@ -463,217 +369,4 @@ fn switch(place: &mut bool, out: &mut Vec<u8>, args: ArgList<'_>) {
         _ => return encode::error(out, errors::SYNTAX),
     }
     encode::ok(out);
-}
-
-impl Client {
-    /// Its line of CLIENT LIST. `unread` is the number of reply bytes that wait here. Bytes in the socket belong to the
-    /// driver and are not counted.
-    fn describe(&self, now: Time, unread: usize) -> String {
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        let seconds = |since: Time| (now - since).0 / 1_000_000_000;
-        let about = &self.about;
-        let (address, local) = about.ends.map_or_else(Default::default, |ends| {
-            (ends.client.to_string(), ends.server.to_string())
-        });
-        let queued = self
-            .transaction
-            .as_ref()
-            .and_then(|transaction| transaction.queued_count());
-        let letters = [
-            (queued.is_some(), 'x'),
-            (self.paused, 'b'),
-            (about.no_evict, 'e'),
-            (about.no_touch, 'T'),
-        ];
-        let mut flags: String = letters
-            .iter()
-            .filter(|(is, _)| *is)
-            .map(|(_, letter)| *letter)
-            .collect();
-        if flags.is_empty() {
-            flags.push('N');
-        }
-        let multi = queued.map_or(-1, |count| count as i64);
-        format!(
-            "id={} addr={address} laddr={local} fd=-1 name={} age={} idle={} flags={flags} db={} sub=0 psub=0 ssub=0 \
-             multi={multi} qbuf=0 qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=0 oll={} omem={unread} \
-             tot-mem={unread} events=r cmd={} user=default redir=-1 resp={} lib-name={} lib-ver={}\n",
-            about.id,
-            text(&about.name),
-            seconds(about.since),
-            seconds(about.active_at),
-            self.database,
-            self.segments.len(),
-            about.last_command,
-            if self.dialect == Dialect::Resp3 { 3 } else { 2 },
-            text(&about.library),
-            text(&about.library_version),
-        )
-    }
-}
-
-/// The clients that CLIENT LIST or CLIENT KILL selects.
-#[derive(Default)]
-struct Filter<'a> {
-    /// In order.
-    ids: Option<Vec<u64>>,
-    /// No client matches: the filter asks for a type other than normal, and all clients here are normal.
-    nobody: bool,
-    spare_me: bool,
-    address: Option<&'a [u8]>,
-    local: Option<&'a [u8]>,
-    /// Only those that are connected for at least so many seconds.
-    age_min: u64,
-}
-
-impl Filter<'_> {
-    fn takes(&self, now: Time, about: &About) -> bool {
-        let is = |wanted: Option<&[u8]>, of: fn(&Ends) -> SocketAddr| {
-            wanted.is_none_or(|wanted| {
-                let ends = about.ends.as_ref();
-                ends.is_some_and(|ends| of(ends).to_string().as_bytes() == wanted)
-            })
-        };
-        !self.nobody
-            && (now - about.since).0 / 1_000_000_000 >= self.age_min
-            && self.ids.as_ref().is_none_or(|ids| ids.binary_search(&about.id).is_ok())
-            && is(self.address, |ends| ends.client)
-            && is(self.local, |ends| ends.server)
-    }
-}
-
-impl Router {
-    /// Runs CLIENT LIST or CLIENT KILL. Returns the reply, and whether the asking client itself is closed.
-    pub(crate) fn about_clients<O: Out>(
-        &mut self,
-        cx: &mut Context<'_, O>,
-        conn: ConnId,
-        args: ArgList<'_>,
-    ) -> (Vec<u8>, bool) {
-        let mut out = Vec::new();
-        let proto = self.clients.get(&conn).map_or(Proto::Resp2, |c| c.dialect.proto());
-        let kills = is_word(args, 1, "kill");
-        let old_form = kills && args.len() == 3;
-        let filter = match if kills { kill_filter(args) } else { list_filter(args) } {
-            Ok(filter) => filter,
-            Err(error) => {
-                encode::error(&mut out, &error);
-                return (out, false);
-            }
-        };
-        let now = cx.now.mono;
-        let mut chosen: Vec<(u64, ConnId)> = self
-            .clients
-            .iter()
-            .filter(|(other, client)| filter.takes(now, &client.about) && !(filter.spare_me && **other == conn))
-            .map(|(other, client)| (client.about.id, *other))
-            .collect();
-        chosen.sort();
-        cx.shared.turn_budget.spend(CLIENT_STEPS * self.clients.len() as u64);
-        if !kills {
-            let lines = chosen.iter().filter_map(|(_, other)| {
-                let unread = cx.out.client(*other).map_or(0, |buffer| buffer.bytes.len());
-                Some(self.clients.get(other)?.describe(cx.now.mono, unread))
-            });
-            encode::verbatim(&mut out, proto, b"txt", lines.collect::<String>().as_bytes());
-            cx.shared.turn_budget.spend(SLOW_BYTE_STEPS * out.len() as u64);
-            return (out, false);
-        }
-        let mut ends = false;
-        for (_, other) in &chosen {
-            if *other == conn {
-                ends = true;
-            } else {
-                if let Some(client) = self.clients.get_mut(other) {
-                    client.closing = true;
-                }
-                if let Some(buffer) = cx.out.client(*other) {
-                    buffer.close = true;
-                }
-            }
-        }
-        if !old_form {
-            encode::integer(&mut out, chosen.len() as i64);
-        } else if chosen.is_empty() {
-            encode::error(&mut out, errors::NO_SUCH_CLIENT);
-        } else {
-            encode::ok(&mut out);
-        }
-        (out, ends)
-    }
-}
-
-fn client_id(text: &[u8]) -> Option<u64> {
-    parse_integer(text).filter(|id| *id > 0).map(|id| id as u64)
-}
-
-/// Adds a client type to the filter; an error if the type is unknown.
-fn type_filter(filter: &mut Filter<'_>, text: &[u8]) -> Result<(), String> {
-    let name = text.to_ascii_lowercase();
-    match name.as_slice() {
-        b"normal" => Ok(()),
-        b"master" | b"replica" | b"slave" | b"pubsub" => {
-            filter.nobody = true;
-            Ok(())
-        }
-        _ => Err(format!("ERR Unknown client type '{}'", errors::echoed(text))),
-    }
-}
-
-fn list_filter(args: ArgList<'_>) -> Result<Filter<'_>, String> {
-    let mut filter = Filter::default();
-    if args.len() == 4 && is_word(args, 2, "type") {
-        type_filter(&mut filter, args.arg(3))?;
-    } else if args.len() > 3 && is_word(args, 2, "id") {
-        let ids: Option<Vec<u64>> = args.iter().skip(3).map(client_id).collect();
-        let mut ids = ids.ok_or("ERR Invalid client ID")?;
-        ids.sort_unstable();
-        filter.ids = Some(ids);
-    } else if args.len() != 2 {
-        return Err(errors::SYNTAX.to_owned());
-    }
-    Ok(filter)
-}
-
-/// Parses the arguments of CLIENT KILL: one address (old form), or pairs of a filter's name and a value.
-fn kill_filter(args: ArgList<'_>) -> Result<Filter<'_>, String> {
-    let mut filter = Filter {
-        spare_me: args.len() > 3,
-        ..Filter::default()
-    };
-    if args.len() == 3 {
-        filter.address = args.get(2);
-        return Ok(filter);
-    }
-    if !args.len().is_multiple_of(2) {
-        return Err(errors::SYNTAX.to_owned());
-    }
-    for at in (2..args.len()).step_by(2) {
-        let value = args.arg(at + 1);
-        if is_word(args, at, "id") {
-            filter.ids = Some(vec![client_id(value).ok_or(errors::CLIENT_ID)?]);
-        } else if is_word(args, at, "type") {
-            type_filter(&mut filter, value)?;
-        } else if is_word(args, at, "addr") {
-            filter.address = Some(value);
-        } else if is_word(args, at, "laddr") {
-            filter.local = Some(value);
-        } else if is_word(args, at, "maxage") {
-            let age = parse_integer(value).ok_or("ERR maxage is not an integer or out of range")?;
-            filter.age_min = u64::try_from(age)
-                .ok()
-                .filter(|age| *age > 0)
-                .ok_or("ERR maxage should be greater than 0")?;
-        } else if is_word(args, at, "user") {
-            if value != b"default" {
-                let user = errors::echoed(value);
-                return Err(format!("ERR No such user '{user}'"));
-            }
-        } else if is_word(args, at, "skipme") && (is_word(args, at + 1, "yes") || is_word(args, at + 1, "no")) {
-            filter.spare_me = is_word(args, at + 1, "yes");
-        } else {
-            return Err(errors::SYNTAX.to_owned());
-        }
-    }
-    Ok(filter)
 }
