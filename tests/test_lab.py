@@ -5,6 +5,7 @@ import csv
 import os
 import subprocess
 import sys
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -86,6 +87,8 @@ def test_each_experiment_works_and_is_drawn(name, tmp_path):
     for found in tmp_path.glob("*.csv"):
         head, *rows = csv.reader(found.read_text().splitlines())
         assert rows and all(len(row) == len(head) for row in rows), found
+    sums = (tmp_path / "SHA256SUMS").read_text().splitlines()
+    assert sorted(sums) == sorted(f"{sha256(found.read_bytes()).hexdigest()}  {found.name}" for found in tmp_path.glob("*.csv"))
     verdicts = tmp_path / f"{name}-verdicts.csv"
     assert verdicts.exists() or name in TIMES_ALONE
     if verdicts.exists():
@@ -94,6 +97,16 @@ def test_each_experiment_works_and_is_drawn(name, tmp_path):
         assert told and told <= VERDICTS, told
     assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
     assert not memcached_of(running.pid), "memcached processes are left over"
+
+
+def test_a_table_of_the_scripts_has_its_sum_beside_it(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "scripts")
+    from files_lab import report  # noqa: PLC0415
+
+    for name, rows in (("one", [{"a": 1}]), ("two", [{"b": 2}]), ("one", [{"a": 3}, {"a": 4}])):
+        report.write(tmp_path / f"{name}.csv", rows)
+    sums = (tmp_path / "SHA256SUMS").read_text()
+    assert sums == "".join(f"{sha256(text).hexdigest()}  {name}\n" for text, name in ((b"b\n2\n", "two.csv"), (b"a\n3\n4\n", "one.csv")))
 
 
 def memcached_of(pid):

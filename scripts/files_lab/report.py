@@ -1,6 +1,7 @@
 """Tables, plots and verdicts."""
 
 import csv
+import hashlib
 import random
 import statistics
 
@@ -12,11 +13,17 @@ DRAWS = 400
 
 
 def write(path, rows):
+    """Writes a table, and its line into the SHA256SUMS beside it, which `cargo xtask tidy` compares."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "w", newline="", encoding="utf-8") as file:
         table = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
         table.writeheader()
         table.writerows(rows)
+    sums = path.with_name("SHA256SUMS")
+    lines = sums.read_text(encoding="utf-8").splitlines(keepends=True) if sums.exists() else []
+    kept = [line for line in lines if not line.endswith(f"  {path.name}\n")]
+    line = f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n"
+    sums.write_text("".join([*kept, line]), encoding="utf-8")
 
 
 def read(path):

@@ -7,8 +7,8 @@ use std::process::ExitCode;
 
 const USAGE: &str = "usage: cargo xtask <task>
   verify   fmt --check, tidy, clippy and rustdoc with warnings denied; changes nothing
-  tidy     the walls between crates, licences, names, documents, verdicts on the papers' pages and citations of the
-           protocol; changes nothing
+  tidy     the walls between crates, licences, names, documents, tables of docs/lab, verdicts on the papers' pages and
+           citations of the protocol; changes nothing
   fix      let rustfmt and clippy repair what they can
   pages    write the verdicts of the tables in docs/lab into the papers' pages";
 

@@ -7,6 +7,7 @@ mod documents;
 mod licences;
 mod pages;
 mod sources;
+mod tables;
 mod walls;
 
 use serde_json::Value;
@@ -83,6 +84,7 @@ pub(crate) fn run() -> Result<(), String> {
     }
     let (lab, wrong) = files.lab();
     problems.extend(wrong);
+    problems.extend(files.check_tables());
     let papers = files.papers();
     for (path, text) in &papers {
         problems.extend(pages::check(path, text, &lab));
@@ -158,6 +160,23 @@ impl Files {
             }
         }
         (lab, wrong)
+    }
+
+    /// What is wrong with the tables themselves.
+    fn check_tables(&self) -> Vec<Problem> {
+        let is_table = |path: &&String| path.starts_with(pages::TABLES) && path.ends_with(".csv");
+        let tables: Vec<(&str, Vec<u8>)> = self
+            .paths
+            .iter()
+            .filter(is_table)
+            .filter_map(|path| Some((path.as_str(), std::fs::read(self.root.join(path)).ok()?)))
+            .collect();
+        let bytes: Vec<(&str, &[u8])> = tables.iter().map(|(path, bytes)| (*path, bytes.as_slice())).collect();
+        let mut problems = tables::check_sums(&self.read(tables::SUMS).unwrap_or_default(), &bytes);
+        for (path, bytes) in bytes {
+            problems.extend(tables::check_bands(path, &String::from_utf8_lossy(bytes)));
+        }
+        problems
     }
 
     /// The papers' pages and their overview.

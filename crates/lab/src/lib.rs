@@ -1,6 +1,7 @@
 //! Crate `lab`: reproduces the papers' figures and tables. Each experiment is a file that names the figure, the paper's
 //! claim, and the band within which a result counts as reproduced.
 
+pub mod archive;
 pub mod baselines;
 pub mod experiments;
 pub mod load;

@@ -63,6 +63,9 @@ pub enum Source {
 /// for one point of a plot, without a spread.
 pub(crate) const GAIN_OFF: f64 = 0.2;
 
+/// How the reason of a figure begins that is not told from noise. `cargo xtask tidy` knows these words.
+const NOISE: &str = "not told from noise";
+
 /// A figure of the paper, the measured figure, and the band within which they agree. A miss may have a reason, which
 /// changes no verdict.
 #[derive(Clone, Debug)]
@@ -81,7 +84,8 @@ pub struct Check {
     pub better: Better,
     /// Whether the order that the figure stands for is as in the paper. It counts only outside the band.
     pub trend: bool,
-    /// Whether the figure is told from noise. If not, the claim is not reproduced.
+    /// Whether the figure is told from noise. If not, the claim is not reproduced, and its reason says so: nothing else
+    /// makes a miss of a figure in its band.
     pub is_resolved: bool,
     /// How the figures are written.
     pub form: Form,
@@ -230,11 +234,16 @@ impl Check {
     }
 
     /// The known reason, if the claim is missed or cannot be shown.
-    fn known_reason(&self) -> Option<&'static str> {
-        match self.verdict() {
+    fn known_reason(&self) -> Option<String> {
+        let why = match self.verdict() {
             Verdict::Reproduced | Verdict::Beaten => None,
             Verdict::TrendOnly => self.easier.or(self.reason),
             Verdict::NotReproduced => self.reason.or(self.easier),
+        };
+        match why {
+            _ if self.is_resolved => why.map(str::to_owned),
+            None => Some(NOISE.to_owned()),
+            Some(why) => Some(format!("{NOISE}: {why}")),
         }
     }
 
@@ -376,7 +385,7 @@ impl Report {
             let _ = writeln!(
                 text,
                 "{}",
-                check.known_reason().map_or(String::new(), |why| format!(": {why}"))
+                check.known_reason().map_or_else(String::new, |why| format!(": {why}"))
             );
         }
         for remark in &self.remarks {
@@ -389,7 +398,7 @@ impl Report {
 /// A row of the table of verdicts. Its texts are read by people, so a comma may become a semicolon.
 fn verdict_row(check: &Check, load: &str) -> Vec<String> {
     let [paper, ours, band] = check.figures();
-    let reason = check.known_reason().unwrap_or_default().to_owned();
+    let reason = check.known_reason().unwrap_or_default();
     let (what, load) = (check.what.clone(), load.to_owned());
     let row = [what, paper, ours, band, check.verdict_text(), reason, load];
     row.map(|cell| cell.replace(',', ";")).to_vec()
@@ -469,6 +478,10 @@ mod tests {
             Check::claim("one, two", true).because("unused"),
             Check::within("range", (8.0, 35.0), 5.0).because("slow, old"),
             Check::at_most("wanted", 2.0, 3.0).own().because("slow"),
+            Check {
+                is_resolved: false,
+                ..Check::within("noise", (8.0, 35.0), 20.0).because("few pairs")
+            },
         ];
         let report = Report {
             checks,
@@ -478,7 +491,8 @@ mod tests {
         let wanted = "claim,paper,ours,band,verdict,reason,load\n\
                       one; two,holds,holds,holds,reproduced,,1 to 2\n\
                       range,8.00,5.00,8.00 to 35.0,trend only,slow; old,1 to 2\n\
-                      wanted,no claim,3.00,at most 2.00,not met,slow,1 to 2\n";
+                      wanted,no claim,3.00,at most 2.00,not met,slow,1 to 2\n\
+                      noise,8.00,20.0,8.00 to 35.0,not reproduced,not told from noise: few pairs,1 to 2\n";
         assert_eq!(csv, wanted);
         assert!(Report::default().verdicts("").is_none());
     }

@@ -3,7 +3,7 @@
 use clap::{Args, Subcommand};
 use paritas_lab::experiments::mttdl::{Code, Model};
 use paritas_lab::stage::{Extent, Stage};
-use paritas_lab::{EXPERIMENTS, Experiment, PLOT, Report, find};
+use paritas_lab::{EXPERIMENTS, Experiment, PLOT, Report, archive, find};
 use paritas_node::{ByteCount, Failure, print};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -30,7 +30,7 @@ enum What {
 struct Run {
     /// Name of an experiment, as in `paritas lab list`, or all
     name: String,
-    /// Directory for NAME.csv, NAME-verdicts.csv, further tables, and NAME.png
+    /// Directory for NAME.csv, NAME-verdicts.csv, further tables, their sums in SHA256SUMS, and NAME.png
     #[arg(long)]
     out: Option<PathBuf>,
     /// Run for seconds instead of minutes, to check that everything works. The measured times mean nothing then
@@ -129,17 +129,18 @@ fn load() -> String {
 fn write(experiment: &Experiment, report: &Report, load: &str, directory: &Path) -> Result<(), Failure> {
     let failed = |path: &Path, error: std::io::Error| Failure(format!("{}: {error}", path.display()));
     std::fs::create_dir_all(directory).map_err(|error| failed(directory, error))?;
-    let (csv, png) = (
-        directory.join(format!("{}.csv", experiment.name)),
-        directory.join(format!("{}.png", experiment.name)),
-    );
-    std::fs::write(&csv, report.csv()).map_err(|error| failed(&csv, error))?;
-    print(csv.display())?;
-    for table in report.tables.iter().chain(&report.verdicts(load)) {
-        let path = directory.join(format!("{}-{}.csv", experiment.name, table.name));
-        std::fs::write(&path, table.csv()).map_err(|error| failed(&path, error))?;
+    let verdicts = report.verdicts(load);
+    let further = report.tables.iter().chain(&verdicts);
+    let tables = further.map(|table| (format!("{}-{}.csv", experiment.name, table.name), table.csv()));
+    for (name, csv) in [(format!("{}.csv", experiment.name), report.csv())]
+        .into_iter()
+        .chain(tables)
+    {
+        let path = directory.join(&name);
+        archive::write(directory, &name, &csv).map_err(|error| failed(&path, error))?;
         print(path.display())?;
     }
+    let png = directory.join(format!("{}.png", experiment.name));
     let (x, y) = report.logarithmic;
     let arguments = [
         experiment.figure.to_owned(),

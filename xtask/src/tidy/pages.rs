@@ -151,7 +151,7 @@ impl Row {
 }
 
 /// The fields of a line of CSV. A field in quotation marks may contain commas.
-fn fields(line: &str) -> Vec<String> {
+pub(super) fn fields(line: &str) -> Vec<String> {
     let (mut all, mut field, mut is_quoted) = (Vec::new(), String::new(), false);
     for c in line.chars() {
         match c {
