@@ -265,19 +265,16 @@ impl Scripts {
         if self.sandbox.is_none() {
             let made = Sandbox::new(self.clock);
             self.sandbox = Some(made.map_err(|why| format!("ERR no sandbox for scripts could be made: {why}"))?);
-            self.until_ns = (self.clock)().saturating_add(TIME_NS);
         }
         self.sandbox.as_mut().ok_or_else(String::new)
     }
 
     /// Begins a transaction. False: its scripts cannot run in this turn.
     pub(crate) fn begin(&mut self) -> bool {
-        let Some(sandbox) = self.sandbox.as_mut() else {
-            return true;
-        };
-        if !sandbox.is_ready() {
+        if self.sandbox.as_mut().is_some_and(|sandbox| !sandbox.is_ready()) {
             return false;
         }
+        // Also if there is no sandbox yet: the time that it takes to make one counts.
         self.until_ns = (self.clock)().saturating_add(TIME_NS);
         true
     }
@@ -445,3 +442,6 @@ pub(crate) fn answer_without_key(spec: &CommandSpec, args: ArgList<'_>, wall_ms:
     }
     true
 }
+
+#[cfg(test)]
+mod tests;
