@@ -31,7 +31,45 @@ def many(name, count, key=b"key:%d", *more):
     return [name, *(word for n in range(count) for word in ([key % n if b"%" in key else key] + list(more)))]
 
 
+EXPLODES = b"string.find(('a'):rep(24), ('a?'):rep(24) .. ('a'):rep(24))"
+# Its local functions take long to compile.
+LIBRARY = b"#!lua name=costly\nredis.register_function('explodes', function() return " + EXPLODES + b" end)\n"
+FILLING = b"".join(b"local function f%d(a, b) return a .. b end\n" % n for n in range(150))
+ENDLESS = b"#!lua name=endless\nwhile true do end"
+
+
+def scripts():
+    """The first script of a node makes its sandbox, and the first after SCRIPT FLUSH makes another."""
+    at_each = [b"key:%d" % n for n in range(48)]
+    for when in ("the first", "the second"):
+        yield Case(f"EVAL of an exploding string.find, {when} at each node", *([b"EVAL", b"return " + EXPLODES, b"1", key] for key in at_each))
+    yield Case("The same after SCRIPT FLUSH", [b"SCRIPT", b"FLUSH"], *([b"EVAL", b"return " + EXPLODES, b"1", key] for key in at_each))
+    yield Case("EVAL of an exploding string.find without a key, 24 times", [b"EVAL", b"return " + EXPLODES, b"0"], times=24)
+    yield Case("EVAL that has no end, 24 times", [b"EVAL", b"while true do end", b"1", b"key:7"], times=24)
+    yield Case("EVAL that makes 16 MiB, 24 times", [b"EVAL", b"return #('x'):rep(16000000)", b"1", b"key:7"], times=24)
+    yield Case("EVAL of 24 sources of 100 KiB", *([b"EVAL", b"return '%d%s'" % (n, b"x" * 100_000), b"0"] for n in range(24)))
+    yield Case("FUNCTION LOAD, FCALL of an exploding string.find, 48 keys", [b"FUNCTION", b"LOAD", b"REPLACE", LIBRARY], *([b"FCALL", b"explodes", b"1", key] for key in at_each))
+    yield Case("FUNCTION LOAD of many functions, 24 times", [b"FUNCTION", b"LOAD", b"REPLACE", LIBRARY + FILLING], times=24)
+    yield Case("FUNCTION LOAD of a library that has no end, 24 times", [b"FUNCTION", b"LOAD", ENDLESS], times=24)
+    yield Case("FUNCTION LIST, long pattern, 24 times", [b"FUNCTION", b"LIST", b"LIBRARYNAME", b"*a" * 1000], times=24)
+    yield Case("FUNCTION DUMP, STATS, LIST WITHCODE, 200 times", [b"FUNCTION", b"DUMP"], [b"FUNCTION", b"STATS"], [b"FUNCTION", b"LIST", b"WITHCODE"], times=200)
+    yield Case("FUNCTION FLUSH", [b"FUNCTION", b"FLUSH"])
+
+
+def strings():
+    half = b"abcd" * 2048, b"dbca" * 2048
+    yield Case("LCS of two values of 8 KiB, 24 times", *([b"SET", b"{lcs}%d" % n, text] for n, text in enumerate(half)), *[[b"LCS", b"{lcs}0", b"{lcs}1", b"IDX"]] * 24)
+    yield Case("LCS of 1 MiB with 64 bytes, 24 times", [b"SET", b"{lcs}0", b"abcd" * (MIB // 4)], [b"SET", b"{lcs}1", b"dcba" * 16], *[[b"LCS", b"{lcs}0", b"{lcs}1"]] * 24)
+    yield Case("BITOP XOR of two values of 2 MiB, 24 times", *([b"SETRANGE", b"{bits}%d" % n, b"%d" % (2 * MIB - 1), b"x"] for n in range(2)), *[[b"BITOP", b"XOR", b"{bits}2", b"{bits}0", b"{bits}1"]] * 24)
+    yield Case("BITCOUNT, BITPOS of 2 MiB, 24 times", [b"BITCOUNT", b"{bits}0"], [b"BITPOS", b"{bits}0", b"1"], times=24)
+    yield Case("BITFIELD of 4,096 operations, 24 times", [b"BITFIELD", b"{bits}0", *[word for n in range(4096) for word in (b"GET", b"u63", b"%d" % (4096 * n))]], times=24)
+    yield Case("MSETEX of 260,000 pairs", [b"MSETEX", b"260000", *[word for n in range(260_000) for word in (b"msetex:%d" % n, b"value")], b"EX", b"1000"])
+    yield Case("MSETEX of 260,000 pairs of a slot", [b"MSETEX", b"260000", *[word for n in range(260_000) for word in (b"{msetex}%d" % n, b"value")], b"EX", b"1000"])
+
+
 def cases():
+    yield from scripts()
+    yield from strings()
     a = b"a" * 4000
     million, most = 1_000_000, 524_287
     yield Case("KEYS, class of 40,000 bytes, 24 times", [b"KEYS", b"*[" + b"b" * 40_000 + b"]"], times=24)

@@ -1,8 +1,8 @@
 //! The tables of `docs/lab` are what a program wrote that measured, and their verdicts fit their figures.
 //!
 //! `SHA256SUMS` has the sum of each table, in the form of `sha256sum --check`. The program that writes a table writes
-//! its line too (`crates/lab/src/archive.rs`, `scripts/files_lab/report.py`), and nothing here does. So a table that was
-//! changed by hand differs from its line. Who changes both can still say what he wants: a reviewer sees both changes.
+//! its line too (`crates/lab/src/archive.rs`, `scripts/files_lab/report.py`), and nothing here does. So a table that
+//! was changed by hand differs from its line. Who changes both is not stopped: a reviewer sees both changes.
 
 use super::Problem;
 use super::pages::{TABLES, fields};
