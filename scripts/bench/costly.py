@@ -48,23 +48,31 @@ def scripts():
     yield Case("EVAL that has no end, 24 times", [b"EVAL", b"while true do end", b"1", b"key:7"], times=24)
     yield Case("EVAL that makes 16 MiB, 24 times", [b"EVAL", b"return #('x'):rep(16000000)", b"1", b"key:7"], times=24)
     yield Case("EVAL of 24 sources of 100 KiB", *([b"EVAL", b"return '%d%s'" % (n, b"x" * 100_000), b"0"] for n in range(24)))
-    yield Case("FUNCTION LOAD, FCALL of an exploding string.find, 48 keys", [b"FUNCTION", b"LOAD", b"REPLACE", LIBRARY], *([b"FCALL", b"explodes", b"1", key] for key in at_each))
-    yield Case("FUNCTION LOAD of many functions, 24 times", [b"FUNCTION", b"LOAD", b"REPLACE", LIBRARY + FILLING], times=24)
+    load = [b"FUNCTION", b"LOAD", b"REPLACE"]
+    calls = [[b"FCALL", b"explodes", b"1", key] for key in at_each]
+    yield Case("FUNCTION LOAD, FCALL of an exploding string.find, 48 keys", [*load, LIBRARY], *calls)
+    yield Case("FUNCTION LOAD of many functions, 24 times", [*load, LIBRARY + FILLING], times=24)
     yield Case("FUNCTION LOAD of a library that has no end, 24 times", [b"FUNCTION", b"LOAD", ENDLESS], times=24)
     yield Case("FUNCTION LIST, long pattern, 24 times", [b"FUNCTION", b"LIST", b"LIBRARYNAME", b"*a" * 1000], times=24)
-    yield Case("FUNCTION DUMP, STATS, LIST WITHCODE, 200 times", [b"FUNCTION", b"DUMP"], [b"FUNCTION", b"STATS"], [b"FUNCTION", b"LIST", b"WITHCODE"], times=200)
+    about = ([b"DUMP"], [b"STATS"], [b"LIST", b"WITHCODE"])
+    yield Case("FUNCTION DUMP, STATS, LIST WITHCODE, 200 times", *([b"FUNCTION", *words] for words in about), times=200)
     yield Case("FUNCTION FLUSH", [b"FUNCTION", b"FLUSH"])
 
 
 def strings():
-    half = b"abcd" * 2048, b"dbca" * 2048
-    yield Case("LCS of two values of 8 KiB, 24 times", *([b"SET", b"{lcs}%d" % n, text] for n, text in enumerate(half)), *[[b"LCS", b"{lcs}0", b"{lcs}1", b"IDX"]] * 24)
-    yield Case("LCS of 1 MiB with 64 bytes, 24 times", [b"SET", b"{lcs}0", b"abcd" * (MIB // 4)], [b"SET", b"{lcs}1", b"dcba" * 16], *[[b"LCS", b"{lcs}0", b"{lcs}1"]] * 24)
-    yield Case("BITOP XOR of two values of 2 MiB, 24 times", *([b"SETRANGE", b"{bits}%d" % n, b"%d" % (2 * MIB - 1), b"x"] for n in range(2)), *[[b"BITOP", b"XOR", b"{bits}2", b"{bits}0", b"{bits}1"]] * 24)
+    texts = b"abcd" * 2048, b"dbca" * 2048
+    values = [[b"SET", b"{lcs}%d" % n, text] for n, text in enumerate(texts)]
+    yield Case("LCS of two values of 8 KiB, 24 times", *values, *[[b"LCS", b"{lcs}0", b"{lcs}1", b"IDX"]] * 24)
+    values = [[b"SET", b"{lcs}%d" % n, text] for n, text in enumerate((b"abcd" * (MIB // 4), b"dcba" * 16))]
+    yield Case("LCS of 1 MiB with 64 bytes, 24 times", *values, *[[b"LCS", b"{lcs}0", b"{lcs}1"]] * 24)
+    values = [[b"SETRANGE", b"{bits}%d" % n, b"%d" % (2 * MIB - 1), b"x"] for n in range(2)]
+    join = [b"BITOP", b"XOR", b"{bits}2", b"{bits}0", b"{bits}1"]
+    yield Case("BITOP XOR of two values of 2 MiB, 24 times", *values, *[join] * 24)
     yield Case("BITCOUNT, BITPOS of 2 MiB, 24 times", [b"BITCOUNT", b"{bits}0"], [b"BITPOS", b"{bits}0", b"1"], times=24)
-    yield Case("BITFIELD of 4,096 operations, 24 times", [b"BITFIELD", b"{bits}0", *[word for n in range(4096) for word in (b"GET", b"u63", b"%d" % (4096 * n))]], times=24)
-    yield Case("MSETEX of 260,000 pairs", [b"MSETEX", b"260000", *[word for n in range(260_000) for word in (b"msetex:%d" % n, b"value")], b"EX", b"1000"])
-    yield Case("MSETEX of 260,000 pairs of a slot", [b"MSETEX", b"260000", *[word for n in range(260_000) for word in (b"{msetex}%d" % n, b"value")], b"EX", b"1000"])
+    gets = [word for n in range(4096) for word in (b"GET", b"u63", b"%d" % (4096 * n))]
+    yield Case("BITFIELD of 4,096 operations, 24 times", [b"BITFIELD", b"{bits}0", *gets], times=24)
+    for name, key in (("MSETEX of 260,000 pairs", b"msetex:%d"), ("MSETEX of 260,000 pairs of a slot", b"{msetex}%d")):
+        yield Case(name, [b"MSETEX", b"260000", *many(b"", 260_000, key, b"value")[1:], b"EX", b"1000"])
 
 
 def cases():

@@ -342,3 +342,26 @@ fn long_commands_of_one_client_keep_no_other_waiting() {
         assert_eq!(first + cluster.take(greedy).len(), b":100\r\n".len() * COMMANDS);
     }
 }
+
+/// The number of arguments alone takes more than the budget of a turn.
+#[test]
+fn a_command_that_reads_a_whole_value_runs_also_with_very_many_arguments() {
+    let mut cluster = Cluster::new(1);
+    let client = cluster.connect(0, Port::Any);
+    let gets = 4096;
+    let mut fields = vec!["BITFIELD", "{k}field"];
+    fields.extend(["GET", "u8", "0"].repeat(gets));
+    let keys: Vec<String> = (0..20_000).map(|n| format!("{{k}}{n}")).collect();
+    let mut join = vec!["BITOP", "OR", "{k}joined"];
+    join.extend(keys.iter().map(String::as_str));
+    for (words, wanted) in [
+        (fields, format!("*{gets}\r\n{}", ":0\r\n".repeat(gets))),
+        (join, ":0\r\n".to_owned()),
+    ] {
+        let mut request = Vec::new();
+        paritas_wire::resp::encode::request(&mut request, &words);
+        cluster.feed(client, &request);
+        cluster.pump();
+        assert_eq!(String::from_utf8(cluster.take(client)).unwrap(), wanted, "{}", words[0]);
+    }
+}

@@ -113,6 +113,8 @@ struct Operation<'a, 'c, O: Out> {
     lookups: Lookups,
     /// All nodes, for addresses. Not known in a transaction.
     nodes: &'a [NodeRecord],
+    /// The budget of the turn has admitted it, and its many arguments may have left nothing of that.
+    is_admitted: bool,
 }
 
 impl<'a, 'c, O: Out> Operation<'a, 'c, O> {
@@ -130,6 +132,7 @@ impl<'a, 'c, O: Out> Operation<'a, 'c, O> {
                 ..Lookups::default()
             },
             nodes: &[],
+            is_admitted: false,
         }
     }
 }
@@ -168,7 +171,8 @@ pub(crate) fn execute<O: Out>(
     if job.spec.id == Command::ParitasCommit {
         return by_client::commit(cx, configuration, owner, job, scripts, nodes, reply);
     }
-    if job.args.len() > FEW_ARGS {
+    let has_many_args = job.args.len() > FEW_ARGS;
+    if has_many_args {
         if job.args.len() > ARGS_MAX && !sets_pairs(job.spec.id) {
             encode::error(reply, errors::TOO_MANY_KEYS);
             return Executed::Replied(Effect::None);
@@ -180,6 +184,7 @@ pub(crate) fn execute<O: Out>(
     let access = Access::new(cx, configuration, owner, job.database);
     let mut operation = Operation {
         nodes,
+        is_admitted: has_many_args,
         ..Operation::new(access, job, reply)
     };
     let result = operation.run();
@@ -245,6 +250,7 @@ fn end<O: Out>(mut operation: Operation<'_, '_, O>, result: Result<(), Stop>) ->
         reads,
         lookups: _,
         nodes: _,
+        is_admitted: _,
     } = operation;
     if result.is_ok() {
         for read in &reads {

@@ -255,7 +255,7 @@ impl<O: Out> Operation<'_, '_, O> {
 
     /// Waits for the next turn if nothing of this one's budget is left. Commands that read whole strings begin so.
     pub(super) fn admit(&mut self) -> Result<(), Stop> {
-        match self.access.turn_budget().admits() {
+        match self.is_admitted || self.access.turn_budget().admits() {
             true => Ok(()),
             false => Err(Stop::Wait),
         }
