@@ -1,6 +1,7 @@
 """The longest turn of an event loop, in CPU time, for commands whose work their size does not bound, or that are large.
 
 python3 scripts/bench/costly.py [--keys 200000] [--only KEYS]; PARITAS_BIN names the binary. Counts with turns.c.
+Results: docs/benchmarks.md, "Longest turns".
 No command of a client should make a turn of more than 60 ms of CPU (docs/protocol-control.md, P10.2b)."""
 
 import argparse
@@ -32,8 +33,8 @@ def many(name, count, key=b"key:%d", *more):
 
 
 EXPLODES = b"string.find(('a'):rep(24), ('a?'):rep(24) .. ('a'):rep(24))"
-# Its local functions take long to compile.
 LIBRARY = b"#!lua name=costly\nredis.register_function('explodes', function() return " + EXPLODES + b" end)\n"
+# Functions that are to be compiled.
 FILLING = b"".join(b"local function f%d(a, b) return a .. b end\n" % n for n in range(150))
 ENDLESS = b"#!lua name=endless\nwhile true do end"
 
@@ -41,9 +42,10 @@ ENDLESS = b"#!lua name=endless\nwhile true do end"
 def scripts():
     """The first script of a node makes its sandbox, and the first after SCRIPT FLUSH makes another."""
     at_each = [b"key:%d" % n for n in range(48)]
+    evals = [[b"EVAL", b"return " + EXPLODES, b"1", key] for key in at_each]
     for when in ("the first", "the second"):
-        yield Case(f"EVAL of an exploding string.find, {when} at each node", *([b"EVAL", b"return " + EXPLODES, b"1", key] for key in at_each))
-    yield Case("The same after SCRIPT FLUSH", [b"SCRIPT", b"FLUSH"], *([b"EVAL", b"return " + EXPLODES, b"1", key] for key in at_each))
+        yield Case(f"EVAL of an exploding string.find, {when} at each node", *evals)
+    yield Case("EVAL of an exploding string.find, the first after SCRIPT FLUSH", [b"SCRIPT", b"FLUSH"], *evals)
     yield Case("EVAL of an exploding string.find without a key, 24 times", [b"EVAL", b"return " + EXPLODES, b"0"], times=24)
     yield Case("EVAL that has no end, 24 times", [b"EVAL", b"while true do end", b"1", b"key:7"], times=24)
     yield Case("EVAL that makes 16 MiB, 24 times", [b"EVAL", b"return #('x'):rep(16000000)", b"1", b"key:7"], times=24)
