@@ -162,7 +162,7 @@ pub(crate) const ROWS_MAX: usize = 4;
 /// one pass reads each source once.
 ///
 /// # Panics
-/// If lengths differ, there are more than [`ROWS_MAX`] targets, or there are too few coefficients.
+/// If lengths differ, there are more than `ROWS_MAX` targets, or there are too few coefficients.
 pub fn combine(rows: &[u8], sources: &[&[u8]], targets: &mut [&mut [u8]]) {
     combine_at(level(), rows, sources, targets);
 }
