@@ -165,12 +165,12 @@ impl Records {
         ticket: Ticket,
     ) -> Result<(Arc<Record>, Vec<u8>), Stop> {
         let tail = self.by_client.get(&ticket).and_then(|value| value.tail.clone());
-        let tail = tail.ok_or(refused(NotByClient::Unknown))?;
-        let sealed = self.go_on_by_client(cx, here, ticket)?;
+        let tail = tail.ok_or_else(|| refused(NotByClient::Unknown))?;
         let uploading = self.uploads.get(&Origin::ByClient(ticket));
         if let Some(uploading) = uploading.filter(|_| cx.rules().fault(Fault::ClientsWordCounts)) {
             return Ok((Arc::new(uploading.sealed()), tail));
         }
+        let sealed = self.go_on_by_client(cx, here, ticket)?;
         Ok((sealed.ok_or(Stop::Wait)?, tail))
     }
 

@@ -56,7 +56,8 @@ impl Uploading {
         checks: &[u32],
     ) {
         self.moved_at = Some(cx.now.mono);
-        self.failed = self.failed.or(self.acceptance.on_commit(checks).err());
+        let failed = self.acceptance.on_commit(checks).err();
+        self.failed = self.failed.or(failed);
         self.tell(cx, here, &holders(here.configuration), true);
     }
 
