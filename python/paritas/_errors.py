@@ -6,7 +6,7 @@ class Error(Exception):
 
 
 class Refused(Error):
-    """A node has refused the operation with this text. Nothing has changed."""
+    """A node has refused the operation with this text. GET and SET have not happened; of another command a part may have."""
 
     @property
     def code(self) -> str:

@@ -86,8 +86,7 @@ impl Engine {
                 self.owners.insert(slot(op.command.written_key()), to.to_owned());
                 return self.stage_at(now, asked.op, to, moves + 1, out);
             }
-            // Some nodes do not know the command, or it is switched off.
-            if text.starts_with(b"ERR") {
+            if is_not_offered(text) {
                 self.stages_at = now + AGAIN_WITHOUT;
             }
         }
@@ -235,6 +234,11 @@ impl Engine {
         let silent_since = connections.filter_map(|connection| connection.silent_since()).min();
         silent_since.map_or(Time(u64::MAX), |since| since + self.settings.retry)
     }
+}
+
+/// Whether a node does not know PARITAS.STAGE, or it is switched off there: it refuses it for every key.
+fn is_not_offered(text: &[u8]) -> bool {
+    text.starts_with(b"ERR unknown command") || text.starts_with(b"ERR client_coding")
 }
 
 /// The address in `MOVED slot host:port`.

@@ -201,6 +201,16 @@ fn nodes_that_take_no_parts_are_not_asked_each_time() {
 }
 
 #[test]
+fn a_key_that_is_refused_says_nothing_of_others() {
+    let mut world = start();
+    let long = "-ERR key of 9000 bytes is too long\r\n";
+    world.nodes.faults.push(fault("PARITAS.STAGE", 0, What::Answers(long)));
+    let outcome = world.run(&[b"SET", b"k", &value(1, 100_000)]);
+    assert!(!outcome.is_encoded_here);
+    assert!(world.run(&[b"SET", b"j", &value(2, 100_000)]).is_encoded_here);
+}
+
+#[test]
 fn a_moved_owner_is_found_and_one_that_nobody_names_is_not() {
     let mut world = start();
     world.run(&[b"SET", b"k", &value(1, 100_000)]);
