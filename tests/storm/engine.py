@@ -9,7 +9,7 @@ import redis
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # The library lies beside the program, if both were built.
 BESIDE = pathlib.Path(os.environ.get("PARITAS_BIN", ROOT / "target/release/paritas")).parent / "libparitas_client.so"
-# Seconds without progress after which the library gives an operation up; longer than a takeover.
+# Milliseconds without progress after which the library gives an operation up; longer than a takeover.
 DEADLINE_MS = 8_000
 
 

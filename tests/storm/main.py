@@ -118,7 +118,7 @@ class Storm:
         clients = [
             context.Process(
                 target=client_process,
-                args=(name, self.connect(name), seed, keys, self.standing, directory, ending, self.options.rate, prefix, room, self.engine(name)),
+                args=(name, self.connect(name), seed, keys, self.standing, directory, ending, self.options.rate, prefix, room, self.addresses_for_engine(name)),
                 daemon=True,
             )
             for name in range(self.options.clients)
@@ -140,7 +140,7 @@ class Storm:
     def connect(self, name):
         return (owners if name % OWNERS_SHARE == 0 else any_node)(self.cluster.addresses())
 
-    def engine(self, name):
+    def addresses_for_engine(self, name):
         """The addresses for the client library, for every second client."""
         return self.cluster.addresses() if engine.is_there() and name % 2 else ()
 

@@ -98,9 +98,9 @@ pub struct Engine {
     ops: BTreeMap<OpId, Op>,
     queue: Queue,
     lengths: Lengths,
-    /// Of reads.
+    /// Which way reads go.
     choice: Choice,
-    /// Of writes.
+    /// Which way writes go.
     writes: Choice,
     latency: Latency,
     /// Bytes that may be asked for twice.

@@ -1,7 +1,6 @@
 //! `Staged`: the reply to `PARITAS.STAGE`.
 
 use crate::place::{Place, integer};
-use paritas_large::Class;
 use paritas_wire::resp::Reply;
 
 /// The version of the reply that this client reads.
@@ -43,14 +42,10 @@ impl Staged {
         }
         let elements = [list, x, record, positions, unit_bytes, holders, capabilities];
         let place = Place::of_elements(elements, value_bytes)?;
-        let is_written_so = match place.record.class {
-            Class::Rep { .. } | Class::Ec { .. } => place.record.logged == 0,
-            Class::Eor { .. } => false,
-        };
         let is_short = value_bytes - place.record.body_bytes <= TAIL_BYTES_MAX;
         let fits = is_short && place.layout.unit_bytes() <= PUT_BYTES_MAX;
         let is_held = place.placement.parts().all(|part| place.holder(&part).is_some());
-        (is_written_so && fits && is_held).then_some(Self {
+        (place.record.may_be_by_client() && fits && is_held).then_some(Self {
             number: integer(number)?,
             place,
         })

@@ -23,10 +23,6 @@ pub(crate) struct Put {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// A holder has not taken what was sent to it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct WriteFailed;
-
 #[derive(Debug)]
 pub(crate) struct Write {
     staged: Staged,
@@ -96,16 +92,14 @@ impl Write {
         puts
     }
 
-    /// A holder has this many units of a part, after it was sent those up to `end`.
-    ///
-    /// # Errors
-    /// If these are fewer: some were not taken.
-    pub(crate) fn on_taken(&mut self, part: usize, units: i64, end: u32) -> Result<(), WriteFailed> {
+    /// A holder has this many units of a part, after it was sent those up to `end`. Returns whether it has taken all.
+    #[must_use]
+    pub(crate) fn on_taken(&mut self, part: usize, units: i64, end: u32) -> bool {
         let Some((_, taken)) = self.parts.get_mut(part).filter(|_| units >= i64::from(end)) else {
-            return Err(WriteFailed);
+            return false;
         };
         *taken = end.max(*taken);
-        Ok(())
+        true
     }
 
     /// Whether the holders have all units.

@@ -106,10 +106,10 @@ not want is not read |
 `PARITAS.SLOTS FIRST LAST` and a node or `LIST/POSITION`, or `PARITAS.SLOTS stop`: what `paritas drain`, `shun` and \
 `move-slots` send |
 | PARITAS.LOCATE, PARITAS.UNITS | for client libraries that read the parts of a large value from their holders \
-([formats/large.md](formats/large.md)); refused with `client_coding = \"off\"` in the file of a node |
+([formats/large.md](formats/large.md)); refused with `client_coding = \"off\"` |
 | PARITAS.STAGE, PARITAS.PUT, PARITAS.COMMIT, PARITAS.UNSTAGE | for client libraries that write the parts of a large \
 value to their holders \
-([formats/large.md](formats/large.md)); refused without `client_coding = \"on\"` in the file of a node |
+([formats/large.md](formats/large.md)); refused without `client_coding = \"on\"` |
 | PARITAS.REDUNDANCY | `PARITAS.REDUNDANCY KEY` tells the class of a value, and with a class changes it \
 ([redundancy.md](redundancy.md)) |
 | SCAN | while hash slots move, their keys may be missed; afterwards none is. Without moves no key comes twice |

@@ -7,7 +7,7 @@ use paritas_protocol::{Parameters, Port};
 use paritas_testbed::{Client, Cluster};
 use paritas_wire::command;
 use paritas_wire::peer::Kind;
-use paritas_wire::resp::{ReplyDecoder, Value, encode};
+use paritas_wire::resp::Value;
 
 /// Three rows of two units of 16 KiB, a short one, and no tail.
 const BYTES: usize = 148_007;
@@ -60,26 +60,15 @@ fn start(class: &str) -> World {
 
 impl World {
     fn send(&mut self, client: Client, words: &[impl AsRef<[u8]>]) -> Vec<u8> {
-        let mut request = Vec::new();
-        encode::request(&mut request, words);
-        self.cluster.feed(client, &request);
-        self.cluster.advance(200);
-        self.cluster.take(client)
+        self.cluster.call_bytes(client, words)
     }
 
     fn ask(&mut self, client: Client, words: &[impl AsRef<[u8]>]) -> Value {
-        let bytes = self.send(client, words);
-        let reply = ReplyDecoder::new().decode(&bytes).unwrap();
-        let (reply, used) = reply.unwrap_or_else(|| panic!("{}", String::from_utf8_lossy(&bytes)));
-        assert_eq!(used, bytes.len());
-        reply.to_value()
+        self.cluster.call(client, words)
     }
 
     fn error(&mut self, client: Client, words: &[impl AsRef<[u8]>]) -> String {
-        match self.ask(client, words) {
-            Value::Error(text) => text,
-            other => panic!("no error: {other:?}"),
-        }
+        self.cluster.call_refused(client, words)
     }
 
     fn set(&mut self, value: &str) -> Value {

@@ -7,7 +7,7 @@ use paritas_protocol::large::{Class, Fingerprint, FingerprintKey, Folding, Group
 use paritas_protocol::{Capability, ClientCoding, Parameters, Port};
 use paritas_testbed::{Client, Cluster};
 use paritas_wire::peer::{self, Header, Message};
-use paritas_wire::resp::{ReplyDecoder, Value, encode};
+use paritas_wire::resp::Value;
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -133,22 +133,11 @@ impl World {
     }
 
     fn ask(&mut self, client: Client, words: &[impl AsRef<[u8]>]) -> Value {
-        let mut request = Vec::new();
-        encode::request(&mut request, words);
-        self.cluster.feed(client, &request);
-        self.cluster.advance(5);
-        let bytes = self.cluster.take(client);
-        let reply = ReplyDecoder::new().decode(&bytes).unwrap();
-        let (reply, used) = reply.unwrap_or_else(|| panic!("{}", String::from_utf8_lossy(&bytes)));
-        assert_eq!(used, bytes.len());
-        reply.to_value()
+        self.cluster.call(client, words)
     }
 
     fn error(&mut self, client: Client, words: &[impl AsRef<[u8]>]) -> String {
-        match self.ask(client, words) {
-            Value::Error(text) => text,
-            other => panic!("no error: {other:?}"),
-        }
+        self.cluster.call_refused(client, words)
     }
 
     fn put(&mut self, client: Client, position: u8, unit: u32, bytes: &[u8]) -> Value {

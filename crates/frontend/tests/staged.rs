@@ -5,7 +5,7 @@ use paritas_protocol::{ClientCoding, Parameters, Port};
 use paritas_testbed::{Client, Cluster};
 use paritas_wire::command;
 use paritas_wire::peer::Message;
-use paritas_wire::resp::{ReplyDecoder, Value, encode};
+use paritas_wire::resp::Value;
 
 /// Four rows of two units of 16 KiB, and a tail.
 const BYTES: usize = 148_007;
@@ -54,26 +54,15 @@ fn start() -> World {
 
 impl World {
     fn ask(&mut self, client: Client, words: &[impl AsRef<[u8]>]) -> Value {
-        let bytes = self.send(client, words);
-        let reply = ReplyDecoder::new().decode(&bytes).unwrap();
-        let (reply, used) = reply.unwrap_or_else(|| panic!("{}", String::from_utf8_lossy(&bytes)));
-        assert_eq!(used, bytes.len());
-        reply.to_value()
+        self.cluster.call(client, words)
     }
 
     fn send(&mut self, client: Client, words: &[impl AsRef<[u8]>]) -> Vec<u8> {
-        let mut request = Vec::new();
-        encode::request(&mut request, words);
-        self.cluster.feed(client, &request);
-        self.cluster.advance(200);
-        self.cluster.take(client)
+        self.cluster.call_bytes(client, words)
     }
 
     fn error(&mut self, client: Client, words: &[impl AsRef<[u8]>]) -> String {
-        match self.ask(client, words) {
-            Value::Error(text) => text,
-            other => panic!("no error: {other:?}"),
-        }
+        self.cluster.call_refused(client, words)
     }
 
     fn try_stage(&mut self, class: Option<&str>) -> Result<Staged, String> {

@@ -71,9 +71,10 @@ pub enum Tell {
 pub enum UploadFailed {
     /// A holder has no memory for its part.
     NoRoom,
-    /// A holder refuses the record: its configuration gives it no such part. Or a client has sent parts that lack
-    /// units, or have other checks than it has named.
+    /// A holder refuses the record: its configuration gives it no such part.
     Refused,
+    /// A client has sent parts that lack units, or have other checks than it has named.
+    NotAsNamed,
     /// A client has sent parts with the checks that it has named, and they do not belong together.
     Forged,
     /// Too many holders were lost while units were under way, or a data group that was to stay does not.

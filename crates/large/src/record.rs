@@ -117,6 +117,11 @@ impl Record {
         }
     }
 
+    /// Whether a client may send its parts to the holders itself (P14.18).
+    pub fn may_be_by_client(&self) -> bool {
+        matches!(self.class, Class::Rep { .. } | Class::Ec { .. }) && self.logged == 0
+    }
+
     /// The check of a part of this value.
     pub fn check_of(&self, part: &Part) -> u32 {
         self.checks.get(self.check_index(part)).copied().unwrap_or_default()

@@ -17,7 +17,7 @@ const LIES_PER_MILLION: u32 = 600_000;
 enum Lie {
     /// One byte of the part that it sends first is another one. The check is that of the part as it is sent.
     WrongPart,
-    /// The same, and the check stays.
+    /// One byte of a unit is another one. The checks are those of the right units.
     WrongUnit,
     /// A check is another one.
     WrongCheck,

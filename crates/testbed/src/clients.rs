@@ -3,6 +3,7 @@
 use super::Cluster;
 use paritas_base::ConnId;
 use paritas_protocol::{Ends, Event, Port, ReplyBuf};
+use paritas_wire::resp::{ReplyDecoder, Value};
 
 /// A client's connection.
 #[derive(Clone, Copy, Debug)]
@@ -75,6 +76,38 @@ impl Cluster {
         self.feed(client, &request);
         self.pump();
         String::from_utf8_lossy(&self.take(client)).into_owned()
+    }
+
+    /// Sends a command, moves the clock on, and gives the bytes that come back.
+    pub fn call_bytes(&mut self, client: Client, words: &[impl AsRef<[u8]>]) -> Vec<u8> {
+        let mut request = Vec::new();
+        paritas_wire::resp::encode::request(&mut request, words);
+        self.feed(client, &request);
+        self.advance(200);
+        self.take(client)
+    }
+
+    /// The same, and reads the reply.
+    ///
+    /// # Panics
+    /// If what comes back is not one reply.
+    pub fn call(&mut self, client: Client, words: &[impl AsRef<[u8]>]) -> Value {
+        let bytes = self.call_bytes(client, words);
+        let reply = ReplyDecoder::new().decode(&bytes).expect("a reply");
+        let (reply, used) = reply.unwrap_or_else(|| panic!("{}", String::from_utf8_lossy(&bytes)));
+        assert_eq!(used, bytes.len(), "one reply");
+        reply.to_value()
+    }
+
+    /// The same of a command that is refused: the text of the error.
+    ///
+    /// # Panics
+    /// If it is not refused.
+    pub fn call_refused(&mut self, client: Client, words: &[impl AsRef<[u8]>]) -> String {
+        match self.call(client, words) {
+            Value::Error(text) => text,
+            other => panic!("no error: {other:?}"),
+        }
     }
 
     /// Whether the node has closed the connection of a client.

@@ -142,7 +142,7 @@ impl Engine {
             && let State::Writes(writing) = &mut op.state
         {
             let is_taken = match reply {
-                Some(Reply::Integer(units)) => writing.write.on_taken(put.part, *units, put.end).is_ok(),
+                Some(Reply::Integer(units)) => writing.write.on_taken(put.part, *units, put.end),
                 _ => false,
             };
             op.moved_at = now;

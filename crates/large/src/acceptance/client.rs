@@ -8,7 +8,7 @@
 
 use super::{Acceptance, Holder, State, Target, Tell, UploadFailed};
 use crate::fingerprint::{Fingerprint, belong_together};
-use crate::{Class, Part, PlacementError, Record};
+use crate::{Part, PlacementError, Record};
 use paritas_base::PartState;
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ impl Acceptance {
     /// Those of [`Self::new`]. And clients write neither this class, nor values with parts on log nodes.
     pub fn of_client(record: Arc<Record>, positions: u8, unit_bytes: u32) -> Result<Self, PlacementError> {
         let (first, logged) = (record.first, record.logged);
-        if matches!(record.class, Class::Eor { .. }) || logged > 0 {
+        if !record.may_be_by_client() {
             return Err(PlacementError::NoSuchPosition { first, logged });
         }
         let mut acceptance = Self::new(record, positions, unit_bytes, false)?;
@@ -64,7 +64,7 @@ impl Acceptance {
             return Ok(());
         };
         if checks.len() != self.record.checks.len() {
-            client.failed = Some(UploadFailed::Refused);
+            client.failed = Some(UploadFailed::NotAsNamed);
         } else if self.checks.is_none() {
             self.checks = Some(checks.to_vec());
             client.committed = self.question;
@@ -76,7 +76,7 @@ impl Acceptance {
     }
 
     /// Why the value that a client writes is to be given up, if it is.
-    pub fn failed(&self) -> Option<UploadFailed> {
+    fn failed(&self) -> Option<UploadFailed> {
         self.client.as_ref()?.failed
     }
 
@@ -123,7 +123,7 @@ impl Acceptance {
         };
         let failed = match state {
             // The question was asked when the client had had all its answers.
-            PartState::Open(_) if is_committed && question > client.committed => Some(UploadFailed::Refused),
+            PartState::Open(_) if is_committed && question > client.committed => Some(UploadFailed::NotAsNamed),
             PartState::Open(_) => {
                 if target.state == State::Asked {
                     target.state = State::Open;
@@ -137,11 +137,12 @@ impl Acceptance {
                 (target.kept, target.fingerprint) = (Some(check), fingerprint.copied().map(Box::new));
                 target.state = State::Kept;
                 // Nobody has sent it so.
-                fingerprint.is_none().then_some(UploadFailed::Refused)
+                fingerprint.is_none().then_some(UploadFailed::NotAsNamed)
             }
             PartState::NoRoom => Some(UploadFailed::NoRoom),
-            PartState::Broken => Some(UploadFailed::Refused),
-            PartState::Declined | PartState::Making | PartState::Unknown => Some(UploadFailed::Lost),
+            PartState::Broken => Some(UploadFailed::NotAsNamed),
+            PartState::Unknown => Some(UploadFailed::Refused),
+            PartState::Declined | PartState::Making => Some(UploadFailed::Lost),
         };
         client.failed = client.failed.or(failed);
         self.compare_for_client(at);
@@ -156,7 +157,7 @@ impl Acceptance {
         if let (Some(checks), Some(kept)) = (&self.checks, target.kept)
             && checks.get(self.record.check_index(&target.part)) != Some(&kept)
         {
-            client.failed.get_or_insert(UploadFailed::Refused);
+            client.failed.get_or_insert(UploadFailed::NotAsNamed);
         }
     }
 

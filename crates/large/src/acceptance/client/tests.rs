@@ -1,6 +1,7 @@
 use super::*;
+
 use crate::fingerprint::FINGERPRINT_BYTES;
-use crate::{Ledger, PartName};
+use crate::{Class, Ledger, PartName};
 use paritas_code::{Code, Scheme};
 
 const CLASS: Class = Class::Ec { data: 2, parity: 1 };
@@ -120,11 +121,14 @@ fn another_check_or_another_fingerprint_ends_it() {
         let prints = prints(CLASS);
         let mut acceptance = opened(CLASS);
         assert_eq!(keep(&mut acceptance, at, 99, &prints[at]), Ok(()));
-        assert_eq!(acceptance.on_commit(&CHECKS), Err(UploadFailed::Refused));
+        assert_eq!(acceptance.on_commit(&CHECKS), Err(UploadFailed::NotAsNamed));
         let mut acceptance = opened(CLASS);
         assert_eq!(acceptance.on_commit(&CHECKS), Ok(()));
-        assert_eq!(keep(&mut acceptance, at, 99, &prints[at]), Err(UploadFailed::Refused));
-        assert_eq!(acceptance.is_ready(&all(), 1, true), Err(UploadFailed::Refused));
+        assert_eq!(
+            keep(&mut acceptance, at, 99, &prints[at]),
+            Err(UploadFailed::NotAsNamed)
+        );
+        assert_eq!(acceptance.is_ready(&all(), 1, true), Err(UploadFailed::NotAsNamed));
         // One bit of one fingerprint.
         for trusts in [false, true] {
             let mut wrong = prints.clone();
@@ -142,7 +146,7 @@ fn another_check_or_another_fingerprint_ends_it() {
         }
     }
     let mut acceptance = opened(CLASS);
-    assert_eq!(acceptance.on_commit(&CHECKS[..2]), Err(UploadFailed::Refused));
+    assert_eq!(acceptance.on_commit(&CHECKS[..2]), Err(UploadFailed::NotAsNamed));
 }
 
 #[test]
@@ -150,9 +154,9 @@ fn what_a_node_would_have_made_ends_it() {
     let states = [
         (PartState::Declined, UploadFailed::Lost),
         (PartState::Making, UploadFailed::Lost),
-        (PartState::Broken, UploadFailed::Refused),
+        (PartState::Broken, UploadFailed::NotAsNamed),
         (PartState::NoRoom, UploadFailed::NoRoom),
-        (PartState::Unknown, UploadFailed::Lost),
+        (PartState::Unknown, UploadFailed::Refused),
     ];
     for (state, failed) in states {
         for is_open in [false, true] {
@@ -278,7 +282,7 @@ fn an_open_part_ends_it_only_if_it_was_asked_for_after_the_commit() {
     let open = PartState::Open(5);
     assert_eq!(
         acceptance.on_answer(101, name, question, open, None),
-        Err(UploadFailed::Refused)
+        Err(UploadFailed::NotAsNamed)
     );
 }
 
@@ -288,7 +292,7 @@ fn a_part_that_no_client_has_sent_ends_it() {
     let (tenure, name) = parts(&acceptance)[1];
     let kept = PartState::Kept(CHECKS[1]);
     let without_fingerprint = acceptance.on_answer(tenure, name, 0, kept, None);
-    assert_eq!(without_fingerprint, Err(UploadFailed::Refused));
+    assert_eq!(without_fingerprint, Err(UploadFailed::NotAsNamed));
 }
 
 #[test]

@@ -7,6 +7,7 @@ use crate::context::Context;
 use crate::interface::Out;
 use crate::rules::Fault;
 use crate::stream_owner::{NotByClient, Stop, WriteRefusal};
+use core::ops::RangeInclusive;
 use paritas_base::{Span, Time};
 use paritas_large::{Class, Record, UploadFailed};
 use std::sync::Arc;
@@ -35,6 +36,11 @@ impl ByClient {
     pub(super) fn held_bytes(&self) -> usize {
         self.key.len() + self.tail.as_ref().map_or(0, Vec::capacity)
     }
+}
+
+/// All values of the connection of this command.
+fn of_connection(of: Ticket) -> RangeInclusive<Ticket> {
+    Ticket { n: 0, ..of }..=Ticket { n: u64::MAX, ..of }
 }
 
 fn refused(why: NotByClient) -> Stop {
@@ -66,7 +72,7 @@ impl Records {
             };
             let record = self.stage_groups(cx, here, &made, value_bytes);
             let record = record.ok_or(Stop::Refused(WriteRefusal::TooLarge))?;
-            if matches!(record.class, Class::Eor { .. }) || record.logged > 0 {
+            if !record.may_be_by_client() {
                 self.ledger.end_staging(&record);
                 return Err(refused(NotByClient::Class));
             }
@@ -92,8 +98,7 @@ impl Records {
     }
 
     fn check_staged(&self, ticket: Ticket, value_bytes: u64) -> Result<(), Stop> {
-        let of_connection = Ticket { n: 0, ..ticket }..=Ticket { n: u64::MAX, ..ticket };
-        let staged = self.by_client.range(of_connection);
+        let staged = self.by_client.range(of_connection(ticket));
         let staged_bytes: u64 = staged.map(|(_, value)| value.value_bytes).sum();
         if staged_bytes.saturating_add(value_bytes) > STAGED_BYTES_MAX {
             return Err(refused(NotByClient::TooLong));
@@ -126,22 +131,29 @@ impl Records {
             return Ok(());
         }
         let staged = Ticket { n, ..ticket };
-        let value = self.by_client.remove(&staged).filter(|value| value.tail.is_none());
-        let uploading = self.uploads.remove(&Origin::ByClient(staged));
-        let (Some(mut value), Some(mut uploading)) = (value, uploading) else {
+        let value = self.by_client.get(&staged).filter(|value| value.tail.is_none());
+        let (Some(value), Some(uploading)) = (value, self.uploads.get(&Origin::ByClient(staged))) else {
             return Err(refused(NotByClient::Unknown));
         };
         let record = uploading.staged();
         let is_of_key = (value.database, &*value.key) == (database, key) || cx.rules().fault(Fault::CommitOfAnotherKey);
         let is_whole = record.body_bytes + tail.len() as u64 == value.value_bytes;
-        if !is_of_key || !is_whole || checks.len() != record.checks.len() {
-            self.ledger.end_staging(record);
-            let why = match is_of_key {
-                true => NotByClient::Lengths,
-                false => NotByClient::OtherKey,
-            };
+        let why = match is_of_key {
+            false => Some(NotByClient::OtherKey),
+            true if !is_whole || checks.len() != record.checks.len() => Some(NotByClient::Lengths),
+            true => None,
+        };
+        if let Some(why) = why {
+            self.unstage(staged);
             return Err(refused(why));
         }
+        let moved = (
+            self.by_client.remove(&staged),
+            self.uploads.remove(&Origin::ByClient(staged)),
+        );
+        let (Some(mut value), Some(mut uploading)) = moved else {
+            return Err(refused(NotByClient::Unknown));
+        };
         uploading.commit(cx, here, checks);
         value.tail = Some(tail.to_vec());
         self.by_client.insert(ticket, value);
@@ -193,36 +205,33 @@ impl Records {
         match uploading.is_acceptable(cx, here, &self.ledger) {
             Ok(is_ready) => Ok(is_ready.then(|| Arc::new(uploading.sealed()))),
             Err(UploadFailed::NoRoom) => Err(Stop::Refused(WriteRefusal::NoMemory)),
-            Err(UploadFailed::Refused) => Err(refused(NotByClient::Parts)),
+            Err(UploadFailed::NotAsNamed) => Err(refused(NotByClient::Parts)),
             Err(UploadFailed::Forged) => {
                 cx.shared.forged_values += 1;
                 Err(refused(NotByClient::Forged))
             }
-            Err(UploadFailed::Lost) => Err(refused(NotByClient::Holders)),
+            Err(UploadFailed::Refused | UploadFailed::Lost) => Err(refused(NotByClient::Holders)),
         }
     }
 
     /// Ends what the connection of this command has staged.
     pub(in crate::stream_owner) fn end_by_client(&mut self, of: Ticket) {
-        let of_connection = Ticket { n: 0, ..of }..=Ticket { n: u64::MAX, ..of };
-        let ended: Vec<Ticket> = self.by_client.range(of_connection).map(|(ticket, _)| *ticket).collect();
+        let ended = self.by_client.range(of_connection(of)).map(|(ticket, _)| *ticket);
+        let ended: Vec<Ticket> = ended.collect();
         ended.into_iter().for_each(|ticket| self.unstage(ticket));
     }
 
     /// Gives up values that took too long, and those that no object may name any more.
     pub(super) fn tend_by_client<O: Out>(&mut self, cx: &mut Context<'_, O>, here: &Installed<'_>) {
         let now = cx.mono();
-        let all: Vec<(Ticket, bool)> = self
-            .by_client
-            .iter()
-            .map(|(ticket, value)| (*ticket, value.tail.is_none()))
-            .collect();
-        for (ticket, is_coming) in all {
-            let is_late = is_coming && self.by_client.get(&ticket).is_some_and(|value| now >= value.until);
-            // A command that waits for the value looks itself, and is refused.
-            let is_over = match is_coming {
-                true => is_late || self.go_on_by_client(cx, here, ticket).is_err(),
-                false => !self.uploads.contains_key(&Origin::ByClient(ticket)),
+        let all: Vec<Ticket> = self.by_client.keys().copied().collect();
+        for ticket in all {
+            let is_over = match self.by_client.get(&ticket) {
+                Some(value) if value.tail.is_none() => {
+                    now >= value.until || self.go_on_by_client(cx, here, ticket).is_err()
+                }
+                // Its COMMIT waits, and looks itself whether the value may be put.
+                _ => !self.uploads.contains_key(&Origin::ByClient(ticket)),
             };
             if is_over {
                 self.unstage(ticket);

@@ -112,7 +112,9 @@ impl Records {
         match failed {
             UploadFailed::NoRoom => Err(Stop::Refused(WriteRefusal::NoMemory)),
             // It is begun again when the command runs next.
-            UploadFailed::Refused | UploadFailed::Forged | UploadFailed::Lost => Err(Stop::Wait),
+            UploadFailed::Refused | UploadFailed::NotAsNamed | UploadFailed::Forged | UploadFailed::Lost => {
+                Err(Stop::Wait)
+            }
         }
     }
 
