@@ -117,7 +117,7 @@ value to their holders \
 together, each counted with 16 bytes more |
 | COMMAND INFO, COMMAND DOCS | at most 1,024 names |
 | EXISTS, TOUCH, MGET, DEL, UNLINK | at most 65,535 keys of one hash slot |
-| EXISTS, TOUCH, MGET, MSET, MSETEX, DEL, UNLINK | at most 524,287 keys and values if they are of several hash slots |
+| EXISTS, TOUCH, MGET, MSET, MSETEX, DEL, UNLINK | at most 262,143 keys and values if they are of several hash slots |
 | BITCOUNT, BITPOS, BITOP, BITFIELD, BITFIELD_RO | read at most 4 MiB of values; BITFIELD has at most 4,096 operations |
 | GETBIT, SETBIT | work on values of any length; each change of a value above 64 KiB writes it anew |
 | BITOP, LCS | need their keys in one hash slot |

@@ -19,8 +19,8 @@ use paritas_wire::resp::{ArgList, encode, errors};
 /// The most keys of a part: the turn in which it runs must be short (P10.2b).
 const PART_KEYS_MAX: usize = 16_384;
 
-/// The most words of a command that is split: it is split in one turn, at about 0.1 us a word.
-const SPLIT_ARGS_MAX: usize = 1 << 19;
+/// The most words of a command that is split: it is split in one turn, at 0.1 to 0.2 us a word.
+const SPLIT_ARGS_MAX: usize = 1 << 18;
 
 /// Whether a command may be split into one part for each stream of its keys.
 pub(crate) fn splits(id: Command) -> bool {
