@@ -1,7 +1,9 @@
 //! The loops, written once for any vector register.
 //!
 //! Everything here is `inline(always)`. So it is compiled within the caller's `target_feature` function, and its
-//! intrinsics become single instructions.
+//! intrinsics become single instructions. Closures, and functions of the library that call them as `array::from_fn`
+//! does, may be compiled on their own, without these features: each intrinsic is then a call. So there are none on the
+//! way to an intrinsic.
 
 use super::ROWS_MAX;
 
@@ -57,21 +59,19 @@ pub(super) unsafe fn mul_add<V: Vector, const ONE: bool>(
             return;
         }
         let factor = V::factor(coefficient);
-        let product = |v: V| if ONE { v } else { v.mul(factor) };
         let last = len - V::BYTES;
-        let tail = V::load(target.add(last)).xor(product(V::load(source.add(last))));
+        let tail = sum_at::<V, ONE>(factor, source, target, last);
         let mut at = 0;
         let mut head = tail;
         if len >= ALIGN_FROM {
-            head = V::load(target).xor(product(V::load(source)));
+            head = sum_at::<V, ONE>(factor, source, target, 0);
             at = target.addr().wrapping_neg() % V::BYTES;
         }
         // Four vectors at a time: the compiler does not unroll across loads and stores that may overlap.
         while at + 4 * V::BYTES <= last {
             let mut sums = [tail; 4];
             for (i, sum) in sums.iter_mut().enumerate() {
-                let here = at + i * V::BYTES;
-                *sum = V::load(target.add(here)).xor(product(V::load(source.add(here))));
+                *sum = sum_at::<V, ONE>(factor, source, target, at + i * V::BYTES);
             }
             for (i, sum) in sums.iter().enumerate() {
                 sum.store(target.add(at + i * V::BYTES));
@@ -79,15 +79,26 @@ pub(super) unsafe fn mul_add<V: Vector, const ONE: bool>(
             at += 4 * V::BYTES;
         }
         while at < last {
-            V::load(target.add(at))
-                .xor(product(V::load(source.add(at))))
-                .store(target.add(at));
+            sum_at::<V, ONE>(factor, source, target, at).store(target.add(at));
             at += V::BYTES;
         }
         tail.store(target.add(last));
         if len >= ALIGN_FROM {
             head.store(target);
         }
+    }
+}
+
+/// `target ^ factor · source` at one place. With `ONE` nothing is multiplied.
+///
+/// # Safety
+/// As [`Vector`]; `source` and `target` hold `at + BYTES` bytes.
+#[inline(always)]
+unsafe fn sum_at<V: Vector, const ONE: bool>(factor: V::Factor, source: *const u8, target: *mut u8, at: usize) -> V {
+    // SAFETY: as this function's own contract.
+    unsafe {
+        let v = V::load(source.add(at));
+        V::load(target.add(at)).xor(if ONE { v } else { v.mul(factor) })
     }
 }
 
@@ -186,31 +197,23 @@ unsafe fn block<V: Vector, const P: usize, const W: usize, const ONES: bool>(
     let k = sources.len();
     // SAFETY: `rows` holds `P * k` coefficients, there is a first source, and every pointer stays in its slice.
     unsafe {
-        let load = |s: usize| -> [V; W] {
-            let from = sources.get_unchecked(s).as_ptr().add(at);
-            core::array::from_fn(|w| V::load(from.add(w * V::BYTES)))
-        };
-        let factor = |p: usize, s: usize| V::factor(*rows.get_unchecked(p * k + s));
-        let first = load(0);
-        let mut sums: [[V; W]; P] = core::array::from_fn(|p| {
-            if ONES {
-                return first;
+        let first = load::<V, W>(sources.get_unchecked(0).as_ptr().add(at));
+        let mut sums = [first; P];
+        for (p, sums) in sums.iter_mut().enumerate() {
+            if !ONES {
+                let factor = V::factor(*rows.get_unchecked(p * k));
+                for sum in sums.iter_mut() {
+                    *sum = sum.mul(factor);
+                }
             }
-            let f = factor(p, 0);
-            core::array::from_fn(|w| first[w].mul(f))
-        });
+        }
         for s in 1..k {
-            let v = load(s);
+            let v = load::<V, W>(sources.get_unchecked(s).as_ptr().add(at));
             for (p, sums) in sums.iter_mut().enumerate() {
-                if ONES && p == 0 {
-                    for (sum, v) in sums.iter_mut().zip(v) {
-                        *sum = sum.xor(v);
-                    }
-                } else {
-                    let f = factor(p, s);
-                    for (sum, v) in sums.iter_mut().zip(v) {
-                        *sum = sum.xor(v.mul(f));
-                    }
+                let is_one = ONES && p == 0;
+                let factor = V::factor(*rows.get_unchecked(p * k + s));
+                for w in 0..W {
+                    sums[w] = sums[w].xor(if is_one { v[w] } else { v[w].mul(factor) });
                 }
             }
         }
@@ -219,6 +222,22 @@ unsafe fn block<V: Vector, const P: usize, const W: usize, const ONES: bool>(
                 sum.store(target.add(at + w * V::BYTES));
             }
         }
+    }
+}
+
+/// Registers that follow one another.
+///
+/// # Safety
+/// As [`Vector`]; `from` holds `W * BYTES` bytes.
+#[inline(always)]
+unsafe fn load<V: Vector, const W: usize>(from: *const u8) -> [V; W] {
+    // SAFETY: as this function's own contract; `W` is at least one.
+    unsafe {
+        let mut vectors = [V::load(from); W];
+        for (w, vector) in vectors.iter_mut().enumerate().skip(1) {
+            *vector = V::load(from.add(w * V::BYTES));
+        }
+        vectors
     }
 }
 
