@@ -26,9 +26,9 @@ pub struct Loan(u64);
 /// All chunks of a shard, data, index and parity alike: `slots_max` slots of one size.
 ///
 /// Address space is reserved at once; memory is taken when it is touched. Freed slots are used again last in, first
-/// out. While more than 1 % of the slots ever touched are free, [`Self::give_back`] returns memory to the system. Slots
-/// that fill a huge page and are all in use can become one huge page ([`Self::next_huge`]): lookups then need fewer
-/// page walks, and no huge page is partly unused.
+/// out. While more than some of them are free, [`Self::give_back`] returns memory to the system. Slots that fill a huge
+/// page and are all in use can become one huge page ([`Self::next_huge`]): lookups then need fewer page walks, and no
+/// huge page is partly unused.
 #[derive(Debug)]
 pub struct Arena {
     mapping: NonNull<u8>,
@@ -80,6 +80,9 @@ impl HugeRange {
         }
     }
 }
+
+/// Free memory that is not given back, in bytes; in a small arena a 64th of it.
+const KEPT_BYTES: usize = 4 << 20;
 
 #[derive(Debug)]
 struct FreeSlot {
@@ -231,22 +234,40 @@ impl Arena {
         debug_assert_eq!(self.used(), self.touched - self.free.len() as u32 - self.lent_count);
     }
 
+    /// A slot with these bytes, and zeros behind them. `None` as for [`Self::take`], and if they are more than a chunk.
+    pub fn take_for(&mut self, bytes: &[u8], from: Part) -> Option<ChunkRef> {
+        if bytes.len() > self.chunk_bytes || !self.budget.take(from) {
+            return None;
+        }
+        let (slot, is_clear) = self.any();
+        let (front, rest) = self.bytes_mut(slot).split_at_mut(bytes.len());
+        front.copy_from_slice(bytes);
+        if !is_clear {
+            rest.fill(0);
+        }
+        Some(slot)
+    }
+
     /// A slot of zeros that the budget counts already.
     fn zeros(&mut self) -> ChunkRef {
+        let (slot, is_clear) = self.any();
+        if !is_clear {
+            self.bytes_mut(slot).fill(0);
+        }
+        slot
+    }
+
+    /// A slot that the budget counts already, and whether all its bytes are zero.
+    fn any(&mut self) -> (ChunkRef, bool) {
         self.call_in();
         if let Some(FreeSlot { slot, returned }) = self.free.pop() {
-            let slot = ChunkRef(slot);
-            if returned {
-                self.returned -= 1;
-            } else {
-                self.bytes_mut(slot).fill(0);
-            }
-            return slot;
+            self.returned -= u32::from(returned);
+            return (ChunkRef(slot), returned);
         }
         let slot = ChunkRef(self.touched);
         self.touched += 1;
         self.check();
-        slot
+        (slot, true)
     }
 
     /// Lends a slot in use (P2.4). When memory is needed, the oldest loans end first.
@@ -349,11 +370,14 @@ impl Arena {
         });
     }
 
-    /// Free slots whose memory is to be given back to the operating system. 1 % of the slots ever touched may stay.
+    /// Free slots whose memory is to be given back to the operating system. 1 % of the slots ever touched may stay, and
+    /// always some that the next large value takes again: to give memory back and to touch it costs more than to fill it.
     pub fn surplus(&self) -> u32 {
-        let kept = self.free.len() as u32 - self.returned;
+        let resident = self.free.len() as u32 - self.returned;
+        let always = (KEPT_BYTES / self.chunk_bytes) as u32;
+        let kept = always.min(self.slots_max() / 64).max(self.touched / 100);
         match self.chunk_bytes >= 4096 && !self.cannot_return {
-            true => kept.saturating_sub(self.touched / 100),
+            true => resident.saturating_sub(kept),
             false => 0,
         }
     }
@@ -453,19 +477,38 @@ mod tests {
         for slot in slots {
             arena.give(slot, Part::Free);
         }
-        assert_eq!((arena.used(), arena.surplus()), (0, 297));
+        assert_eq!((arena.used(), arena.surplus()), (0, 296));
         arena.give_back(100);
-        assert_eq!((arena.resident_bytes(), arena.surplus()), (200 * 4096, 197));
+        assert_eq!((arena.resident_bytes(), arena.surplus()), (200 * 4096, 196));
         arena.give_back(u32::MAX);
         assert_eq!(arena.surplus(), 0);
         assert!(
             arena.resident_bytes() <= 4 * 4096,
-            "all but about 1 % goes back to the system"
+            "all but a 64th goes back to the system"
         );
         for _ in 0..300 {
             let slot = arena.take(Part::Free).unwrap();
             assert!(arena.bytes(slot).iter().all(|b| *b == 0));
         }
+    }
+
+    #[test]
+    fn a_slot_taken_for_bytes_has_zeros_behind_them() {
+        let mut arena = Arena::new(4096, 3);
+        let slots: Vec<ChunkRef> = (0..2)
+            .map(|_| arena.take_for(&[7; 4096], Part::Free).unwrap())
+            .collect();
+        assert!(arena.bytes(slots[0]).iter().all(|byte| *byte == 7));
+        for slot in slots {
+            arena.give(slot, Part::Free);
+        }
+        // Two slots that were used, and one that never was.
+        for _ in 0..3 {
+            let slot = arena.take_for(&[9; 100], Part::Free).unwrap();
+            let (front, rest) = arena.bytes(slot).split_at(100);
+            assert!(front.iter().all(|byte| *byte == 9) && rest.iter().all(|byte| *byte == 0));
+        }
+        assert!(arena.take_for(&[], Part::Free).is_none());
     }
 
     #[test]

@@ -87,13 +87,7 @@ impl Units for PartMemory<'_> {
             return None;
         }
         match self {
-            Self::Memory { arena, .. } => {
-                let unit = arena.take(Part::Free)?;
-                if let Some(place) = arena.bytes_mut(unit).get_mut(..bytes.len()) {
-                    place.copy_from_slice(bytes);
-                }
-                Some(UnitRef::Memory(unit))
-            }
+            Self::Memory { arena, .. } => arena.take_for(bytes, Part::Free).map(UnitRef::Memory),
             Self::Disk { disk, at, .. } => disk.store_unit(at.0, at.1, bytes).map(UnitRef::Disk),
         }
     }
