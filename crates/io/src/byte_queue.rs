@@ -4,14 +4,16 @@
 /// of the length.
 #[derive(Default, Debug)]
 pub(crate) struct ByteQueue {
+    /// The queue lies at `taken..end`. What is behind it is room that is initialised, so that a socket can be read into
+    /// it, and is used again without being cleared.
     bytes: Vec<u8>,
-    /// Number of bytes of `bytes` that were already taken.
     taken: usize,
+    end: usize,
 }
 
 impl ByteQueue {
     pub(crate) fn len(&self) -> usize {
-        self.bytes.len() - self.taken
+        self.end - self.taken
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -19,7 +21,7 @@ impl ByteQueue {
     }
 
     pub(crate) fn as_slice(&self) -> &[u8] {
-        &self.bytes[self.taken..]
+        &self.bytes[self.taken..self.end]
     }
 
     /// Bytes of memory.
@@ -28,14 +30,41 @@ impl ByteQueue {
     }
 
     pub(crate) fn push(&mut self, bytes: &[u8]) {
-        self.bytes.extend_from_slice(bytes);
+        self.make_room(bytes.len());
+        let there = bytes.len().min(self.bytes.len() - self.end);
+        let (over, behind) = bytes.split_at(there);
+        self.bytes[self.end..self.end + there].copy_from_slice(over);
+        self.bytes.extend_from_slice(behind);
+        self.end += bytes.len();
+    }
+
+    /// This number of bytes behind the queue, to be filled. [`Self::add`] makes them a part of it.
+    pub(crate) fn room(&mut self, count: usize) -> &mut [u8] {
+        self.make_room(count);
+        if self.bytes.len() < self.end + count {
+            self.bytes.resize(self.end + count, 0);
+        }
+        &mut self.bytes[self.end..self.end + count]
+    }
+
+    fn make_room(&mut self, count: usize) {
+        if self.bytes.capacity() - self.end < count {
+            self.compact();
+        }
+    }
+
+    /// Adds the first bytes of the room to the queue.
+    pub(crate) fn add(&mut self, count: usize) {
+        self.end += count;
+        debug_assert!(self.end <= self.bytes.len(), "more is added than there was room for");
     }
 
     /// Adds bytes to a queue that may become long: its memory grows by an eighth at most, not to twice its length.
     pub(crate) fn push_to_long(&mut self, bytes: &[u8]) {
-        if self.bytes.capacity() - self.bytes.len() < bytes.len() {
+        if self.bytes.capacity() - self.end < bytes.len() {
             self.compact();
-            self.bytes.reserve_exact(bytes.len().max(self.bytes.len() / 8));
+            self.bytes.truncate(self.end);
+            self.bytes.reserve_exact(bytes.len().max(self.end / 8));
         }
         self.push(bytes);
     }
@@ -44,17 +73,16 @@ impl ByteQueue {
     pub(crate) fn fill_from(&mut self, with: &mut Vec<u8>) {
         debug_assert!(self.is_empty(), "bytes would be lost");
         std::mem::swap(&mut self.bytes, with);
-        self.taken = 0;
+        (self.taken, self.end) = (0, self.bytes.len());
         with.clear();
     }
 
     pub(crate) fn take_front(&mut self, count: usize) {
         self.taken += count;
-        debug_assert!(self.taken <= self.bytes.len(), "more is taken than is there");
+        debug_assert!(self.taken <= self.end, "more is taken than is there");
         if self.is_empty() {
-            self.bytes.clear();
-            self.taken = 0;
-        } else if self.taken * 2 > self.bytes.len() {
+            (self.taken, self.end) = (0, 0);
+        } else if self.taken * 2 > self.end {
             self.compact();
         }
     }
@@ -67,11 +95,13 @@ impl ByteQueue {
     /// Frees that memory.
     pub(crate) fn fit(&mut self) {
         self.compact();
+        self.bytes.truncate(self.end);
         self.bytes.shrink_to_fit();
     }
 
     fn compact(&mut self) {
-        self.bytes.drain(..std::mem::take(&mut self.taken));
+        self.bytes.copy_within(self.taken..self.end, 0);
+        (self.taken, self.end) = (0, self.len());
     }
 }
 

@@ -15,6 +15,10 @@ use std::io::{ErrorKind, Read};
 /// Most frames that the machine sees ahead of the one it handles.
 const FRAMES_AHEAD: usize = 16;
 
+/// A client whose input is at least this long is read into it. Others are read into a buffer that all share, and what
+/// their commands leave of it is copied.
+const LONG_BYTES: usize = 32 << 10;
+
 /// Most connections accepted from one listener in a turn.
 const ACCEPT_MAX: usize = 128;
 
@@ -258,9 +262,16 @@ impl<M: Machine> Shard<M> {
         let Some(client) = self.driver.clients.find(id) else {
             return 0;
         };
-        let room = read_room(self.limits.read_bytes, client.input.len()).min(ahead_max);
-        let scratch = long_enough(&mut self.scratch, room);
-        match read_once(&mut client.stream, scratch) {
+        let waiting = client.input.len();
+        let room = read_room(self.limits.read_bytes, waiting).min(ahead_max);
+        // A long command is read to where it will be used. A short one has no large buffer of its own.
+        let is_long = step == Step::Read && waiting >= LONG_BYTES;
+        let to = if is_long {
+            client.input.room(room)
+        } else {
+            long_enough(&mut self.scratch, room)
+        };
+        match read_once(&mut client.stream, to) {
             Got::Bytes(count) if client.leaving => {
                 client.readable = count == room || client.ending;
                 self.driver.clients.enqueue_if_able(id);
@@ -269,13 +280,18 @@ impl<M: Machine> Shard<M> {
             Got::Bytes(count) => {
                 self.moved_bytes += count;
                 client.readable = count == room || client.ending;
-                let done = if step == Step::Read {
-                    self.feed(id, count, now)
-                } else {
-                    client.input.push_to_long(&scratch[..count]);
-                    client.hungry = true;
-                    self.driver.clients.weigh(id);
-                    count
+                let done = match step {
+                    Step::Read if is_long => {
+                        client.input.add(count);
+                        self.feed(id, 0, now).max(count)
+                    }
+                    Step::Read => self.feed(id, count, now),
+                    _ => {
+                        client.input.push_to_long(&self.scratch[..count]);
+                        client.hungry = true;
+                        self.driver.clients.weigh(id);
+                        count
+                    }
                 };
                 self.driver.clients.enqueue_if_able(id);
                 done
