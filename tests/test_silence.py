@@ -3,6 +3,7 @@
 
 import os
 import signal
+import socket
 import time
 
 import redis
@@ -102,3 +103,40 @@ def answers(cluster, node):
         return cluster.client(node, socket_timeout=TIMEOUT_S).ping()
     except redis.RedisError:
         return False
+
+
+def test_what_clients_sent_that_gave_up_is_not_run_by_a_node_that_wakes(start_cluster, rng):
+    """Each client sends one SET to a node that stands still, gives up, and repeats it at another node."""
+    cluster = start_cluster(spares=1)
+    victim = rng.randrange(6)
+    asked = (victim + 1) % 6
+    port = cluster.port + victim
+    keys = [f"given-up-{n}" for n in range(60)]
+    early = [socket.create_connection(("127.0.0.1", port)) for _ in keys[::3]]
+    pid = cluster.pids()[victim]
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        links = early
+        for n, key in enumerate(keys):
+            is_memcached = n % 3 == 2
+            # Every third was connected before, another speaks memcached.
+            link = links[n // 3] if n % 3 == 0 else socket.create_connection(("127.0.0.1", port + 2_000 * is_memcached))
+            set_ = f"set {key} 0 0 3\r\nold\r\n" if is_memcached else f"*3\r\n$3\r\nSET\r\n${len(key)}\r\n{key}\r\n$3\r\nold\r\n"
+            link.sendall(set_.encode())
+            link.close()
+        client = cluster.client(asked)
+
+        def written():
+            try:
+                return all(client.set(key, "new") for key in keys)
+            except redis.RedisError:
+                return False
+
+        until(written, "the other nodes take the writes")
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    until(lambda: answers(cluster, victim), "the node to answer again")
+    # It answers a connection that was made after all of those.
+    assert {key: client.get(key) for key in keys} == {key: "new" for key in keys}
+    until(cluster.is_whole, "all positions live")
+    assert {key: client.get(key) for key in keys} == {key: "new" for key in keys}

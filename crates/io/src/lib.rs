@@ -31,6 +31,7 @@ mod listeners;
 mod mailbox;
 mod reserved_port;
 mod shard;
+mod stall;
 mod usage;
 
 pub use disk::{Difference, Disk, DiskFigures, DiskWork, LogDirectory, LogDirectoryError, LogDirectoryProblem, Owner};

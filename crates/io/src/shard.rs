@@ -194,9 +194,11 @@ pub struct Shard<M> {
     /// Up to this number of bytes held for all clients, none is closed until the next sweep: the last search found none
     /// that may be.
     let_pass_bytes: usize,
-    poll: Poll,
+    pub(crate) poll: Poll,
     progress: Progress,
     sweep_at: Time,
+    /// When the latest turn began. The loop never sleeps for longer than until the next sweep.
+    pub(crate) awake_at: Time,
     /// Bytes read since the last sweep. They show whether there was a burst.
     pub(crate) moved_bytes: usize,
     /// Queue of the thread that makes huge pages, once there is one to make.
@@ -209,7 +211,7 @@ pub struct Shard<M> {
 /// Most bytes of a single read. Reads grow up to it with an incomplete command, so that a long command is parsed only a
 /// few times.
 pub(crate) const READ_MAX: usize = 1 << 20;
-const EVENTS: usize = 1_024;
+pub(crate) const EVENTS: usize = 1_024;
 
 impl<M: Machine> Shard<M> {
     /// A shard on bound sockets, with the queues through which other threads reach it.
@@ -257,6 +259,7 @@ impl<M: Machine> Shard<M> {
             poll,
             progress: progress.clone(),
             sweep_at: clock::mono() + SWEEP,
+            awake_at: clock::mono(),
             moved_bytes: 0,
             huge: None,
             unreturned: false,
@@ -282,6 +285,7 @@ impl<M: Machine> Shard<M> {
                 return Stop::Failed(error);
             }
             self.note(&events);
+            self.end_clients_of_stall(&mut events, clock::mono());
             self.turn();
             if self.asked_to_stop {
                 return Stop::Asked;
@@ -305,7 +309,7 @@ impl<M: Machine> Shard<M> {
     }
 
     /// Records which sockets are ready.
-    fn note(&mut self, events: &Events) {
+    pub(crate) fn note(&mut self, events: &Events) {
         for event in events {
             let token = event.token();
             if token == WAKER {
