@@ -84,6 +84,34 @@ fn replies_are_those_of_memcached_if_keys_are_at_other_nodes() {
     compare(6);
 }
 
+/// memcached 1.6.18 takes the flag, but does not do so yet.
+#[test]
+fn an_item_is_made_by_an_append_that_says_so() {
+    let mut cluster = Cluster::new(6);
+    let client = cluster.connect(0, Port::Memcached);
+    for mode in ["MA", "MP"] {
+        for key in 0..20 {
+            let name = format!("{mode}{key}");
+            let mut set = |flags: &str, data: &str| {
+                let line = format!("ms {name} {} {flags}\r\n{data}\r\n", data.len());
+                String::from_utf8(ask(&mut cluster, client, line.as_bytes())).unwrap()
+            };
+            assert_eq!(set(mode, "0"), "NS\r\n");
+            assert_eq!(set(&format!("{mode} N100 F7"), "1"), "HD\r\n");
+            // The expiry and the flags are those of the item that was made.
+            assert_eq!(set(&format!("{mode} N500 F9"), "2"), "HD\r\n");
+            assert_eq!(
+                set(&format!("{mode} Nx"), "3"),
+                "CLIENT_ERROR bad token in command line format\r\n"
+            );
+            assert_eq!(set("ME N100", "4"), "NS\r\n");
+            let data = if mode == "MA" { "12" } else { "21" };
+            let got = ask(&mut cluster, client, format!("mg {name} t f v\r\n").as_bytes());
+            assert_eq!(String::from_utf8(got).unwrap(), format!("VA 2 t100 f7\r\n{data}\r\n"));
+        }
+    }
+}
+
 #[test]
 fn figures_are_told_under_the_names_of_memcached() {
     let mut cluster = Cluster::new(1);

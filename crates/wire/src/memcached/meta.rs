@@ -15,7 +15,7 @@ const BAD_KEY: &str = "CLIENT_ERROR error decoding key";
 const BAD_LINE_TEXT: &str = "CLIENT_ERROR bad command line format";
 /// What this version lacks.
 const NO_MARKS: &str =
-    "CLIENT_ERROR flags I, R and N (but N of ma) are not there yet: items have no marks \"stale\" and \"won\"";
+    "CLIENT_ERROR flags I, R and N (but N of ma and ms) are not there yet: items have no marks \"stale\" and \"won\"";
 
 /// Which meta command it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -46,8 +46,8 @@ impl Verb {
 
     fn flags(self) -> &'static [u8] {
         match self {
-            Self::Get => b"bcfhklOqstvNRT",
-            Self::Set => b"bcCFIkMOqsStT",
+            Self::Get => b"bcfhklOqstuvNRT",
+            Self::Set => b"bcCFIkMNOqsStT",
             Self::Delete => b"bCIkOqT",
             Self::Count => b"bcCDJkMNOqtTv",
             Self::Debug => b"b",
@@ -87,7 +87,7 @@ pub struct Meta<'a> {
     pub data_bytes: usize,
     /// `T`: the expiry.
     pub exptime: Option<i64>,
-    /// `N` of `ma`: the expiry of an item that is made.
+    /// `N` of `ma`, and of `ms` that appends or prepends: the expiry of an item that is made.
     pub vivify: Option<i64>,
     /// `C`: only if the item has this number.
     pub cas: Option<u64>,

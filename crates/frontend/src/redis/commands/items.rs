@@ -419,7 +419,7 @@ impl<'a, O: Out> Operation<'a, '_, O> {
     }
 
     fn meta_set(&mut self, meta: &Meta<'_>) -> Result<(), Stop> {
-        let stored = self.store(&Store {
+        let store = Store {
             how: match meta.mode {
                 Mode::Usual | Mode::Down => How::Set,
                 Mode::Add => How::Add,
@@ -432,7 +432,13 @@ impl<'a, O: Out> Operation<'a, '_, O> {
             exptime: meta.exptime.unwrap_or(0),
             data_bytes: meta.data_bytes,
             cas: meta.cas,
-        })?;
+        };
+        let mut stored = self.store(&store)?;
+        let is_made = stored == Stored::Not && matches!(meta.mode, Mode::Append | Mode::Prepend);
+        if let Some(exptime) = meta.vivify.filter(|_| is_made) {
+            self.put_item(&Store { exptime, ..store })?;
+            stored = Stored::Done;
+        }
         let mut about = About::default();
         if meta.has(b'c') {
             about.cas = match stored {
