@@ -122,7 +122,7 @@ versus-valkey: tools
 	cargo build --release --package paritas
 	PARITAS_BIN=$(abspath $(TARGET))/release/paritas $(PYTHON) tests/storm/versus_valkey.py $(ARGS)
 
-# Real client libraries of four languages at work, and while a node dies; docs/clients.md has what came out. Some minutes;
+# Real client libraries of six languages at work, and while a node dies; docs/clients.md has what came out. Some minutes;
 # ARGS="--page" writes that page, ARGS="python/ node/ioredis" picks some: tests/README.md.
 clients: release
 	$(say)

@@ -4,8 +4,10 @@ import django
 from django.conf import settings
 from django.core.cache import caches
 from importlib.metadata import version
+from redis.backoff import ExponentialBackoff
+from redis.retry import Retry
 
-from trial import NODES, RUN, Trial, equal, key, port, until
+from trial import NODES, RUN, VICTIM, Trial, equal, key, port, until
 
 REDIS = f"redis://127.0.0.1:{port('any-key', 1)}"
 CORE, PLUS = "django.core.cache.backends", "django_redis.cache.RedisCache"
@@ -19,6 +21,19 @@ STORES = {
     "pymemcache-all": {"BACKEND": f"{CORE}.memcached.PyMemcacheCache", "LOCATION": [f"127.0.0.1:{port('memcached', n)}" for n in range(NODES)]},
     "pylibmc": {"BACKEND": f"{CORE}.memcached.PyLibMCCache", "LOCATION": f"127.0.0.1:{port('memcached')}"},
 }
+# By default Django gives redis-py no repeats; redis-py alone repeats three times.
+PATIENT = {"retry": Retry(ExponentialBackoff(0.5, 0.05), 10), "socket_timeout": 3}
+OWN = f"redis://127.0.0.1:{port('any-key', VICTIM)}"
+STORES |= {
+    "ride": {"BACKEND": f"{CORE}.redis.RedisCache", "LOCATION": f"redis://127.0.0.1:{port('any-key')}"},
+    "ride-own": {"BACKEND": f"{CORE}.redis.RedisCache", "LOCATION": OWN},
+    "ride-own-patient": {"BACKEND": f"{CORE}.redis.RedisCache", "LOCATION": OWN, "OPTIONS": PATIENT},
+    "ride-memcached": {"BACKEND": f"{CORE}.memcached.PyMemcacheCache", "LOCATION": f"127.0.0.1:{port('memcached', VICTIM)}"},
+    "ride-memcached-all": {
+        "BACKEND": f"{CORE}.memcached.PyMemcacheCache", "LOCATION": [f"127.0.0.1:{port('memcached', n)}" for n in range(NODES)],
+        "OPTIONS": {"timeout": 1, "connect_timeout": 1, "retry_attempts": 1},
+    },
+}  # fmt: skip
 settings.configure(
     SECRET_KEY="s", ALLOWED_HOSTS=["*"], ROOT_URLCONF=__name__, INSTALLED_APPS=["django.contrib.sessions"],
     MIDDLEWARE=["django.contrib.sessions.middleware.SessionMiddleware"], SESSION_ENGINE="django.contrib.sessions.backends.cache",
@@ -122,3 +137,32 @@ core.check("memcached", "PyMemcacheCache: every method", cache_of("pymemcache"))
 core.check("memcached", "PyMemcacheCache with all nodes", cache_of("pymemcache-all"))
 core.check("memcached", "PyLibMCCache: every method", cache_of("pylibmc"))
 core.check("memcached", "sessions", sessions("pymemcache"))
+
+
+def of(name):
+    def connect():
+        # Each thread has a cache object of its own, as in a site.
+        cache = caches[name]
+
+        def put(key_, value):
+            # That a set has failed is not told: an old value may be there.
+            cache.set(key_, value)
+            assert cache.get(key_) == value, "not set"
+
+        def get(key_):
+            value = cache.get(key_)
+            assert value is not None, "a miss"
+            return value
+
+        return put, get
+
+    return connect
+
+
+core.ride({
+    "RedisCache, any-key port, another node dies": of("ride"),
+    "RedisCache, any-key port, its own node dies": of("ride-own"),
+    "RedisCache, any-key port, its own node dies; `retry` and `socket_timeout` 3": of("ride-own-patient"),
+    "PyMemcacheCache, memcached port, its own node dies": of("ride-memcached"),
+    "PyMemcacheCache, memcached ports of all nodes; `timeout` and `connect_timeout` 1, `retry_attempts` 1": of("ride-memcached-all"),
+})

@@ -40,7 +40,9 @@ def equal(found, wanted):
 
 def line(*words):
     with LINES:
-        print(*(" ".join(str(word).split())[:400] for word in words), sep="\t", flush=True)
+        # At once, so that lines of several processes do not mix.
+        sys.stdout.write("\t".join(" ".join(str(word).split())[:400] for word in words) + "\n")
+        sys.stdout.flush()
 
 
 class Trial:
