@@ -1,6 +1,7 @@
 //! Commands on nodes in one thread. All tests are one program, because each program links all of `protocol` and
 //! `frontend` again.
 
+mod class_with_write;
 mod clients;
 mod commands;
 mod commands_gather;

@@ -110,6 +110,8 @@ not want is not read |
 | PARITAS.STAGE, PARITAS.PUT, PARITAS.COMMIT, PARITAS.UNSTAGE | for client libraries that write the parts of a large \
 value to their holders \
 ([formats/large.md](formats/large.md)); refused without `client_coding = \"on\"` |
+| PARITAS.SET | `PARITAS.SET CLASS KEY VALUE` and the options of SET: with a value above 64 KiB it says which \
+redundancy this one has ([redundancy.md](redundancy.md)) |
 | PARITAS.REDUNDANCY | `PARITAS.REDUNDANCY KEY` tells the class of a value, and with a class changes it \
 ([redundancy.md](redundancy.md)) |
 | SCAN | while hash slots move, their keys may be missed; afterwards none is. Without moves no key comes twice |

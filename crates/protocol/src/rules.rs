@@ -110,6 +110,8 @@ pub enum Fault {
     FreedBeforeStable,
     /// P14.10: a change of class counts if its object has not changed since its value was read. It counts always.
     SwapWithoutCompare,
+    /// P14.1: a value gets the class that its command gives it. It gets that of rules and settings.
+    ClassOfWriteForgotten,
     /// P14.15: a change of class by reads counts if its object has not changed since. It counts always.
     HotnessWithoutCompare,
     /// P14.6: an owner answers with lists when it has seen every object. It answers at once.
@@ -216,7 +218,7 @@ impl Rules {
 }
 
 #[cfg(feature = "mutants")]
-const NAMES: [(&str, Mutant); 82] = [
+const NAMES: [(&str, Mutant); 83] = [
     ("owner-judges-who-is-alive", Mutant::OwnerJudgesWhoIsAlive),
     ("no-epoch-fence", Mutant::NoEpochFence),
     ("speaks-highest", Mutant::SpeaksHighest),
@@ -308,6 +310,10 @@ const NAMES: [(&str, Mutant); 82] = [
     ("copy-not-counted", Mutant::Does(Fault::CopyNotCounted)),
     ("freed-before-stable", Mutant::Does(Fault::FreedBeforeStable)),
     ("swap-without-compare", Mutant::Does(Fault::SwapWithoutCompare)),
+    (
+        "class-of-the-write-forgotten",
+        Mutant::Does(Fault::ClassOfWriteForgotten),
+    ),
     ("hotness-without-compare", Mutant::Does(Fault::HotnessWithoutCompare)),
     ("body-of-any-record", Mutant::Does(Fault::BodyOfAnyRecord)),
     ("listed-before-learnt", Mutant::Does(Fault::ListedBeforeLearnt)),

@@ -47,7 +47,7 @@ use rebuild::Rebuild;
 use reconstructor::Reconstructor;
 pub(crate) use reconstructor::SpaceWanted;
 pub use records::{LARGE_VALUE_BYTES_MAX, Piece, StagedSoFar, Ticket, body_bytes, class_of};
-use records::{Made, Records};
+use records::{Made, Records, class_of_new};
 pub use space::fits_one_delta;
 pub(crate) use space::housekeep;
 use takeover::Takeover;

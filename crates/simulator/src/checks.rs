@@ -338,7 +338,8 @@ impl World {
             }
         }
         self.check_subsets(list, &stripes)?;
-        self.fleet.check_units(&self.swarm, configuration)
+        self.fleet
+            .check_units(&self.swarm, &self.workload.classes, configuration)
     }
 
     /// 15.7: any `k` chunks of a stripe give back all others. This follows from F1; it is checked here with the decoder

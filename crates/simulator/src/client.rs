@@ -104,6 +104,8 @@ pub(crate) enum Form {
     Watched,
     /// By a script, which reads its first key before.
     Scripted,
+    /// By PARITAS.SET, with the n-th class.
+    Classed(u8),
 }
 
 /// How a client comes to the database of a command.
@@ -285,6 +287,14 @@ pub(crate) fn encode_as(
     let (multi, exec) = (["MULTI"], ["EXEC"]);
     match form {
         Form::One => (encode_names(names, action, lengths), 0),
+        Form::Classed(n) => {
+            let set = words_of(names, action, lengths);
+            let class = lengths.class(n);
+            let all = ["PARITAS.SET", &class]
+                .into_iter()
+                .chain(set.iter().skip(1).map(String::as_str));
+            (words(&all.collect::<Vec<_>>()), 0)
+        }
         Form::Transaction => {
             let mut bytes = words(&multi);
             if matches!(select, Select::Inside(_)) {

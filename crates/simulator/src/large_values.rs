@@ -1,5 +1,5 @@
-//! Checks of large values at rest: each unit is the encoding of its body (B1), and no part is left of a value that is
-//! gone (B3).
+//! Checks of large values at rest: each unit is the encoding of its body (B1), a value has the class that its write
+//! gave it (P14.1), and no part is left of a value that is gone (B3).
 
 use crate::fleet::Fleet;
 use crate::swarm::Swarm;
@@ -8,10 +8,17 @@ use paritas_base::{Position, StreamId};
 use paritas_protocol::large::{Content, Keeper, Layout, Part, PartId, Placement, Record, Writer};
 use paritas_protocol::{PositionParts, StreamOwner, UnitRef};
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 impl Fleet {
     /// B1: each unit of a large value, in memory or on a disk, is what its body gives when it is cut and coded again.
-    pub(crate) fn check_units(&self, swarm: &Swarm, configuration: &Configuration) -> Result<(), String> {
+    /// `classes`: those of values that were written with one, by their numbers.
+    pub(crate) fn check_units(
+        &self,
+        swarm: &Swarm,
+        classes: &BTreeMap<i64, u8>,
+        configuration: &Configuration,
+    ) -> Result<(), String> {
         for x in configuration.data_positions() {
             let stream = StreamId {
                 list: configuration.list,
@@ -27,7 +34,10 @@ impl Fleet {
                     && alive.group == record.data_group
                     && owner.is_some_and(|owner| !owner.may_be_lost(configuration, record));
                 if is_judged {
-                    self.check_value(swarm, configuration, x, record)?;
+                    let body = self.check_value(swarm, configuration, x, record)?;
+                    if swarm.classes_stay {
+                        check_class(swarm, classes, record, &body)?;
+                    }
                 }
             }
         }
@@ -40,7 +50,7 @@ impl Fleet {
         configuration: &Configuration,
         x: Position,
         record: &Record,
-    ) -> Result<(), String> {
+    ) -> Result<Vec<u8>, String> {
         let positions = configuration.data + configuration.parity - swarm.logged;
         let placement = record.placement(positions).map_err(|error| format!("B1: {error}"))?;
         let group = record.data_group.bits();
@@ -72,7 +82,7 @@ impl Fleet {
                 break;
             }
         }
-        wrong.map_or(Ok(()), Err)
+        wrong.map_or(Ok(body), Err)
     }
 
     /// The body, from its data blocks or its first copy.
@@ -176,5 +186,22 @@ impl Fleet {
             }
         }
         None
+    }
+}
+
+/// P14.1: a value that was written with a class has it.
+fn check_class(swarm: &Swarm, classes: &BTreeMap<i64, u8>, record: &Record, body: &[u8]) -> Result<(), String> {
+    let number = body.split(|byte| *byte == b';').next().unwrap_or_default();
+    let number = str::from_utf8(number).ok().and_then(|number| number.parse().ok());
+    let Some((n, class)) = number.and_then(|n: i64| Some((n, *classes.get(&n)?))) else {
+        return Ok(());
+    };
+    let wanted = swarm.lengths().class(class);
+    match record.class.to_string() == wanted {
+        true => Ok(()),
+        false => Err(format!(
+            "P14.1: value {n} was written as {wanted}, and is {}",
+            record.class
+        )),
     }
 }

@@ -40,6 +40,16 @@ pub(crate) enum Action {
     Class(u8),
 }
 
+impl Action {
+    /// The number of the value that it writes, if it writes one.
+    pub(crate) fn number(self) -> Option<i64> {
+        match self {
+            Self::Set(n) | Self::SetFor(n, _) | Self::Exchange(n) => Some(n),
+            _ => None,
+        }
+    }
+}
+
 /// What a key counts as once this number was appended to its value.
 pub(crate) fn appended(value: Option<i64>, n: i64) -> i64 {
     value.unwrap_or(-1).wrapping_mul(31).wrapping_add(n)

@@ -51,6 +51,7 @@ pub(crate) enum Seen {
     OneWayClosed,
     FalselySuspected,
     ClassChanged,
+    ClassWritten,
     RefusedAtOnce,
     AdoptedAgain,
     SecondTakenIn,
@@ -84,7 +85,7 @@ pub(crate) enum Seen {
     LargeTaken,
 }
 
-const SEEN: [(Seen, &str); 75] = [
+const SEEN: [(Seen, &str); 76] = [
     (Seen::TwoTakeovers, "two data positions without their chunks at once"),
     (Seen::RefillBesideTakeover, "a parity refilled beside a takeover"),
     (Seen::BornAgain, "a position without parity begins again empty"),
@@ -153,6 +154,7 @@ const SEEN: [(Seen, &str); 75] = [
     (Seen::OneWayClosed, "10.9 a path to the coordinator closed one way"),
     (Seen::FalselySuspected, "10.10 a living node removed for silence"),
     (Seen::ClassChanged, "14.10 a large value given another class"),
+    (Seen::ClassWritten, "14.1 a large value written with a class"),
     (
         Seen::RefusedAtOnce,
         "5.13 a command refused at once for a stream that long has not served",

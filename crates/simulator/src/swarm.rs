@@ -90,6 +90,10 @@ pub(crate) struct Swarm {
     pub(crate) appends: bool,
     /// Large values may have classes that survive fewer losses than the scheme.
     pub(crate) weak: bool,
+    /// Probability that a large value is written with a class.
+    pub(crate) classed: u32,
+    /// A large value keeps the class of its write: neither clients nor reads change it.
+    pub(crate) classes_stay: bool,
     /// The longest of these values in bytes.
     pub(crate) large_bytes: usize,
     /// Probability that a SET of one key is an MSET of two keys in different slots.
@@ -310,6 +314,8 @@ impl Swarm {
             reads_each: false,
             appends: false,
             weak: false,
+            classed: 0,
+            classes_stay: false,
             large_bytes: 0,
             pairs: some(random, 300_000),
             expiring: some(random, 700_000),
@@ -487,6 +493,15 @@ impl Swarm {
                 });
             }
         }
+        let mut own = Prng::new(random.clone().next_u64() ^ 0x636c_6173_7365_7321);
+        if swarm.larges > 0 && parity > 0 && own.chance(400_000) {
+            swarm.classed = own.between(200_000, 900_000) as u32;
+            // What is appended makes another value, of no class.
+            swarm.classes_stay = own.chance(500_000) && !swarm.appends;
+            if swarm.classes_stay {
+                swarm.parameters.hotness = None;
+            }
+        }
         // Drawn from a copy: runs without transactions stay those of their seeds.
         let mut own = Prng::new(random.clone().next_u64() ^ 0x7472_616e_7361_6374);
         if own.chance(400_000) {
@@ -519,6 +534,11 @@ impl Swarm {
     pub(crate) fn large_bytes_min(&self) -> usize {
         let settings = paritas_store::Settings::new(self.chunk_bytes as usize, [0; 2]);
         paritas_store::ObjectStore::new(settings).limits().value_bytes + 1
+    }
+
+    /// How many classes large values may have.
+    pub(crate) fn classes(&self) -> u64 {
+        if self.weak { 6 } else { 3 }
     }
 
     /// Lengths of clients' values.

@@ -15,6 +15,7 @@ use crate::swarm::Swarm;
 use crate::world::World;
 use paritas_base::{ConnId, NodeId, Prng, Span, Time};
 use paritas_protocol::{Ends, Event, Port};
+use std::collections::BTreeMap;
 
 /// The clients, and which commands they still give.
 pub(crate) struct Workload {
@@ -23,6 +24,8 @@ pub(crate) struct Workload {
     /// Clients that read large values from their parts.
     pub(crate) guests: Vec<Guest>,
     next_value: i64,
+    /// Numbers of values that are written with a class, and which one.
+    pub(crate) classes: BTreeMap<i64, u8>,
     /// The number of the latest command of any client.
     latest_command: u64,
     /// Keys that are still to be read once at the end.
@@ -46,6 +49,7 @@ impl Workload {
             crowds,
             guests: (0..swarm.guests).map(|nth| Guest::new(swarm, nth)).collect(),
             next_value: 0,
+            classes: BTreeMap::new(),
             latest_command: 0,
             final_reads: Vec::new(),
             fillers_left: swarm.filler_keys,
@@ -206,7 +210,7 @@ impl Workload {
             0..2 => Action::Get,
             2..4 if swarm.cut_at_reply == 0 => Action::Get,
             4..8 if swarm.reads_large && swarm.cut_at_reply == 0 => Action::Get,
-            4..6 if swarm.parity > 0 => Action::Class(random.below(if swarm.weak { 6 } else { 3 }) as u8),
+            4..6 if swarm.parity > 0 && !swarm.classes_stay => Action::Class(random.below(swarm.classes()) as u8),
             2..9 => match self.set() {
                 Action::Set(n) if random.chance(swarm.expiring / 2) => {
                     Action::SetFor(n, Span::from_ms(random.between(20, 400)))
@@ -296,6 +300,9 @@ impl World {
                 parts.push(core::mem::take(&mut bytes));
             }
             bytes.extend(&more[first..]);
+            if let (Form::Classed(class), Some(n)) = (form, action.number()) {
+                self.workload.classes.insert(n, class);
+            }
             let place = self.workload.next_place(conn);
             self.workload.clients[client].pending.push_back(Pending {
                 keys,
@@ -350,6 +357,11 @@ impl World {
 
     /// How a client sends a command.
     fn form_of(&mut self, keys: &[String], action: Action) -> Form {
+        let is_set = matches!(action, Action::Set(_) | Action::SetFor(..) | Action::Exchange(_));
+        let is_large = matches!(keys, [key] if key.starts_with(LARGE));
+        if is_set && is_large && self.swarm.classed > 0 && self.schedule.random.chance(self.swarm.classed) {
+            return Form::Classed(self.schedule.random.below(self.swarm.classes()) as u8);
+        }
         if self.swarm.transactions == 0 || keys.len() != 1 || !self.schedule.random.chance(self.swarm.transactions) {
             return Form::One;
         }

@@ -201,12 +201,16 @@ pub(crate) fn sets_pairs(id: Command) -> bool {
     matches!(id, Command::Mset | Command::Msetnx | Command::Msetex)
 }
 
-/// Whether a command with a key can be in no transaction and no script. One writes a body anew, step by step; the
-/// others are about bodies of committed values, and about what a connection has staged.
+/// Whether a command with a key can be in no transaction and no script. Some give a body a class of its own, which
+/// drafts do not have; the others are about bodies of committed values, and about what a connection has staged.
 pub(crate) fn is_on_its_own(id: Command) -> bool {
     matches!(
         id,
-        Command::ParitasRedundancy | Command::ParitasLocate | Command::ParitasStage | Command::ParitasCommit
+        Command::ParitasRedundancy
+            | Command::ParitasSet
+            | Command::ParitasLocate
+            | Command::ParitasStage
+            | Command::ParitasCommit
     )
 }
 
@@ -340,7 +344,8 @@ impl<O: Out> Operation<'_, '_, O> {
     fn run(&mut self) -> Result<(), Stop> {
         match self.job.spec.id {
             Command::Get => self.get(),
-            Command::Set => self.set(),
+            Command::Set => self.set(1),
+            Command::ParitasSet => self.set_with_class(),
             Command::Setnx => self.setnx(),
             Command::Setex => self.setex(expiry::Unit::Seconds),
             Command::Psetex => self.setex(expiry::Unit::Milliseconds),

@@ -3,6 +3,7 @@
 
 use super::Dispatcher;
 use super::client::{Client, Forwarded};
+use super::staging::key_of;
 use super::stuck::wait_max;
 use paritas_base::{ConnId, Epoch, NodeId, Time};
 use paritas_protocol::{Channel, Context, Out};
@@ -46,7 +47,9 @@ impl Dispatcher {
                 n: forwarded.n,
                 value_bytes: ahead.value_bytes,
                 taken: ahead.value_bytes,
-                key: self.part_args.list(&forwarded.command).arg(1),
+                key: key_of(self.part_args.list(&forwarded.command)),
+                // All of it is taken.
+                class: b"",
             };
             cx.send(&target, Channel::Main, forwarded.stream, epoch, &message);
         }

@@ -10,9 +10,9 @@ use super::{Dispatcher, Ran, Router, forward, lists_tenure};
 use crate::dialect::Refusal;
 use paritas_base::configuration::Tenure;
 use paritas_base::{ConnId, Epoch, NodeId, Span, StreamId, Time};
-use paritas_protocol::{Channel, Context, LARGE_VALUE_BYTES_MAX, Lists, Out, Phase, Port, Ticket, WriteRefusal};
+use paritas_protocol::{Channel, Class, Context, LARGE_VALUE_BYTES_MAX, Lists, Out, Phase, Port, Ticket, WriteRefusal};
 use paritas_store::KEY_BYTES_MAX;
-use paritas_wire::command;
+use paritas_wire::command::{self, Command};
 use paritas_wire::peer::{Message, StageState};
 use paritas_wire::resp::{ArgList, Args, Decoded, Limits, ProtocolError, decode};
 
@@ -27,6 +27,20 @@ const SLOW_BYTES: u64 = 640 << 10;
 /// Whether the argument behind these may be a long value, which is sent ahead of its command.
 pub(crate) fn is_value(args: ArgList<'_>) -> bool {
     command::lookup(args.arg(0)).is_some_and(|spec| usize::from(spec.value_at) == args.len())
+}
+
+/// The key of a command that may have a long value.
+pub(super) fn key_of(args: ArgList<'_>) -> &[u8] {
+    let spec = command::lookup(args.arg(0));
+    args.arg(spec.map_or(1, |spec| usize::from(spec.first_key.unsigned_abs().max(1))))
+}
+
+/// The class that the command gives its value.
+fn class_of(args: ArgList<'_>) -> Option<Class> {
+    let spec = command::lookup(args.arg(0));
+    spec.filter(|spec| spec.id == Command::ParitasSet)?;
+    let class = str::from_utf8(args.arg(1)).ok()?;
+    class.to_ascii_lowercase().parse().ok()
 }
 
 /// Where the bytes of the value go.
@@ -52,6 +66,8 @@ pub(crate) struct Staging {
     /// The command up to the value, as the client sent it.
     head: Vec<u8>,
     key: Vec<u8>,
+    /// That which the command gives the value. The command itself refuses what is none.
+    class: Option<Class>,
     stream: StreamId,
     value_bytes: u64,
     /// Bytes of the value that the client has sent.
@@ -126,7 +142,8 @@ impl Dispatcher {
             false => Limits::DEFAULT.whole_bytes_max,
         };
         call.client.break_transaction();
-        let key_bytes = args.arg(1).len();
+        let key = key_of(args);
+        let key_bytes = key.len();
         let refusal = if !is_value || is_kept || value_bytes > bytes_max {
             Some(WriteRefusal::ValueTooLong {
                 bytes: value_bytes,
@@ -139,14 +156,15 @@ impl Dispatcher {
             })
         };
         let is_refused = refusal.is_some();
-        let stream = call.cx.shared.slots.stream_of_key(call.client.database, args.arg(1));
+        let stream = call.cx.shared.slots.stream_of_key(call.client.database, key);
         // A client of the strict port is told where the owner is.
         let is_elsewhere = call.client.port == Port::Cluster && call.lists.owner(stream).is_none();
         let now = call.cx.mono();
         let staging = Staging {
             n: call.client.take_n(),
             head: head.to_vec(),
-            key: if is_refused { Vec::new() } else { args.arg(1).to_vec() },
+            key: if is_refused { Vec::new() } else { key.to_vec() },
+            class: class_of(args),
             stream,
             value_bytes: value_bytes as u64,
             at: 0,
@@ -295,7 +313,7 @@ impl Dispatcher {
                 let ticket = ticket_of(cx, client, staging.n);
                 let tenure = owner.tenure();
                 let bytes = (staging.value_bytes, staging.at);
-                owner.stage(cx, configuration, ticket, None, &staging.key, bytes);
+                owner.stage(cx, configuration, ticket, None, (&staging.key, staging.class), bytes);
                 staging.destination = Destination::Local(tenure);
                 return;
             }
@@ -446,12 +464,14 @@ fn may_send_bytes<O: Out>(cx: &mut Context<'_, O>, to: &Tenure) -> bool {
 
 fn send_stage<O: Out>(cx: &mut Context<'_, O>, conn: ConnId, staging: &mut Staging, to: &Tenure, epoch: Epoch) -> bool {
     staging.told_at = cx.mono();
+    let class = staging.class.map(|class| class.to_string()).unwrap_or_default();
     let message = Message::Stage {
         conn,
         n: staging.n,
         value_bytes: staging.value_bytes,
         taken: staging.taken(),
         key: &staging.key,
+        class: class.as_bytes(),
     };
     cx.send(to, Channel::Main, staging.stream, epoch, &message)
 }
@@ -572,7 +592,7 @@ impl Router {
                     match owner.filter(|(_, owner)| owner.tenure() == tenure) {
                         Some((configuration, owner)) => {
                             let bytes = (staging.value_bytes, staging.at);
-                            owner.stage(cx, configuration, ticket, None, &staging.key, bytes);
+                            owner.stage(cx, configuration, ticket, None, (&staging.key, staging.class), bytes);
                         }
                         None => {
                             staging.destination = Destination::Discard;

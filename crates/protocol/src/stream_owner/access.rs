@@ -19,7 +19,7 @@ use core::ops::Range;
 pub use located::Located;
 use paritas_base::configuration::Configuration;
 use paritas_base::{ALL_DATABASES, DATABASES, Time, TurnBudget};
-use paritas_large::Record;
+use paritas_large::{Class, Record};
 use paritas_store::{Blocked, Drawn, Keys, Limits, Object, Policy};
 use paritas_wire::command::{KeySlots, slot_steps};
 use std::sync::Arc;
@@ -168,6 +168,8 @@ pub struct Access<'a, 'c, O: Out> {
     /// Whether the command's own changes have begun.
     pub(super) begun: bool,
     moved_at: Option<Time>,
+    /// That which the command gives its large value.
+    class: Option<Class>,
     /// See [`Self::bodies_read`].
     bodies_read: Vec<(Vec<u8>, Range<u64>)>,
     /// Whether it makes several changes, all in one delta: no client may ever see some without the others (P1.3).
@@ -196,6 +198,7 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
             changed: false,
             begun: false,
             moved_at: None,
+            class: None,
             bodies_read: Vec::new(),
             several: false,
             draft: None,

@@ -31,8 +31,8 @@ use staged::Staged;
 pub use staged::StagedSoFar;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-pub(super) use upload::Made;
 pub use upload::{LARGE_VALUE_BYTES_MAX, Piece};
+pub(super) use upload::{Made, class_of_new};
 use upload::{Overtaken, Uploading};
 
 /// A command of a client. It names the large value that the command writes while it waits and is run again, and the one

@@ -183,6 +183,7 @@ impl World {
                 Form::Transaction => self.oracle.marks.see(Seen::TransactionDone),
                 Form::Watched => self.oracle.marks.see(Seen::WatchHeld),
                 Form::Scripted => self.oracle.marks.see(Seen::ScriptDone),
+                Form::Classed(_) => self.oracle.marks.see(Seen::ClassWritten),
             }
         }
         match outcome {

@@ -78,7 +78,8 @@ macro_rules! commands {
 const _: () = {
     let mut rows = COMMANDS;
     while let [row, rest @ ..] = rows {
-        let is_behind_key = row.first_key == 1 && row.last_key == 1 && row.value_at > 1;
+        let has_one_key = row.first_key > 0 && row.last_key == row.first_key;
+        let is_behind_key = has_one_key && row.value_at as i8 > row.first_key;
         assert!(row.value_at == 0 || is_behind_key && (row.value_at as u16) < row.arity.unsigned_abs());
         rows = rest;
     }
@@ -303,6 +304,9 @@ commands! {
     ParitasRedundancy = row("paritas.redundancy", -2, WRITE | DENYOOM, "generic", "0.1.0")
         .keys(1, 1, 1, &["RW access update"]).categories("keyspace"),
         "Tells or changes the redundancy of a large value";
+    ParitasSet = row("paritas.set", -4, WRITE | DENYOOM, "string", "0.1.0")
+        .keys(2, 2, 1, &["RW access update variable_flags"]).value(3).categories("string"),
+        "Sets the value of a key, and its redundancy if it is large";
     ParitasLocate = row("paritas.locate", 2, READONLY | FAST | NOSCRIPT, "generic", "0.1.0")
         .keys(1, 1, 1, &["RO access"]).categories("keyspace"),
         "Tells where the parts of a large value are; other values as GET";

@@ -2,7 +2,7 @@
 //! one names it in the table after `as`: it is a type around the value.
 
 use super::parts::{DIRECTORY_ENTRY_BYTES, LeaseRecord};
-use super::{FINGERPRINT_BYTES, FORWARD_DATABASE, OPEN_FOR_CLIENT, PART_FINGERPRINT, dialect};
+use super::{FINGERPRINT_BYTES, FORWARD_DATABASE, OPEN_FOR_CLIENT, PART_FINGERPRINT, STAGE_CLASS, dialect};
 use paritas_base::configuration::{Configuration, Tenure};
 use paritas_base::{ClusterId, ConnId, Epoch, Incarnation, ListId, NodeId, Position, StreamId, Stripe, Time, Version};
 use paritas_base::{HIDDEN_DATABASE, Reader, formats, sections, varint};
@@ -398,6 +398,22 @@ impl<'a> Field<'a> for Fingerprint<'a> {
             Ok(print) => Some(Self(Some(print))),
             Err(_) => sections::check(r.0, &[PART_FINGERPRINT]).is_err().then_some(Self(None)),
         }
+    }
+}
+
+/// The class that a command gives a value, as text: a section, or none. Who does not know it does not know the command
+/// either.
+pub(super) struct StageClass<'a>(pub &'a [u8]);
+
+impl<'a> Field<'a> for StageClass<'a> {
+    fn write(&self, to: &mut Vec<u8>) {
+        if !self.0.is_empty() {
+            sections::push(to, (STAGE_CLASS, self.0));
+        }
+    }
+
+    fn read(r: &mut Reader<'a>) -> Option<Self> {
+        Some(Self(sections::find(r.0, STAGE_CLASS).unwrap_or_default()))
     }
 }
 

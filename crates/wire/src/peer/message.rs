@@ -313,13 +313,14 @@ messages! {
     },
     /// A client's command comes with a value of `value_bytes` bytes for `key`, which is sent ahead of it. Also asks how
     /// much of it is there. `conn` and `n` are those that the command will have. `taken`: the bytes of which the sender
-    /// knows that they were taken.
+    /// knows that they were taken. `class`: that which the command gives it, as text; empty if it gives none.
     Stage = 49 {
         conn: ConnId,
         n: u64 as Num,
         value_bytes: u64 as Num,
         taken: u64 as Num,
         key: &'a [u8] as Counted,
+        class: &'a [u8] as StageClass,
     },
     /// Bytes of that value, from `at` on.
     StageBytes = 50 {

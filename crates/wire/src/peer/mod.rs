@@ -39,6 +39,9 @@ const OPEN_FOR_CLIENT: u8 = 128;
 /// The section of the state of a part that has the part's fingerprint.
 const PART_FINGERPRINT: u8 = 128;
 
+/// The section of a value that is sent ahead with the class that its command gives it.
+const STAGE_CLASS: u8 = 1;
+
 /// Bytes of the fingerprint of a part of a large value.
 pub const FINGERPRINT_BYTES: usize = 256;
 

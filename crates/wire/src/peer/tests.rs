@@ -135,6 +135,7 @@ fn sections_may_follow_a_body_of_known_length_and_one_that_must_be_known_is_refu
                     fingerprint: Some(_),
                     ..
                 }
+                | Message::Stage { class: [_, ..], .. }
         ) {
             // It has a section already, which must come last.
             return;

@@ -1,4 +1,4 @@
-//! PARITAS.REDUNDANCY: tells or changes the redundancy of a large value (P14.10).
+//! PARITAS.REDUNDANCY tells or changes the redundancy of a large value (P14.10). PARITAS.SET writes a value with it.
 
 use super::{LargeValue, Operation, Seen, Stop};
 use paritas_protocol::{Out, class_of};
@@ -29,6 +29,27 @@ impl<O: Out> Operation<'_, '_, O> {
             }
             Ok(())
         })
+    }
+
+    /// PARITAS.SET class key value [options of SET].
+    pub(crate) fn set_with_class(&mut self) -> Result<(), Stop> {
+        let class = self.class(self.job.args.arg(1))?;
+        let scheme = self.access.scheme();
+        let small_max = self.access.limits().value_bytes;
+        // A value that was sent ahead is long.
+        let is_small = !self.job.is_staged && self.job.args.arg(3).len() <= small_max;
+        if is_small && class.tolerance() > scheme.tolerance() {
+            return Err(self.refuse(|out| {
+                let text = format!(
+                    "ERR {class} survives {} losses, but a value of at most {small_max} bytes has the redundancy of \
+                     the scheme of the cluster, {scheme}",
+                    class.tolerance()
+                );
+                encode::error(out, &text);
+            }));
+        }
+        self.access.give_class(class);
+        self.set(2)
     }
 
     fn change_redundancy(&mut self) -> Result<(), Stop> {

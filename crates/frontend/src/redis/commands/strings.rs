@@ -201,29 +201,30 @@ impl<'a, O: Out> Operation<'a, '_, O> {
         Ok(options)
     }
 
-    pub(crate) fn set(&mut self) -> Result<(), Stop> {
-        if self.count() == 3 {
+    /// SET of the key in argument `at`.
+    pub(crate) fn set(&mut self, at: usize) -> Result<(), Stop> {
+        if self.count() == at + 2 {
             // The common case does not read the key: its old value does not matter.
-            self.put(1, Seen::with(None, self.job.args.arg(2)))?;
+            self.put(at, Seen::with(None, self.job.args.arg(at + 1)))?;
             encode::ok(self.reply);
             return Ok(());
         }
-        let options = self.options(3, true)?;
+        let options = self.options(at + 2, true)?;
         let expiry_ms = match options.expiry {
-            Some((unit, at)) => Some(self.deadline(unit, at)?),
+            Some((unit, number)) => Some(self.deadline(unit, number)?),
             None => None,
         };
-        self.check_large_limits(1, self.job.args.arg(2).len())?;
+        self.check_large_limits(at, self.job.args.arg(at + 1).len())?;
         let old = if options.get {
-            self.answer_value(1)?
+            self.answer_value(at)?
         } else if options.if_absent || options.if_present || options.keep_expiry {
-            self.seen(1)?
+            self.seen(at)?
         } else {
             None
         };
         let (old, differs) = match options.if_equal {
-            Some(at) => {
-                let (seen, is_equal) = self.compare(1, at)?;
+            Some(with) => {
+                let (seen, is_equal) = self.compare(at, with)?;
                 (seen, !is_equal)
             }
             None => (old, false),
@@ -239,7 +240,7 @@ impl<'a, O: Out> Operation<'a, '_, O> {
         } else {
             expiry_ms
         };
-        self.put_until(1, self.job.args.arg(2), expiry_ms)?;
+        self.put_until(at, self.job.args.arg(at + 1), expiry_ms)?;
         if !options.get {
             encode::ok(self.reply);
         }

@@ -7,7 +7,7 @@ use crate::mark::Mark;
 use crate::parts::placement_of;
 use crate::readers::ValueRange;
 use crate::stream_owner::space::evict;
-use crate::stream_owner::{Made, Piece, Ticket, body_bytes};
+use crate::stream_owner::{Made, Piece, Ticket, body_bytes, class_of_new};
 use core::ops::Range;
 use paritas_base::{HIDDEN_DATABASE, Time};
 use paritas_large::{Class, Record};
@@ -52,7 +52,7 @@ impl<O: Out> Access<'_, '_, O> {
         self.admit()?;
         let made = Made {
             basis,
-            class: self.cx.shared.parameters.class_of(key, value_bytes as u64),
+            class: class_of_new(self.cx, self.class, key, value_bytes as u64),
             same_as: None,
             is_all_body: false,
         };
@@ -105,7 +105,7 @@ impl<O: Out> Access<'_, '_, O> {
     ) -> Result<Arc<Record>, Stop> {
         let class = match database {
             HIDDEN_DATABASE => None,
-            _ => self.cx.shared.parameters.class_of(key, bytes.len() as u64),
+            _ => class_of_new(self.cx, None, key, bytes.len() as u64),
         };
         let here = self.owner.installed(self.configuration);
         let records = &mut self.owner.records;
@@ -221,6 +221,11 @@ impl<O: Out> Access<'_, '_, O> {
         self.note_move(self.owner.records.body_moved_at(record));
         let (sealed, bytes) = self.sealed(ticket, value_bytes, changed)?;
         self.put_sealed(ticket, hash, key, &sealed, Value { bytes: &bytes, ..tail })
+    }
+
+    /// The large value that the command writes gets this class.
+    pub fn give_class(&mut self, class: Class) {
+        self.class = Some(class);
     }
 
     /// The redundancy of objects, which lie in stripes.

@@ -1,7 +1,7 @@
 //! Values whose units a client sends to the holders itself (P14.18). The owner opens the parts. At COMMIT it accepts
 //! the value, if every part is kept and all belong together.
 
-use super::upload::Made;
+use super::upload::{Made, class_of_new};
 use super::{Installed, Origin, Records, Ticket, holders};
 use crate::context::Context;
 use crate::interface::Out;
@@ -66,7 +66,7 @@ impl Records {
             self.check_staged(ticket, value_bytes)?;
             let made = Made {
                 basis: &[],
-                class: class.or_else(|| cx.shared.parameters.class_of(key, value_bytes)),
+                class: class_of_new(cx, class, key, value_bytes),
                 same_as: None,
                 is_all_body: false,
             };

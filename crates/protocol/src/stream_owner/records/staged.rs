@@ -1,7 +1,7 @@
 //! Values that come ahead of their command (P14.13). A long value is never held whole: its bytes go to the parts as
 //! they arrive, and the command that follows names it by its ticket.
 
-use super::upload::Made;
+use super::upload::{Made, class_of_new};
 use super::{Installed, Origin, Records, StreamOwner, Ticket};
 use crate::context::Context;
 use crate::interface::{Channel, Out};
@@ -9,7 +9,7 @@ use crate::stream_owner::space::evict;
 use crate::stream_owner::{Admission, LARGE_VALUE_BYTES_MAX, Phase, Stop, WriteRefusal};
 use paritas_base::configuration::Configuration;
 use paritas_base::{Incarnation, NodeId, Span, Time};
-use paritas_large::Record;
+use paritas_large::{Class, Record};
 use paritas_wire::peer::{Message, StageState};
 use std::sync::Arc;
 
@@ -20,6 +20,8 @@ const STAGED_MAX: usize = 256;
 #[derive(Debug)]
 pub(super) struct Staged {
     key: Box<[u8]>,
+    /// That which the command gives it.
+    class: Option<Class>,
     value_bytes: u64,
     /// The first bytes of the value that are in parts, or in the tail.
     taken: u64,
@@ -103,7 +105,7 @@ impl Records {
         let value_bytes = staged.value_bytes;
         let made = Made {
             basis: &[],
-            class: cx.shared.parameters.class_of(&staged.key, value_bytes),
+            class: class_of_new(cx, staged.class, &staged.key, value_bytes),
             same_as: None,
             is_all_body: false,
         };
@@ -133,15 +135,16 @@ impl Records {
 }
 
 impl StreamOwner {
-    /// A value of `value_bytes` bytes begins to come, or its sender still wants to send it. `taken`: the bytes that the
-    /// sender knows to be taken. If they are not here, the value was given up meanwhile.
+    /// A value of `value_bytes` bytes begins to come, or its sender still wants to send it. `class`: that which its
+    /// command gives it. `taken`: the bytes that the sender knows to be taken. If they are not here, the value was
+    /// given up meanwhile.
     pub fn stage<O: Out>(
         &mut self,
         cx: &mut Context<'_, O>,
         configuration: &Configuration,
         ticket: Ticket,
         from: Option<(NodeId, Incarnation)>,
-        key: &[u8],
+        (key, class): (&[u8], Option<Class>),
         (value_bytes, taken): (u64, u64),
     ) {
         let count = self.records.staged.len();
@@ -157,6 +160,7 @@ impl StreamOwner {
             };
             Staged {
                 key: key.into(),
+                class,
                 value_bytes,
                 taken: 0,
                 queue: Vec::new(),
@@ -412,6 +416,7 @@ impl StreamOwner {
                 value_bytes,
                 taken,
                 key,
+                class,
             } => {
                 let ticket = ticket_of(conn, n);
                 if self.phase != Phase::Serve {
@@ -420,7 +425,9 @@ impl StreamOwner {
                     cx.send_to(from.0, from.1, Channel::Main, self.stream, configuration.epoch, &answer);
                     return;
                 }
-                self.stage(cx, configuration, ticket, Some(from), key, (value_bytes, taken));
+                let class = str::from_utf8(class).ok().and_then(|class| class.parse().ok());
+                let bytes = (value_bytes, taken);
+                self.stage(cx, configuration, ticket, Some(from), (key, class), bytes);
                 self.go_on_staged(cx, configuration, ticket, true);
             }
             Message::StageBytes { conn, n, at, bytes } => {

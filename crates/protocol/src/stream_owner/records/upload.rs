@@ -30,6 +30,18 @@ const TAKEN_PER_RUN: u32 = paritas_large::UNTAKEN_MAX / 2;
 /// How often a value is begun again if the key that it is made from changes meanwhile. Then it is refused.
 const OVERTAKEN_MAX: u32 = 16;
 
+/// The class of a new large value: that which its command gives it, else the one that rules and settings give. `None`:
+/// that of the scheme.
+pub(in crate::stream_owner) fn class_of_new<O: Out>(
+    cx: &Context<'_, O>,
+    given: Option<Class>,
+    key: &[u8],
+    value_bytes: u64,
+) -> Option<Class> {
+    let given = given.filter(|_| !cx.rules().fault(Fault::ClassOfWriteForgotten));
+    given.or_else(|| cx.shared.parameters.class_of(key, value_bytes))
+}
+
 /// How a large value is made.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Made<'a> {

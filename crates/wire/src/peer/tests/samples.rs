@@ -340,6 +340,15 @@ pub(super) fn with_each(mut check: impl FnMut(&Message<'_>)) {
             value_bytes: n(3),
             taken: n(4),
             key: b"key",
+            class: b"",
+        },
+        Message::Stage {
+            conn: ConnId(n(1)),
+            n: n(2),
+            value_bytes: n(3),
+            taken: n(4),
+            key: b"key",
+            class: b"ec:4,2",
         },
         Message::StageBytes {
             conn: ConnId(n(1)),
