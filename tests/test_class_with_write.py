@@ -127,3 +127,46 @@ def test_clients_of_a_cluster_are_told_where_its_key_is(cluster):
         assert cluster_client.execute_command(SET, "rep:3", f"k{n}", value) == b"OK"
         assert cluster_client.get(f"k{n}") == value
     cluster_client.close()
+
+
+def test_values_above_large_from_are_large_and_all_stay_readable(start_cluster):
+    cluster = start_cluster(memory=ROOMY, more=["--chunk", "4kb", "--large-from", "16kb"])
+    client = bytes_of(cluster, 0)
+    assert cluster.client(0).config_get("large-from") == {"large-from": "16384"}
+    assert cluster.client(0).info("paritas")["large_from"] == 16 << 10
+    short, long = value_of(1, 16 << 10)[: 16 << 10], value_of(2, 16 << 10)[: (16 << 10) + 1]
+    for class_ in ["rep:3", "eor:3,4", "ec:2,2"]:
+        assert client.execute_command(SET, class_, "long", long) == b"OK"
+        assert client.execute_command(SET, class_, "short", short) == b"OK"
+        assert client.execute_command(TELL, "long") == class_.encode()
+        assert client.execute_command(TELL, "short") == b"ec:4,2"
+    assert "a value of at most 16384 bytes" in refused(client, SET, "rep:4", "short", short)
+    assert client.execute_command(SET, "rep:4", "long", long) == b"OK"
+    client.set("scheme", long)
+    client.mset({"several": long, "small": "v"})
+    values = {"long": long, "short": short, "scheme": long, "several": long, "small": b"v"}
+    # Each node has a setting of its own. What is there stays.
+    for node in range(cluster.nodes):
+        assert "at least 16384 are needed, not 16383" in refused(bytes_of(cluster, node), "CONFIG", "SET", "large-from", "16383")
+        assert "at most 65536 are possible" in refused(bytes_of(cluster, node), "CONFIG", "SET", "large-from", "65537")
+        assert bytes_of(cluster, node).config_set("large-from", "64kb")
+    assert client.execute_command(TELL, "long") == b"rep:4"
+    client.set("between", long)
+    values["between"] = long
+    assert "only a value that is larger than one object" in refused(client, TELL, "between", "rep:3")
+    for node in range(0, cluster.nodes, 2):
+        assert bytes_of(cluster, node).config_set("large-from", "20000")
+    longer = value_of(3, 40_000)[:40_000]
+    for n in range(30):
+        values[f"k{n}"] = longer
+        bytes_of(cluster, n % cluster.nodes).set(f"k{n}", longer)
+    dead = cluster.kill(1, 2)
+    for key, value in values.items():
+        assert once_served(lambda: client.get(key)) == value, key
+    cluster.until_replaced(dead)
+    # A write follows the setting of the owner of now.
+    for key, value in values.items():
+        assert client.append(key, b"!") == len(value) + 1
+        assert client.get(key) == value + b"!", key
+    client.delete(*values)
+    until_only_the_sentinel_has_parts(cluster)

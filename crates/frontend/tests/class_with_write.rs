@@ -193,3 +193,149 @@ fn clients_of_a_cluster_find_its_key() {
         assert!(reply.starts_with(&says), "{bytes} bytes: {reply}");
     }
 }
+
+#[test]
+fn values_above_large_from_are_large() {
+    let parameters = Parameters {
+        large_from: 16 << 10,
+        ..Parameters::default()
+    };
+    // One data block of 16 KiB. Node 3 is a spare.
+    let mut cluster = Cluster::coded_in(64 << 20, 1, 2, 1, 1, parameters);
+    for node in [0, 3] {
+        let client = cluster.connect(node, Port::Any);
+        for (bytes, told) in [
+            (16_384, "ec:1,2"),
+            (16_385, "rep:2"),
+            (65_536, "rep:2"),
+            (70_000, "rep:2"),
+        ] {
+            let value = value_of(bytes, 1);
+            assert_eq!(
+                ask(&mut cluster, client, &["PARITAS.SET", "rep:2", "k", &value]),
+                "+OK\r\n"
+            );
+            assert_eq!(class(&mut cluster, client, "k"), told, "{bytes} bytes");
+            assert!(is(&ask(&mut cluster, client, &["GET", "k"]), &value), "{bytes} bytes");
+        }
+        let value = value_of(16_385, 1);
+        let pairs = ["MSET", "{k}a", &value, "{k}b", "v", "{k}c", &value];
+        assert_eq!(ask(&mut cluster, client, &pairs), "+OK\r\n");
+        for transaction in [
+            &["MULTI"][..],
+            &["SET", "{k}d", &value],
+            &["APPEND", "{k}b", &value],
+            &["EXEC"],
+        ] {
+            assert!(!ask(&mut cluster, client, transaction).contains('-'), "{transaction:?}");
+        }
+        for key in ["{k}a", "{k}c", "{k}d", "{k}b"] {
+            assert_eq!(
+                ask(&mut cluster, client, &["PARITAS.REDUNDANCY", key, "rep:2"]),
+                "+OK\r\n",
+                "{key}"
+            );
+        }
+        // What is in stripes stays there until it is written.
+        assert_eq!(ask(&mut cluster, client, &["SET", "k", &value[1..]]), "+OK\r\n");
+        assert_eq!(ask(&mut cluster, client, &["APPEND", "k", "!"]), ":16385\r\n");
+        assert_eq!(class(&mut cluster, client, "k"), "ec:1,2");
+        assert_eq!(
+            ask(&mut cluster, client, &["PARITAS.REDUNDANCY", "k", "rep:2"]),
+            "+OK\r\n"
+        );
+        assert!(is(
+            &ask(&mut cluster, client, &["GET", "k"]),
+            &format!("{}!", &value[1..])
+        ));
+        ask(&mut cluster, client, &["FLUSHALL"]);
+    }
+}
+
+#[test]
+fn the_setting_changes_while_values_are_there() {
+    let mut cluster = Cluster::coded_in(64 << 20, 1, 2, 1, 1, Parameters::default());
+    let client = cluster.connect(0, Port::Any);
+    let value = value_of(20_000, 1);
+    let set = |cluster: &mut Cluster, bytes: &str| ask(cluster, client, &["CONFIG", "SET", "large-from", bytes]);
+    assert_eq!(ask(&mut cluster, client, &["SET", "stripes", &value]), "+OK\r\n");
+    assert_eq!(set(&mut cluster, "16kb"), "+OK\r\n");
+    assert_eq!(ask(&mut cluster, client, &["SET", "parts", &value]), "+OK\r\n");
+    assert!(ask(&mut cluster, client, &["CONFIG", "GET", "large-from"]).contains("16384"));
+    let few = set(&mut cluster, "16383");
+    assert!(
+        few.contains("at least 16384 are needed, not 16383: a large value should have a whole chunk"),
+        "{few}"
+    );
+    let many = set(&mut cluster, "65537");
+    assert!(
+        many.contains("65537 bytes do not fit one object: at most 65536 are possible"),
+        "{many}"
+    );
+    for bytes in ["16kb", "64kb"] {
+        assert_eq!(set(&mut cluster, bytes), "+OK\r\n");
+        for key in ["stripes", "parts"] {
+            assert!(is(&ask(&mut cluster, client, &["GET", key]), &value), "{key}");
+        }
+        let told = ask(&mut cluster, client, &["PARITAS.REDUNDANCY", "stripes", "none"]);
+        assert!(told.starts_with("-ERR the value is stored in stripes"), "{told}");
+        assert_eq!(
+            ask(&mut cluster, client, &["PARITAS.REDUNDANCY", "parts", "none"]),
+            "+OK\r\n"
+        );
+    }
+    // What is added to a body makes a body. SET follows the setting.
+    for (key, told) in [("stripes", "-ERR the value is stored in stripes"), ("parts", "+OK")] {
+        assert_eq!(ask(&mut cluster, client, &["APPEND", key, "!"]), ":20001\r\n");
+        let reply = ask(&mut cluster, client, &["PARITAS.REDUNDANCY", key, "rep:2"]);
+        assert!(reply.starts_with(told), "{key}: {reply}");
+        assert!(
+            is(&ask(&mut cluster, client, &["GET", key]), &format!("{value}!")),
+            "{key}"
+        );
+    }
+    assert_eq!(ask(&mut cluster, client, &["SET", "parts", &value]), "+OK\r\n");
+    assert!(ask(&mut cluster, client, &["PARITAS.REDUNDANCY", "parts", "none"]).starts_with("-ERR the value is"));
+}
+
+/// More data blocks than the scheme has: such a value may be as short as a tail, or have a tail that is longer than the
+/// longest value in stripes.
+#[test]
+fn a_tail_may_be_longer_than_values_in_stripes() {
+    let parameters = Parameters {
+        large_from: 16 << 10,
+        ..Parameters::default()
+    };
+    let mut cluster = Cluster::coded_in(64 << 20, 1, 2, 1, 1, parameters);
+    let client = cluster.connect(0, Port::Any);
+    for bytes in [16_385, 32_767, 32_768, 60_000] {
+        let value = value_of(bytes, bytes);
+        assert_eq!(
+            ask(&mut cluster, client, &["PARITAS.SET", "ec:2,1", "k", &value]),
+            "+OK\r\n"
+        );
+        assert_eq!(
+            ask(&mut cluster, client, &["COPY", "k", "{k}copy", "REPLACE"]),
+            ":1\r\n"
+        );
+        for words in [
+            &["MULTI"][..],
+            &["EXPIRE", "k", "100"],
+            &["COPY", "k", "{k}more", "REPLACE"],
+            &["EXEC"],
+        ] {
+            assert!(!ask(&mut cluster, client, words).contains('-'), "{words:?}");
+        }
+        assert_eq!(ask(&mut cluster, client, &["RENAME", "k", "{k}last"]), "+OK\r\n");
+        for key in ["{k}copy", "{k}more", "{k}last"] {
+            assert_eq!(class(&mut cluster, client, key), "ec:2,1", "{key}, {bytes} bytes");
+            assert!(
+                is(&ask(&mut cluster, client, &["GET", key]), &value),
+                "{key}, {bytes} bytes"
+            );
+        }
+    }
+    ask(&mut cluster, client, &["FLUSHALL"]);
+    cluster.advance(20_000);
+    assert_eq!(groups(&cluster), 0);
+}

@@ -141,7 +141,7 @@ hits, misses, expired and evicted keys, and `refused_writes` (`-OOM`) at the own
 | CONFIG SET | of the node asked. It changes `maxmemory` (up to its value at the start, \
 and where keys are evicted not below one and a half times the memory of parity), \
 `maxmemory-policy`, `maxmemory-clients`, `maxclients`, `client-query-buffer-limit`, `reply-max`, \
-`client-coding`, `log-assist`, `redundancy-hotness`, `redundancy-rules`, \
+`client-coding`, `large-from`, `log-assist`, `redundancy-hotness`, `redundancy-rules`, \
 `rebuild-rate` (0: limited only by clients) and `scrub-rate` (0: off). \
 A value that is set already is OK |
 | maxmemory-clients | an eighth of the memory by default. Beyond it, the clients that use most are closed, \

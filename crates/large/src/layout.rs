@@ -33,13 +33,15 @@ impl Layout {
     /// Cuts a value of `value_bytes` for `data` blocks. Returns the layout of its body and the length of its tail in
     /// bytes.
     ///
-    /// `None` if it has no body (the whole value is short enough for a tail) or more than 2³² − 1 rows.
+    /// `None` if it is empty or has more than 2³² − 1 rows.
     ///
     /// # Panics
     /// If `data` is 0, or `unit_bytes` is not a multiple of 64.
     pub fn of_value(value_bytes: u64, data: u8, unit_bytes: u32) -> Option<(Self, u64)> {
         let rest = value_bytes % (u64::from(data) * u64::from(unit_bytes));
-        let tail = if rest <= tail_bytes_max(unit_bytes) { rest } else { 0 };
+        // A value has a body, also one that is as short as a tail.
+        let is_tail = rest <= tail_bytes_max(unit_bytes) && rest < value_bytes;
+        let tail = if is_tail { rest } else { 0 };
         Some((Self::of_body(value_bytes - tail, data, unit_bytes)?, tail))
     }
 
@@ -159,7 +161,9 @@ mod tests {
         let (layout, tail) = Layout::of_value(row + (49 << 10), 4, UNIT).expect("a body");
         assert_eq!((layout.rows(), tail), (2, 0));
         assert_eq!(layout.row_unit_bytes(1), 12_544, "49 KiB in four, rounded up to 64");
-        assert_eq!(Layout::of_value(1000, 4, UNIT), None);
+        let (layout, tail) = Layout::of_value(1000, 4, UNIT).expect("a body");
+        assert_eq!((layout.rows(), layout.row_unit_bytes(0), tail), (1, 256, 0));
+        assert_eq!(Layout::of_value(0, 4, UNIT), None);
     }
 
     proptest! {

@@ -17,6 +17,7 @@ use paritas_io::door::Door;
 use paritas_io::{Limits, Listeners, Mail, Mailbox, ReservedPort, Shard, Stop, clock, descriptors, entropy, signals};
 use paritas_protocol::{
     ClassRules, ClientLimits, Hotness, Identity, PROTOCOL_VERSION, Parameters, check_class_rules, check_hotness,
+    check_large_from,
 };
 use paritas_wire::greeting::{Process, Role};
 use paritas_wire::resp;
@@ -136,6 +137,7 @@ pub fn run(settings: NodeSettings, file: Option<PathBuf>, supervision: Supervisi
         lease_renewal: renewal,
         rebuild_rate: settings.rebuild_rate.map(|rate| rate.0).filter(|rate| *rate > 0),
         log_assist: settings.log_assist.map(|assist| assist.0).unwrap_or_default(),
+        large_from: large_from(&settings, &cluster)?,
         class_rules: class_rules(&settings, &cluster)?,
         hotness: hotness(&settings, &cluster)?,
         client_limits: client_limits(&settings),
@@ -292,6 +294,15 @@ fn registration(
         incarnations: Vec::new(),
         more: Default::default(),
     })
+}
+
+fn large_from(settings: &NodeSettings, cluster: &ClusterRecord) -> Result<usize, Failure> {
+    let Some(bytes) = settings.large_from else {
+        return Ok(Parameters::default().large_from);
+    };
+    let fits = check_large_from(scheme_of(cluster)?, cluster.chunk_bytes, bytes.0);
+    fits.map_err(|why| Failure(format!("`large_from`: {why}")))?;
+    Ok(bytes.0 as usize)
 }
 
 fn class_rules(settings: &NodeSettings, cluster: &ClusterRecord) -> Result<ClassRules, Failure> {

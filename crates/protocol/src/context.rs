@@ -21,7 +21,7 @@ use paritas_base::{
     Clock, Epoch, Incarnation, ListId, NodeId, Position, Prng, Span, StreamId, Stripe, Time, TurnBudget,
 };
 use paritas_code::Code;
-use paritas_store::Arena;
+use paritas_store::{Arena, Limits};
 use paritas_wire::peer::{self, ChunkStatus, Header, Message};
 
 /// Stripe numbers below this can exist even if this node has little memory: other nodes may have more.
@@ -145,6 +145,12 @@ impl Shared {
     /// `None`: it is not the node's present one.
     pub fn heard_at(&self, node: NodeId, incarnation: Incarnation) -> Option<Time> {
         self.sessions.heard_at(node, incarnation)
+    }
+
+    /// The longest value in bytes that lies in stripes with others. A longer one is large (P14).
+    pub fn small_bytes_max(&self) -> usize {
+        let object_max = Limits::of(self.arena.chunk_bytes()).value_bytes;
+        self.parameters.large_from.min(object_max)
     }
 
     /// Changes the rate of rebuilds in the background, in bytes a second; `None`: unlimited.

@@ -39,6 +39,7 @@ pub use lists::{Halted, List, Lists, Role};
 pub use mark::Mark;
 pub use parameters::{
     ClientCoding, ClientLimits, LogAssist, Parameters, Reads, Transactions, check_class_rules, check_hotness,
+    check_large_from,
 };
 pub use paritas_large::{Class, ClassRules, Hotness, HotnessSetting, PartId};
 pub use paritas_store::Policy;

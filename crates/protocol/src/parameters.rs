@@ -6,7 +6,7 @@ use core::str::FromStr;
 use paritas_base::{Span, formats};
 use paritas_code::Scheme;
 use paritas_large::{Class, ClassRules, Hotness, HotnessSetting, Placement};
-use paritas_store::Policy;
+use paritas_store::{Limits, Policy, VALUE_BYTES_MAX};
 use paritas_wire::peer::FRAME_BYTES_MAX;
 
 /// Limits on what clients can make a shard hold.
@@ -212,6 +212,26 @@ pub fn check_class_rules(scheme: Scheme, rules: &ClassRules) -> Result<(), Strin
         .map_or(Ok(()), |error| Err(error.to_string()))
 }
 
+/// Checks that values above `bytes` bytes can be large. An error says which number would do, and why.
+pub fn check_large_from(scheme: Scheme, chunk_bytes: u32, bytes: u64) -> Result<(), String> {
+    let most = Limits::of(chunk_bytes as usize).value_bytes as u64;
+    let whole = u64::from(scheme.data()) * u64::from(chunk_bytes);
+    if bytes > most {
+        return Err(format!(
+            "{bytes} bytes do not fit one object: at most {most} are possible"
+        ));
+    }
+    match bytes >= whole.min(most) {
+        true => Ok(()),
+        false => Err(format!(
+            "at least {} are needed, not {bytes}: a large value should have a whole chunk of {chunk_bytes} bytes for \
+             each of {} data blocks. With fewer blocks it would take more memory than in stripes",
+            whole.min(most),
+            scheme.data()
+        )),
+    }
+}
+
 /// The parameters of a node. Defaults are those of production; the simulator draws its own.
 #[derive(Clone, Debug)]
 pub struct Parameters {
@@ -249,6 +269,9 @@ pub struct Parameters {
     pub rebuild_rate: Option<u64>,
     /// Whether log nodes help with rebuilds. Clients can change it while the node runs.
     pub log_assist: LogAssist,
+    /// Values of more bytes than this are large, and those that do not fit one object. Clients can change it while the
+    /// node runs.
+    pub large_from: usize,
     /// The classes of new large values.
     pub class_rules: ClassRules,
     /// The classes of values that are read often, and of the others; `None`: classes do not depend on reads.
@@ -322,6 +345,7 @@ impl Default for Parameters {
             fetch_max: 32,
             rebuild_rate: None,
             log_assist: LogAssist::Auto,
+            large_from: VALUE_BYTES_MAX,
             class_rules: ClassRules::default(),
             hotness: None,
             streamed_bytes_min: 1 << 20,
@@ -384,6 +408,37 @@ impl Parameters {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn large_values_have_a_chunk_for_each_data_block() {
+        let check = |scheme: &str, chunk_bytes, bytes| check_large_from(scheme.parse().unwrap(), chunk_bytes, bytes);
+        for (scheme, chunk_bytes, bytes) in [
+            ("4+2", 16 << 10, 64 << 10),
+            ("4+2", 4 << 10, 16 << 10),
+            ("4+2", 4 << 10, 20_000),
+            ("1+2", 16 << 10, 16 << 10),
+            // A value up to 64 KiB fits one object.
+            ("8+2", 16 << 10, 64 << 10),
+        ] {
+            assert_eq!(
+                check(scheme, chunk_bytes, bytes),
+                Ok(()),
+                "{scheme} {chunk_bytes} {bytes}"
+            );
+        }
+        let few = check("4+2", 4 << 10, (16 << 10) - 1).unwrap_err();
+        assert!(
+            few.contains("at least 16384 are needed, not 16383: a large value should have"),
+            "{few}"
+        );
+        let few = check("8+2", 16 << 10, (64 << 10) - 1).unwrap_err();
+        assert!(few.contains("at least 65536 are needed"), "{few}");
+        let many = check("4+2", 4 << 10, (64 << 10) + 1).unwrap_err();
+        assert!(
+            many.contains("65537 bytes do not fit one object: at most 65536"),
+            "{many}"
+        );
+    }
 
     #[test]
     fn a_window_of_whatever_deltas_fits_a_frame() {

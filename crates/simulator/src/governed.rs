@@ -206,6 +206,9 @@ pub(crate) fn govern(swarm: &mut Swarm, seed: u64) {
     };
     swarm.governed = true;
     swarm.chunk_bytes = CHUNK_BYTES;
+    // A chunk for each data block, as nodes ask for.
+    let least = usize::from(swarm.data) * CHUNK_BYTES as usize;
+    swarm.parameters.large_from = swarm.parameters.large_from.max(least);
     swarm.maxmemory_bytes = 8 << 20;
     swarm.min_redundancy = swarm.min_redundancy.min(swarm.parity);
     swarm.parameters.lease = Span::from_ms(random.between(100, 500));

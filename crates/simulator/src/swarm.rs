@@ -94,6 +94,8 @@ pub(crate) struct Swarm {
     pub(crate) classed: u32,
     /// A large value keeps the class of its write: neither clients nor reads change it.
     pub(crate) classes_stay: bool,
+    /// Every other node has no setting of its own for which values are large.
+    pub(crate) differs: bool,
     /// The longest of these values in bytes.
     pub(crate) large_bytes: usize,
     /// Probability that a SET of one key is an MSET of two keys in different slots.
@@ -208,6 +210,7 @@ impl Swarm {
             fetch_max: random.between(1, 8) as usize,
             rebuild_rate: None,
             log_assist: LogAssist::Auto,
+            large_from: usize::MAX,
             class_rules: Default::default(),
             hotness: None,
             client_limits: ClientLimits::default(),
@@ -316,6 +319,7 @@ impl Swarm {
             weak: false,
             classed: 0,
             classes_stay: false,
+            differs: false,
             large_bytes: 0,
             pairs: some(random, 300_000),
             expiring: some(random, 700_000),
@@ -438,6 +442,14 @@ impl Swarm {
             swarm.larges = random.between(1, 4);
             swarm.weak = random.chance(300_000);
             let rows = random.between(1, 12);
+            // Drawn from a copy: the other draws stay those of the seed.
+            let mut own = Prng::new(random.clone().next_u64() ^ 0x6c61_7267_655f_6672);
+            if own.chance(300_000) {
+                let least = u64::from(data) * u64::from(chunk_bytes);
+                let most = swarm.large_bytes_min() as u64 - 1;
+                swarm.parameters.large_from = own.between(least.min(most), most) as usize;
+                swarm.differs = own.chance(400_000);
+            }
             swarm.large_bytes = swarm.large_bytes_min() + (rows * u64::from(chunk_bytes) * u64::from(data)) as usize;
             if swarm.maxmemory_bytes == 1 << 20 {
                 swarm.maxmemory_bytes = 4 << 20;
@@ -530,10 +542,10 @@ impl Swarm {
         KeySlots::new(&self.one_slot()).slot(database, key.as_bytes())
     }
 
-    /// The shortest value that does not fit in one object.
+    /// The shortest value that is large, at least at some nodes.
     pub(crate) fn large_bytes_min(&self) -> usize {
-        let settings = paritas_store::Settings::new(self.chunk_bytes as usize, [0; 2]);
-        paritas_store::ObjectStore::new(settings).limits().value_bytes + 1
+        let object_max = paritas_store::Limits::of(self.chunk_bytes as usize).value_bytes;
+        self.parameters.large_from.min(object_max) + 1
     }
 
     /// How many classes large values may have.

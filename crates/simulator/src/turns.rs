@@ -58,6 +58,10 @@ impl World {
         };
         let parameters = Parameters {
             version_max: self.may_speak(at, incarnation),
+            large_from: match self.swarm.differs && at % 2 == 1 {
+                true => usize::MAX,
+                false => self.swarm.parameters.large_from,
+            },
             ..self.swarm.parameters.clone()
         };
         let node = Node::new(identity, parameters);

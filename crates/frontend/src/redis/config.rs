@@ -5,7 +5,7 @@ use crate::router::client::Client;
 use paritas_base::DATABASES;
 use paritas_protocol::{
     ClassRules, ClientCoding, Context, HotnessSetting, Lists, LogAssist, Out, Port, Shared, check_class_rules,
-    check_hotness,
+    check_hotness, check_large_from,
 };
 use paritas_store::Policy;
 use paritas_wire::command::glob::{Case, NAME_PATTERNS_BYTES_MAX, Pattern};
@@ -24,6 +24,7 @@ enum Setting {
     Memory,
     RebuildRate,
     LogAssist,
+    LargeFrom,
     ClassRules,
     Hotness,
     ScrubRate,
@@ -35,9 +36,10 @@ enum Setting {
 }
 
 impl Setting {
-    const ALL: [(&'static str, &'static str, Self); 12] = [
+    const ALL: [(&'static str, &'static str, Self); 13] = [
         ("client-coding", "client_coding", Self::ClientCoding),
         ("client-query-buffer-limit", "query_max", Self::Query),
+        ("large-from", "large_from", Self::LargeFrom),
         ("log-assist", "log_assist", Self::LogAssist),
         ("maxclients", "clients_max", Self::Clients),
         ("maxmemory", "memory", Self::Memory),
@@ -58,6 +60,7 @@ impl Setting {
             Self::Memory => shared.maxmemory_bytes.to_string(),
             Self::LogAssist => shared.parameters.log_assist.to_string(),
             Self::ClientCoding => shared.parameters.client_coding.to_string(),
+            Self::LargeFrom => shared.small_bytes_max().to_string(),
             Self::ClassRules => shared.parameters.class_rules.to_string(),
             Self::Hotness => HotnessSetting(shared.parameters.hotness).to_string(),
             Self::RebuildRate => shared.parameters.rebuild_rate.unwrap_or(0).to_string(),
@@ -106,6 +109,9 @@ impl Setting {
             Self::Clients => "argument couldn't be parsed into an integer".to_owned(),
             _ => "argument must be a memory value".to_owned(),
         })?;
+        if self == Self::LargeFrom {
+            check_large_from(shared.code.scheme(), shared.cluster.chunk_bytes, number)?;
+        }
         // Eviction here cannot free the parity of other nodes' keys. With a smaller limit, all keys of this node would
         // be evicted, and none could be written.
         let parity_bytes = match self {
@@ -125,6 +131,7 @@ impl Setting {
             | Self::Policy
             | Self::LogAssist
             | Self::ClientCoding
+            | Self::LargeFrom
             | Self::ClassRules
             | Self::Hotness => (0, i64::MAX as u64),
         };
@@ -154,6 +161,7 @@ impl Setting {
             Change::Hotness(hotness) => shared.parameters.hotness = hotness.0,
             Change::Number(number) => match self {
                 Self::Memory => shared.maxmemory_bytes = number,
+                Self::LargeFrom => shared.parameters.large_from = number as usize,
                 Self::RebuildRate => shared.set_rebuild_rate(Some(number).filter(|rate| *rate > 0)),
                 Self::ScrubRate => shared.set_scrub_rate(Some(number).filter(|rate| *rate > 0)),
                 Self::Clients => clients.clients_max = number as usize,

@@ -342,6 +342,7 @@ impl Dispatcher {
                 line("scheme", &cx.shared.code.scheme());
                 line("ack_quorum", &cluster.ack_quorum);
                 line("chunk_bytes", &cluster.chunk_bytes);
+                line("large_from", &cx.shared.small_bytes_max());
                 line("streams_owned", &sums.owned);
                 line("parity_positions", &sums.parities);
                 line("absent_chunks", &sums.absent);

@@ -10,6 +10,7 @@ use paritas_code::Scheme;
 use paritas_control::LostPolicy;
 use paritas_protocol::{
     ClassRules, ClientCoding, HotnessSetting, LogAssist, Policy, Reads, check_class_rules, check_hotness,
+    check_large_from,
 };
 use paritas_wire::resp::Password;
 use std::net::SocketAddr;
@@ -74,6 +75,12 @@ pub struct DevSettings {
     /// Whether to read parity from log nodes too while rebuilding: on, off, or auto, by the rate of each
     #[arg(long, default_value = "auto")]
     pub log_assist: Text<LogAssist>,
+    /// Bytes of a chunk, as in 4kb
+    #[arg(long, default_value = "16kb")]
+    pub chunk: ByteCount,
+    /// Values of more bytes than this are large: they lie in parts of their own [default: 64kb]
+    #[arg(long)]
+    pub large_from: Option<ByteCount>,
     /// Redundancy of new values above 64 KiB by key and least length, as in "img:* eor:3,4 1mb; tmp:* rep:3"
     #[arg(long, default_value = "")]
     pub redundancy_rules: Text<ClassRules>,
@@ -115,6 +122,8 @@ pub(crate) struct Plan {
     pub(crate) scrub_rate: Option<ByteCount>,
     pub(crate) rebuild_rate: Option<ByteCount>,
     pub(crate) log_assist: LogAssist,
+    pub(crate) chunk: ByteCount,
+    pub(crate) large_from: Option<ByteCount>,
     pub(crate) class_rules: ClassRules,
     pub(crate) hotness: HotnessSetting,
     pub(crate) client_coding: ClientCoding,
@@ -162,6 +171,10 @@ impl Plan {
                 all.min(1)
             )));
         }
+        if let Some(bytes) = settings.large_from {
+            let chunk_bytes = u32::try_from(settings.chunk.0).unwrap_or(u32::MAX);
+            check_large_from(scheme, chunk_bytes, bytes.0).map_err(|why| Failure(format!("--large-from: {why}")))?;
+        }
         let class_rules = settings.redundancy_rules.0.clone();
         check_class_rules(scheme, &class_rules).map_err(|why| Failure(format!("--redundancy-rules: {why}")))?;
         let hotness = settings.redundancy_hotness.0;
@@ -183,6 +196,8 @@ impl Plan {
             scrub_rate: settings.scrub_rate,
             rebuild_rate: settings.rebuild_rate,
             log_assist: settings.log_assist.0,
+            chunk: settings.chunk,
+            large_from: settings.large_from,
             class_rules,
             hotness,
             client_coding: settings.client_coding.0,
@@ -306,12 +321,29 @@ pub(crate) mod tests {
             scrub_rate: None,
             rebuild_rate: None,
             log_assist: Text(LogAssist::Auto),
+            chunk: ByteCount(16 << 10),
+            large_from: None,
             redundancy_rules: Text(ClassRules::default()),
             redundancy_hotness: Text(HotnessSetting::default()),
             client_coding: Text(ClientCoding::Read),
             reads: Text(Reads::Leases),
             password_file: None,
         }
+    }
+
+    #[test]
+    fn large_values_need_a_chunk_for_each_data_block() {
+        let with = |chunk, bytes| DevSettings {
+            chunk: ByteCount(chunk),
+            large_from: Some(ByteCount(bytes)),
+            ..settings(7, "4+2", 6379)
+        };
+        let why = Plan::checked(&with(16 << 10, 16 << 10)).unwrap_err();
+        assert!(
+            why.0.contains("--large-from: at least 65536 are needed, not 16384"),
+            "{why}"
+        );
+        assert!(Plan::checked(&with(4 << 10, 16 << 10)).is_ok());
     }
 
     #[test]

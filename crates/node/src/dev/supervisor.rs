@@ -339,6 +339,7 @@ impl Supervisor {
         set("log-nodes", plan.log_nodes.to_string());
         set("spares", plan.spares.to_string());
         set("memory", plan.memory.0.to_string());
+        set("chunk", plan.chunk.0.to_string());
         let longer = (LEASE_MS_PER_PAIR * u32::from(plan.count()).pow(2) / LEASE_MS).max(1);
         set("lease-ms", (LEASE_MS * longer).to_string());
         set("suspicion-ms", (SUSPICION_MS * longer).to_string());
@@ -373,10 +374,14 @@ impl Supervisor {
         if let Some(file) = &plan.password_file {
             set("password-file", file.display().to_string());
         }
-        let rates = [("scrub-rate", plan.scrub_rate), ("rebuild-rate", plan.rebuild_rate)];
-        for (name, rate) in rates {
-            if let Some(rate) = rate {
-                set(name, rate.0.to_string());
+        let numbers = [
+            ("scrub-rate", plan.scrub_rate),
+            ("rebuild-rate", plan.rebuild_rate),
+            ("large-from", plan.large_from),
+        ];
+        for (name, number) in numbers {
+            if let Some(number) = number {
+                set(name, number.0.to_string());
             }
         }
         arguments

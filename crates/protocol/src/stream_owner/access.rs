@@ -286,6 +286,11 @@ impl<'a, 'c, O: Out> Access<'a, 'c, O> {
         self.owner.store.limits()
     }
 
+    /// The longest value in bytes that lies in stripes with others. A longer one is large (P14).
+    pub fn small_bytes_max(&self) -> usize {
+        self.cx.shared.small_bytes_max()
+    }
+
     /// Which keys are evicted for new ones.
     pub fn policy(&self) -> Policy {
         self.owner.store.policy()

@@ -330,11 +330,15 @@ impl<O: Out> Access<'_, '_, O> {
     /// Sends the values of a draft that are too long for one object to their holders, a few at a time. Returns their
     /// records by the number of the value.
     fn upload_values(&mut self, draft: &Draft, ticket: Ticket) -> Result<BTreeMap<u32, Arc<Record>>, Stop> {
-        let small_max = self.limits().value_bytes;
+        let small_max = self.small_bytes_max();
         if draft.put_bytes <= small_max {
             return Ok(BTreeMap::new());
         }
-        let is_large = |change: &&Change| !change.is_removed && change.image.value().bytes.len() > small_max;
+        let is_large = |change: &&Change| {
+            let value = change.image.value();
+            // What has a record is large already. Its bytes are its tail.
+            !change.is_removed && value.record.is_empty() && value.bytes.len() > small_max
+        };
         let large: Vec<&Change> = draft.changes.iter().filter(is_large).collect();
         let total_bytes = large.iter().map(|change| change.image.value().bytes.len()).sum();
         let (mut records, mut waiting) = (BTreeMap::new(), 0);

@@ -85,7 +85,8 @@ impl World {
                 let too_large = text.starts_with("-ERR command larger than")
                     || pending.action == Action::GetEach && text.starts_with("-ERR the reply is larger than");
                 let has_class = |error: &str| {
-                    let is_short = self.swarm.appends && error.starts_with("-ERR the value is stored in stripes");
+                    let may_be_short = self.swarm.appends || self.swarm.differs;
+                    let is_short = may_be_short && error.starts_with("-ERR the value is stored in stripes");
                     !is_short && !error.starts_with("-ERR no such key")
                 };
                 if matches!(pending.action, Action::Class(_)) && !has_class(&text) {

@@ -44,7 +44,7 @@ impl<O: Out> Operation<'_, '_, O> {
         }
         let value_bytes = parse_integer(self.job.args.arg(2)).and_then(|bytes| usize::try_from(bytes).ok());
         let value_bytes = value_bytes.ok_or(Stop::Error(errors::NOT_AN_INTEGER))?;
-        if value_bytes <= self.access.limits().value_bytes {
+        if value_bytes <= self.access.small_bytes_max() {
             return Err(Stop::Error("ERR the value fits an object and has no parts: use SET"));
         }
         let class = match self.job.args.get(3) {

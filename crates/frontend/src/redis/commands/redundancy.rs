@@ -35,7 +35,7 @@ impl<O: Out> Operation<'_, '_, O> {
     pub(crate) fn set_with_class(&mut self) -> Result<(), Stop> {
         let class = self.class(self.job.args.arg(1))?;
         let scheme = self.access.scheme();
-        let small_max = self.access.limits().value_bytes;
+        let small_max = self.access.small_bytes_max();
         // A value that was sent ahead is long.
         let is_small = !self.job.is_staged && self.job.args.arg(3).len() <= small_max;
         if is_small && class.tolerance() > scheme.tolerance() {

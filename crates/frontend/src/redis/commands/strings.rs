@@ -444,7 +444,7 @@ impl<'a, O: Out> Operation<'a, '_, O> {
         length: usize,
     ) -> Result<(), Stop> {
         let is_in_parts = |piece: &Piece<'_>| matches!(piece, Piece::Body(_, range) if !range.is_empty());
-        if length <= self.access.limits().value_bytes && !pieces.iter().any(is_in_parts) {
+        if length <= self.access.small_bytes_max() && !pieces.iter().any(is_in_parts) {
             let mut bytes = Vec::with_capacity(length);
             for piece in pieces {
                 match piece {

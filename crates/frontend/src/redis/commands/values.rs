@@ -248,7 +248,8 @@ impl<O: Out> Operation<'_, '_, O> {
         if self.job.is_staged {
             return Ok(self.access.put_staged(self.job.ticket, hash, key, value)?);
         }
-        if value.bytes.len() > self.access.limits().value_bytes {
+        // What has a record is large already. Its bytes are its tail.
+        if value.record.is_empty() && value.bytes.len() > self.access.small_bytes_max() {
             return Ok(self.access.put_large(self.job.ticket, hash, key, value)?);
         }
         Ok(self.access.put(hash, key, value)?)

@@ -138,9 +138,9 @@ impl Dispatcher {
     }
 }
 
-/// The longest value that one object takes, in bytes.
+/// The longest value in bytes that is not large. Where the owner of a key has another setting, it checks for itself.
 pub(super) fn small_max<O: Out>(cx: &Context<'_, O>) -> usize {
-    paritas_store::Limits::of(cx.shared.arena.chunk_bytes()).value_bytes
+    cx.shared.small_bytes_max()
 }
 
 /// What all keys of a command weigh.
@@ -149,7 +149,7 @@ fn load_of<O: Out>(cx: &Context<'_, O>, spec: &CommandSpec, args: ArgList<'_>) -
     command::keys(spec, args).fold(Load::default(), |load, at| load.and(args, at, step, small_max))
 }
 
-/// Whether a value of MSET does not fit one object.
+/// Whether a value of MSET is large.
 pub(super) fn has_large<O: Out>(cx: &Context<'_, O>, spec: &CommandSpec, args: ArgList<'_>) -> bool {
     args.span_bytes() > small_max(cx) && load_of(cx, spec, args).has_large
 }

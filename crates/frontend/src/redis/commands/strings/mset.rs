@@ -43,7 +43,7 @@ impl<O: Out> Operation<'_, '_, O> {
             there += usize::from(self.seen(at)?.is_some());
         }
         let args = self.job.args;
-        let load = Load::of_pairs(args, self.pairs(), self.access.limits().value_bytes);
+        let load = Load::of_pairs(args, self.pairs(), self.access.small_bytes_max());
         if load.has_large && load.count > 1 && load.bytes > LARGE_PAIRS_BYTES_MAX {
             let bytes_max = LARGE_PAIRS_BYTES_MAX;
             let refusal = WriteRefusal::CommandTooLarge { bytes_max };
@@ -107,7 +107,7 @@ impl<O: Out> Operation<'_, '_, O> {
     /// their keys' arguments.
     fn upload_pairs(&mut self) -> Result<Vec<(usize, Uploaded)>, Stop> {
         let mut uploaded = Vec::new();
-        let small_max = self.access.limits().value_bytes;
+        let small_max = self.access.small_bytes_max();
         if self.job.args.span_bytes() <= small_max || self.access.is_in_draft() {
             return Ok(Vec::new());
         }
