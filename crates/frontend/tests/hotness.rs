@@ -3,6 +3,9 @@
 use paritas_protocol::{Parameters, Port};
 use paritas_testbed::{Client, Cluster};
 use paritas_wire::command;
+use paritas_wire::peer::Message;
+use std::cell::Cell;
+use std::rc::Rc;
 
 const BYTES: usize = 1_000_000;
 
@@ -154,4 +157,98 @@ fn with_little_memory_hot_values_go_back_and_none_becomes_hot() {
     cluster.advance(2_000);
     assert_eq!(class(&mut cluster, client, &other), "ec:2,1");
     assert_eq!(counted(&mut cluster, client).0, 4);
+}
+
+/// Bytes of units that move between nodes.
+fn count_units(cluster: &mut Cluster) -> Rc<Cell<usize>> {
+    let moved = Rc::new(Cell::new(0));
+    let counter = moved.clone();
+    cluster.tamper = Some(Box::new(move |_, _, _, message| {
+        let bytes = match message {
+            Message::PutUnit { bytes, .. } => bytes.len(),
+            Message::UnitValue {
+                unit: Some((_, bytes)), ..
+            } => bytes.len(),
+            _ => 0,
+        };
+        counter.set(counter.get() + bytes);
+        None
+    }));
+    moved
+}
+
+/// ElasticMem, Table 1, between nodes: the value was never `eor`.
+#[test]
+fn a_cold_value_becomes_hot_by_its_copies_alone() {
+    const MIB: usize = 1 << 20;
+    // (k, m, r), and quarters of S: of ec_to_eor, of eor_to_ec, and of a read of the cold value. With hotness, without.
+    for ((data, parity, copies), with, without) in
+        [((4, 1, 2), [4, 0, 4], [7, 0, 3]), ((4, 2, 3), [8, 1, 4], [11, 1, 3])]
+    {
+        for (has_hotness, wanted) in [(true, with), (false, without)] {
+            let (hot, cold) = (format!("eor:{copies},{data}"), format!("ec:{data},{parity}"));
+            let setting = format!("hot {hot} cold {cold} reads 1000000");
+            let parameters = Parameters {
+                hotness: has_hotness.then(|| setting.parse().unwrap()),
+                ..Parameters::default()
+            };
+            let mut cluster = Cluster::coded_in(64 << 20, data, parity, 1, 1, parameters);
+            let client = cluster.connect(0, Port::Any);
+            let key = (0..)
+                .map(|i| format!("k{i}"))
+                .find(|key| command::slot(key.as_bytes()) < 4096)
+                .unwrap();
+            let value = "value".repeat(MIB / 5 + 1);
+            for first in [
+                &["SET", &key, &value[..MIB]][..],
+                &["PARITAS.SET", &cold, &key, &value[..MIB]],
+            ] {
+                assert_eq!(ask(&mut cluster, client, first), "+OK\r\n");
+                let moved = count_units(&mut cluster);
+                let mut quarters = |words: &[&str]| {
+                    // A body that was read is kept for a while.
+                    cluster.advance(5_000);
+                    let before = moved.get();
+                    let reply = ask(&mut cluster, client, words);
+                    assert!(!reply.starts_with('-'), "{reply}");
+                    (moved.get() - before) as f64 / (MIB / 4) as f64
+                };
+                let read = quarters(&["GET", &key]);
+                let to_eor = quarters(&["PARITAS.REDUNDANCY", &key, &hot]);
+                let to_ec = quarters(&["PARITAS.REDUNDANCY", &key, &cold]);
+                assert_eq!([to_eor, to_ec, read], wanted.map(f64::from), "{setting}: {has_hotness}");
+                // Then it was eor, whatever it was before.
+                assert_eq!(quarters(&["PARITAS.REDUNDANCY", &key, &hot]), f64::from(with[0]));
+                assert_eq!(class(&mut cluster, client, &key), hot);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_cold_value_with_parity_at_its_owner_outlives_each_pair_of_nodes() {
+    for (first, second) in (0..4).flat_map(|first| (first + 1..4).map(move |second| (first, second))) {
+        for is_hot in [false, true] {
+            let parameters = Parameters {
+                hotness: Some("hot eor:3,2 cold ec:2,2 reads 1000000".parse().unwrap()),
+                ..Parameters::default()
+            };
+            let mut cluster = Cluster::coded_in(64 << 20, 2, 2, 1, 2, parameters);
+            let client = cluster.connect(4, Port::Any);
+            let key = keys().next().unwrap();
+            set(&mut cluster, client, &key);
+            if is_hot {
+                ask(&mut cluster, client, &["PARITAS.REDUNDANCY", &key, "eor:3,2"]);
+            }
+            cluster.kill(first);
+            cluster.kill(second);
+            for (lost, spare) in [(first, 4), (second, 5)] {
+                cluster.hand_over(0, lost as u8, spare);
+            }
+            cluster.advance(5_000);
+            read(&mut cluster, client, &key, 1);
+            let wanted = if is_hot { "eor:3,2" } else { "ec:2,2" };
+            assert_eq!(class(&mut cluster, client, &key), wanted, "{first} and {second}");
+        }
+    }
 }

@@ -4,6 +4,7 @@ pub mod basic;
 pub mod disk_accesses;
 mod duty;
 pub mod elasticmem_access;
+pub mod elasticmem_cold;
 pub mod elasticmem_concurrent;
 pub mod elasticmem_io;
 pub mod elasticmem_nodes;

@@ -64,6 +64,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     experiments::elasticmem_transitions::EXPERIMENT,
     experiments::elasticmem_concurrent::EXPERIMENT,
     experiments::elasticmem_nodes::EXPERIMENT,
+    experiments::elasticmem_cold::EXPERIMENT,
     experiments::pocache_probability::EXPERIMENT,
     experiments::pocache_hit_ratio::EXPERIMENT,
     experiments::pocache_ahead::EXPERIMENT,

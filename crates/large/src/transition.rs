@@ -144,6 +144,31 @@ mod tests {
     }
 
     #[test]
+    fn ec_with_parity_0_at_the_owner_becomes_eor_by_its_copies_and_bears_every_loss_meanwhile() {
+        for (data, parity, copies) in [(4, 1, 2), (4, 2, 3), (2, 2, 3), (1, 1, 2), (3, 3, 4)] {
+            let (eor, ec) = (Class::Eor { copies, data }, Class::Ec { data, parity });
+            let positions = data + parity;
+            for x in 0..positions {
+                let hot = Placement::new(eor, x, positions, 0).expect("it fits");
+                let cold = Placement::new(ec, hot.first(), positions, 0).expect("it fits");
+                let (layout, _) = Layout::of_value(1 << 20, data, 16 << 10).expect("a body");
+                let change = Transition::new(cold, eor, x, (positions, 0), (&layout, &layout), false).expect("it fits");
+                assert!(change.keeps_data && change.to == hot);
+                let at_owner = |placement: Placement| placement.parts().find(|part| part.position == x);
+                assert_eq!(at_owner(cold).map(|part| part.content), Some(Content::Parity(0)));
+                assert_eq!(at_owner(hot).map(|part| part.content), Some(Content::Whole));
+                for lost in (0u32..1 << positions).filter(|lost| lost.count_ones() <= u32::from(parity)) {
+                    let is_left = |part: &Part| lost >> part.position & 1 == 0;
+                    assert!(
+                        cold.is_readable(is_left) && hot.is_readable(is_left),
+                        "{ec} at {x} without {lost:b}"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
     fn a_data_group_that_another_object_names_does_not_stay() {
         let (eor, ec) = (Class::Eor { copies: 3, data: 4 }, Class::Ec { data: 4, parity: 2 });
         let from = Placement::new(eor, 1, 6, 0).expect("it fits");

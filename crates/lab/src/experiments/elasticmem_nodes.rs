@@ -28,7 +28,7 @@ const MEGABYTES: u32 = 512;
 const SIZES_KB: [usize; 3] = [256, 1024, 4096];
 const ROUNDS: u32 = 31;
 /// Longer than an owner keeps the body of a value after its last reader.
-const BODY_KEPT: Duration = Duration::from_secs(1);
+pub(crate) const BODY_KEPT: Duration = Duration::from_secs(1);
 const NEVER_EOR: &str = "block 0 of ec is at the owner, where eor wants its whole copy: no block can stay, so as many \
                          bytes move as to rep";
 
@@ -66,7 +66,8 @@ fn expected(setting: Setting) -> [f64; 6] {
     ]
 }
 
-fn command(port: u16, args: &[&str]) -> io::Result<String> {
+/// Gives a command at a port. Returns its reply.
+pub(crate) fn command(port: u16, args: &[&str]) -> io::Result<String> {
     let mut question = format!("*{}\r\n", args.len());
     for arg in args {
         let _ = write!(question, "${}\r\n{arg}\r\n", arg.len());

@@ -1,6 +1,7 @@
 //! Large values that come with their hash slots from another stream (P10.8). Their bodies come piece by piece, ahead of
 //! their objects, and are written to new groups of this stream.
 
+use super::upload::place_of;
 use super::{Installed, Origin, Records, decode};
 use crate::context::Context;
 use crate::interface::Out;
@@ -123,7 +124,8 @@ impl Records {
         here: &Installed<'_>,
         source: &Record,
     ) -> Result<u64, Refused> {
-        let placement = placement_of(cx, here.configuration, source.class, here.stream.x);
+        let x = place_of(cx, here, source.class);
+        let placement = placement_of(cx, here.configuration, source.class, x);
         let placement = placement.map_err(|_| Refused::NoRoom)?;
         let ledger = &mut self.ledger;
         let staged = ledger.stage(source.class, placement.first(), placement.logged(), source.body_bytes);

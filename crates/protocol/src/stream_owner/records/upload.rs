@@ -42,6 +42,21 @@ pub(in crate::stream_owner) fn class_of_new<O: Out>(
     given.or_else(|| cx.shared.parameters.class_of(key, value_bytes))
 }
 
+/// The position from which the parts of a new value are placed: that of the stream. A cold value that is coded, and of
+/// which hot ones are `eor` of as many data blocks, has its data blocks where `eor` has them: they stay when it becomes
+/// hot (P14.15).
+pub(super) fn place_of<O: Out>(cx: &Context<'_, O>, here: &Installed<'_>, class: Class) -> Position {
+    let x = here.stream.x;
+    let hotness = cx.shared.parameters.hotness.filter(|hotness| hotness.cold == class);
+    match (hotness.map(|hotness| hotness.hot), class) {
+        (Some(hot @ Class::Eor { data, .. }), Class::Ec { data: same, .. }) if data == same => {
+            let hot = placement_of(cx, here.configuration, hot, x);
+            hot.map_or(x, |hot| Position(hot.first()))
+        }
+        _ => x,
+    }
+}
+
 /// How a large value is made.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Made<'a> {
@@ -180,16 +195,16 @@ impl Records {
             true => Layout::of_body(value_bytes, class.data(), unit_bytes)?,
             false => Layout::of_value(value_bytes, class.data(), unit_bytes)?.0,
         };
-        let x = here.stream.x.0;
+        let x = place_of(cx, here, class);
         let ledger = &mut self.ledger;
         let placement = match made.same_as {
-            None => placement_of(cx, here.configuration, class, here.stream.x).ok()?,
+            None => placement_of(cx, here.configuration, class, x).ok()?,
             Some(old) => {
                 let before = (old.placement(positions).ok()?, old.layout(unit_bytes)?);
                 let is_shared = !ledger.may_keep(old);
                 let (from, to) = ((&before.0, &before.1), &layout);
                 let places = (positions, logged);
-                let transition = Transition::new(*from.0, class, x, places, (from.1, to), is_shared).ok()?;
+                let transition = Transition::new(*from.0, class, x.0, places, (from.1, to), is_shared).ok()?;
                 if transition.keeps_data {
                     return ledger.stage_beside(old, class, transition.to.logged());
                 }
