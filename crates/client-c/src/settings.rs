@@ -7,7 +7,7 @@ use paritas_client_io::{Decode, Encode, Settings};
 const MS_MAX: u64 = 3_600_000;
 
 /// Each name, what it may be, and what it sets.
-const NAMES: [Setting; 13] = [
+const NAMES: [Setting; 14] = [
     Setting::text("decode", "server, client or auto"),
     Setting::text("encode", "server, client or auto"),
     Setting::text("user", "the name of a user"),
@@ -15,6 +15,7 @@ const NAMES: [Setting; 13] = [
     Setting::number("deadline_ms", 1, MS_MAX),
     Setting::number("retry_ms", 1, MS_MAX),
     Setting::number("late_min_ms", 1, MS_MAX),
+    Setting::number("encode_bytes_min", 1, 512 << 20),
     Setting::number("ops_max", 1, 65_536),
     Setting::number("bytes_max", 1, 1 << 40),
     Setting::number("value_bytes_max", 1, 512 << 20),
@@ -74,6 +75,7 @@ pub(crate) fn read(pairs: &[(&str, &str)]) -> Result<Settings, Problem> {
             "deadline_ms" => settings.deadline = span(number),
             "retry_ms" => settings.retry = span(number),
             "late_min_ms" => settings.late_min = span(number),
+            "encode_bytes_min" => settings.encode_bytes_min = number,
             "ops_max" => settings.ops_max = number as usize,
             "bytes_max" => settings.bytes_max = number,
             "value_bytes_max" => settings.value_bytes_max = number,

@@ -57,11 +57,12 @@ fn settings_are_read_and_what_is_wrong_is_named() {
         ("deadline_ms", "250"),
         ("password", "p"),
         ("ops_max", "3"),
+        ("encode_bytes_min", "16385"),
     ]);
     let read = read.unwrap();
     assert_eq!(
-        (read.decode, read.encode, read.ops_max),
-        (Decode::Client, Encode::Server, 3)
+        (read.decode, read.encode, read.ops_max, read.encode_bytes_min),
+        (Decode::Client, Encode::Server, 3, 16_385)
     );
     assert_eq!(read.deadline, paritas_client_io::Span::from_ms(250));
     assert_eq!(read.password, Some((None, "p".to_owned())));
