@@ -109,7 +109,8 @@ impl<S: Store> Adoption<S> {
         let unheard: Vec<NodeId> = self.unheard().into_iter().collect();
         if !unheard.is_empty() {
             words.push(format!(
-                "{} have not reported, and hold no position by the reports of the others: what only they knew is lost",
+                "the latest processes of {} have not reported, and hold no position by the reports of the others: what \
+                 only they knew is lost",
                 names(&unheard)
             ));
         }

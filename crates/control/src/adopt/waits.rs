@@ -63,7 +63,9 @@ impl<S: Store> Adoption<S> {
                 ));
             }
         }
-        words.extend(self.waits_for_names(now, &missing));
+        let mut awaited = missing.clone();
+        awaited.extend(silent.iter().map(|(node, _)| *node));
+        words.extend(self.waits_for_names(now, &awaited));
         if !missing.is_empty() {
             let missing: Vec<NodeId> = missing.into_iter().collect();
             words.push(format!(
@@ -140,26 +142,40 @@ impl<S: Store> Adoption<S> {
         words
     }
 
-    /// A node that holds no position in the known configurations may know newer ones. It is awaited for a limited time,
-    /// and then its absence is reported.
-    fn waits_for_names(&self, now: Time, missing: &BTreeSet<NodeId>) -> Option<String> {
+    /// A process that holds no position in the known configurations may know newer ones. It is awaited for a limited
+    /// time, and then its absence is reported. `awaited`: nodes that are awaited for longer.
+    fn waits_for_names(&self, now: Time, awaited: &BTreeSet<NodeId>) -> Option<String> {
         let until = self.began.unwrap_or(now) + Span(self.grace().0 * 2);
-        let others: Vec<NodeId> = self.unheard().difference(missing).copied().collect();
+        let others: Vec<NodeId> = self.unheard().difference(awaited).copied().collect();
         (now < until && !others.is_empty()).then(|| {
             format!(
-                "waits {} ms more for {}: they hold nothing by what is known, and may know of more",
+                "waits {} ms more for {}: their latest processes hold nothing by what is known, and may know of more",
                 (until - now).as_ms(),
                 names(&others)
             )
         })
     }
 
-    /// Nodes that other nodes or the store know, that are not said to be off, and that have not reported.
+    /// Nodes that other nodes or the store know, that are not said to be off, and whose latest processes have not
+    /// reported.
     pub(super) fn unheard(&self) -> BTreeSet<NodeId> {
         let reported = self.complete().flat_map(|(_, w)| w.incarnations.keys());
         let stored = self.found.iter().flat_map(|found| found.nodes.keys());
         let known = reported.chain(stored).copied();
-        known.filter(|node| self.is_missing(*node)).collect()
+        known
+            .filter(|node| self.is_missing(*node) || self.lacks_latest(*node))
+            .collect()
+    }
+
+    /// Another process of the node may have reported. It may have begun anew, and says nothing of what the latest one
+    /// knows.
+    fn lacks_latest(&self, node: NodeId) -> bool {
+        let may_run = |incarnation: &Incarnation| {
+            !self.has_reported(node, *incarnation)
+                && !self.ended.contains(&(node, *incarnation))
+                && !self.is_over(node, *incarnation)
+        };
+        !self.without.contains(&node) && self.latest_ones_of(node).iter().any(may_run)
     }
 
     /// No process of the node has reported, and the operator does not say that its machine is off. An end in the store
@@ -181,16 +197,21 @@ impl<S: Store> Adoption<S> {
     }
 
     /// The latest process of the node that a coordinator has accepted, as far as the store and the processes that have
-    /// reported know. `None` if they differ about which one it is.
-    fn latest_of(&self, node: NodeId) -> Option<Incarnation> {
+    /// reported know. Several if they differ about which one it is.
+    fn latest_ones_of(&self, node: NodeId) -> BTreeSet<Incarnation> {
         let stored = self.found.as_ref().and_then(|found| found.nodes.get(&node));
         let stored = stored.map(|n| (n.record.incarnation, n.record.ordinal));
         let reported = self.complete().filter_map(|(_, w)| w.incarnations.get(&node).copied());
         let known: Vec<(Incarnation, u32)> = stored.into_iter().chain(reported).collect();
-        let newest = known.iter().map(|(_, ordinal)| *ordinal).max()?;
-        let mut latest = known.iter().filter(|(_, ordinal)| *ordinal == newest);
-        let (incarnation, _) = latest.next()?;
-        latest.all(|(other, _)| other == incarnation).then_some(*incarnation)
+        let newest = known.iter().map(|(_, ordinal)| *ordinal).max();
+        let latest = known.iter().filter(|(_, ordinal)| Some(*ordinal) == newest);
+        latest.map(|(incarnation, _)| *incarnation).collect()
+    }
+
+    /// The same, if there is one alone.
+    fn latest_of(&self, node: NodeId) -> Option<Incarnation> {
+        let latest = self.latest_ones_of(node);
+        latest.first().copied().filter(|_| latest.len() == 1)
     }
 
     /// The same, if it has reported itself.

@@ -17,8 +17,8 @@ fn with_the_other_process(without: &[u16]) -> World {
 }
 
 /// A supervisor's link, with or without the announcement that must come before a certificate (P10.4).
-fn certify(world: &mut World, link: u64, is_announced: bool) {
-    let (link, node, incarnation) = (LinkId(link), NodeId(FORMER), incarnation(FORMER));
+fn certify(world: &mut World, link: u64, node: u16, is_announced: bool) {
+    let (link, node, incarnation) = (LinkId(link), NodeId(node), incarnation(node));
     world.event(CoordinatorEvent::Connected { link });
     if is_announced {
         world.say(link, &ToCoordinator::Supervise { node, incarnation });
@@ -74,7 +74,7 @@ fn a_silent_process_that_holds_positions_is_awaited_without_a_time_limit() {
 #[test]
 fn after_a_certified_end_the_other_process_succeeds_at_once() {
     let mut world = with_the_other_process(&[]);
-    certify(&mut world, 50, false);
+    certify(&mut world, 50, FORMER, false);
     world.tick(60_000);
     assert!(
         world.remarks().contains("nobody has certified"),
@@ -82,7 +82,7 @@ fn after_a_certified_end_the_other_process_succeeds_at_once() {
         world.remarks()
     );
     let mut world = with_the_other_process(&[]);
-    certify(&mut world, 51, true);
+    certify(&mut world, 51, FORMER, true);
     let (mut coordinator, words) = world.done();
     assert!(words.contains("n3 run as new processes"), "{words}");
     let stored = stored(&mut coordinator);
@@ -100,7 +100,7 @@ fn a_node_whose_process_has_certainly_ended_is_still_awaited() {
     for node in 0..FORMER {
         world.report(node, &first_lists());
     }
-    certify(&mut world, 50, true);
+    certify(&mut world, 50, FORMER, true);
     world.tick(60_000);
     assert!(world.remarks().contains("waits for n3: "), "{}", world.remarks());
     world.report_as(FORMER, OTHER, None, &[]);
@@ -165,11 +165,11 @@ fn the_operator_is_not_contradicted_by_a_process_that_has_lost_its_positions() {
     assert_eq!(coordinator.configurations().next().unwrap().epoch, Epoch(3));
 }
 
-#[test]
-fn the_operator_is_not_contradicted_while_a_node_is_awaited_that_may_know_more() {
-    const SPARE: u16 = 5;
-    let mut world = World::new(MemoryStore::new(), &[FORMER]);
-    world.adoption.confirm();
+/// A node that holds nothing by the first configurations.
+const SPARE: u16 = 5;
+
+/// The other nodes have reported, and know the spare.
+fn report_with_a_spare(world: &mut World) {
     let (link, _) = world.register(0, incarnation(0), Some(ClusterId(7)));
     let testimony = Testimony {
         cluster: Some(plan().record()),
@@ -181,6 +181,59 @@ fn the_operator_is_not_contradicted_while_a_node_is_awaited_that_may_know_more()
     for node in 1..=FORMER {
         world.report(node, &first_lists());
     }
+}
+
+/// The spare has the positions of another node.
+fn held_by_the_spare() -> Vec<Configuration> {
+    let moved = |c: &mut Configuration| {
+        let since = c.epoch;
+        let held = c.positions.iter_mut().flatten();
+        for a in held.filter(|a| a.tenure.node == NodeId(FORMER)) {
+            (a.tenure.node, a.tenure.incarnation) = (NodeId(SPARE), incarnation(SPARE));
+            (a.tenure.since, a.state) = (since, PositionState::Filling);
+        }
+    };
+    first_lists().iter().map(|c| after(c, moved)).collect()
+}
+
+/// Seed 160000098: the latest process stood still, and the other one had begun anew.
+#[test]
+fn another_process_of_a_node_does_not_stand_for_the_latest_one_that_may_know_more() {
+    let spare_runs_twice = || {
+        let mut world = World::new(MemoryStore::new(), &[]);
+        report_with_a_spare(&mut world);
+        world.report_as(SPARE, OTHER, None, &[]);
+        world
+    };
+    let mut world = spare_runs_twice();
+    world.tick(6_000);
+    let words = world.remarks();
+    assert!(words.contains("ms more for n5: their latest processes"), "{words}");
+    world.report(SPARE, &held_by_the_spare());
+    let (coordinator, _) = world.done();
+    assert!(coordinator.configurations().all(|c| c.epoch == Epoch(3)));
+    let spare = coordinator.nodes().find(|n| n.id == NodeId(SPARE)).unwrap();
+    assert_eq!(spare.incarnation, incarnation(SPARE));
+
+    // It does not come. Agents ignore a record of the node that is older than the one they know.
+    let mut world = spare_runs_twice();
+    world.tick(12_000);
+    let (coordinator, words) = world.done();
+    assert!(words.contains("n5 have not reported"), "{words}");
+    let spare = coordinator.nodes().find(|n| n.id == NodeId(SPARE)).unwrap();
+    assert_eq!((spare.incarnation, spare.ordinal), (OTHER, 2));
+
+    // Its end is certified.
+    let mut world = spare_runs_twice();
+    certify(&mut world, 51, SPARE, true);
+    world.done();
+}
+
+#[test]
+fn the_operator_is_not_contradicted_while_a_node_is_awaited_that_may_know_more() {
+    let mut world = World::new(MemoryStore::new(), &[FORMER]);
+    world.adoption.confirm();
+    report_with_a_spare(&mut world);
     world.tick(6_000);
     let words = world.remarks();
     assert!(
@@ -188,24 +241,7 @@ fn the_operator_is_not_contradicted_while_a_node_is_awaited_that_may_know_more()
         "{words}"
     );
     // The spare has the positions, and it alone knows.
-    let newer: Vec<Configuration> = first_lists()
-        .iter()
-        .map(|c| {
-            after(c, |c| {
-                let since = c.epoch;
-                for a in c
-                    .positions
-                    .iter_mut()
-                    .flatten()
-                    .filter(|a| a.tenure.node == NodeId(FORMER))
-                {
-                    (a.tenure.node, a.tenure.incarnation) = (NodeId(SPARE), incarnation(SPARE));
-                    (a.tenure.since, a.state) = (since, PositionState::Filling);
-                }
-            })
-        })
-        .collect();
-    world.report(SPARE, &newer);
+    world.report(SPARE, &held_by_the_spare());
     let (coordinator, _) = world.done();
     assert_eq!(coordinator.configurations().next().unwrap().epoch, Epoch(3));
 }

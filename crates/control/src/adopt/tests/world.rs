@@ -181,7 +181,7 @@ impl World {
             let configurations = part.to_vec();
             let testimony = Testimony {
                 cluster,
-                incarnations: vec![(NodeId(3), Incarnation(1003), 7), (NodeId(2), Incarnation(5), 7)],
+                incarnations: vec![(NodeId(3), Incarnation(1003), 7), (NodeId(2), Incarnation(1002), 7)],
                 configurations,
                 is_last,
             };
