@@ -284,8 +284,10 @@ impl<S: Store> Coordinator<S> {
             return false;
         }
         let presence = self.registry.presence_of(node, present);
-        // From `settled_from` on, every running holder has registered and is heard.
-        let is_early = now < self.suspicion.settled_from() && !self.records.lists.is_empty();
+        // From `settled_from` on, every running holder has registered and is heard. Before the store is known to be the
+        // newest, a process that holds nothing by it may be the only one that knows a newer configuration (P10.16).
+        let may_not_judge = now < self.suspicion.settled_from() || !self.witnesses.is_complete();
+        let is_early = may_not_judge && !self.records.lists.is_empty();
         let holds = self.holds_anything(node, present) && !self.broken.is(Mutant::SilentReplaced);
         holds
             || is_early

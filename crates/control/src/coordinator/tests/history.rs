@@ -491,8 +491,14 @@ fn a_node_that_holds_nothing_is_heard_before_processes_without_memory_decide() {
         } else {
             // It is silent, and may have what was decided after the copy was made.
             world.kill(1);
-            world.pass(600_000);
-            assert!(world.coordinator.configurations().eq(&before), "there is no time limit");
+            let other = Incarnation(1 << 40);
+            for _ in 0..10 {
+                world.pass(60_000);
+                assert!(world.coordinator.configurations().eq(&before), "there is no time limit");
+                // Another process of the node knows nothing of it.
+                let link = world.connect();
+                assert_eq!(world.offer(link, 1, other).unwrap_err(), Refusal::Running);
+            }
             let trouble = world.coordinator.status(world.now()).trouble;
             assert_eq!(trouble.witnesses_missing, [NodeId(1)]);
             assert!(fence(&mut world, &[1], true).unwrap().0);
