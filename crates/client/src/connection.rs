@@ -19,6 +19,10 @@ pub(crate) enum Awaited {
     Stage(AskedStage),
     /// `PARITAS.PUT`.
     Put(SentPut),
+    /// CLUSTER SLOTS.
+    Owners,
+    /// CLUSTER MYID.
+    Name,
     /// Nobody waits for it.
     Nothing,
 }
@@ -80,6 +84,8 @@ pub(crate) struct Connection {
     pub(crate) heard_at: Time,
     /// A reply has come.
     pub(crate) has_answered: bool,
+    /// It leads to the node that home has named: commands may be sent to it as to an owner.
+    pub(crate) is_known: bool,
     pub(crate) input: Vec<u8>,
     pub(crate) decoder: ReplyDecoder,
 }
@@ -95,6 +101,7 @@ impl Connection {
             waits_since: now,
             heard_at: Time(0),
             has_answered: false,
+            is_known: false,
             input: Vec::new(),
             decoder: ReplyDecoder::new(),
         }

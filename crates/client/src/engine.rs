@@ -1,6 +1,7 @@
 //! `Engine`: all operations of one client.
 
 mod links;
+mod owners;
 mod parts;
 #[cfg(test)]
 mod tests;
@@ -12,6 +13,7 @@ use crate::connection::{Awaited, Connection};
 use crate::interface::{Event, Failure, LinkId, OpId, Out, Outcome, Phases, Stats, SubmitError, text_of};
 use crate::latency::Latency;
 use crate::located::Located;
+use crate::owners::Owners;
 use crate::queue::Queue;
 use crate::read::Read;
 use crate::{Decode, Encode, Settings};
@@ -30,6 +32,8 @@ const TOO_MANY_CONNECTIONS: &[u8] = b"ERR max number of clients";
 const HEDGE_BYTES: (u64, u64) = (1 << 20, 8 << 20);
 /// Times that a value is located before a node is asked for it.
 const LOCATED_MAX: u32 = 2;
+/// Nodes that are asked for a key or its owner, one after the other, because each names another one.
+const MOVES_MAX: u32 = 3;
 /// The time for which nodes are not asked where parts are, or are to be, once one has refused to tell.
 const AGAIN_WITHOUT: Span = Span::from_secs(1);
 
@@ -41,6 +45,8 @@ struct Op {
     /// Counts what was sent for it: replies to earlier attempts are not its reply.
     attempt: u32,
     located_count: u32,
+    /// Times that a node has named another one as the owner of its key.
+    moves: u32,
     /// A node was asked because the parts could not be read.
     is_by_node: bool,
     /// A write was sent.
@@ -91,7 +97,7 @@ impl Op {
 pub struct Engine {
     settings: Settings,
     seeds: Vec<String>,
-    /// The seed that commands go to.
+    /// The seed that commands go to whose owner is not known.
     home: usize,
     dial_at: Time,
     connections: BTreeMap<LinkId, Connection>,
@@ -112,8 +118,7 @@ pub struct Engine {
     locates_at: Time,
     /// Nor do they take values in parts until then.
     stages_at: Time,
-    /// The addresses of owners, by hash slot.
-    owners: BTreeMap<u16, String>,
+    owners: Owners,
     next_op: u64,
     next_link: u64,
     stats: Stats,
@@ -144,7 +149,7 @@ impl Engine {
             barred: BTreeMap::new(),
             locates_at: Time(0),
             stages_at: Time(0),
-            owners: BTreeMap::new(),
+            owners: Owners::new(),
             next_op: 0,
             next_link: 0,
             stats: Stats::default(),
@@ -179,6 +184,7 @@ impl Engine {
             way,
             attempt: 0,
             located_count: 0,
+            moves: 0,
             is_by_node: false,
             is_sent: false,
             committed: None,
@@ -276,8 +282,22 @@ impl Engine {
             return;
         };
         let is_located = op.is_located();
+        if let Reply::Error(text) = reply
+            && let State::Asked(_, link) = op.state
+            && (op.command.kind != Kind::Other || op.is_encoded_here())
+        {
+            let key = op.command.written_key().to_vec();
+            self.on_moved(link, &key, text);
+        }
+        let Some(op) = self.ops.get_mut(&id) else { return };
         match reply {
             Reply::Error(text) if op.is_encoded_here() && has_not_happened(text) => self.write_by_node(now, id, out),
+            Reply::Error(text) if op.command.kind != Kind::Other && is_moved(text) && op.moves < MOVES_MAX => {
+                // It has not happened.
+                (op.moves, op.is_sent) = (op.moves + 1, false);
+                (op.state, op.moved_at) = (State::Waits(now), now);
+                self.go_on(now, id, out);
+            }
             Reply::Error(text) if op.command.kind != Kind::Other && may_be_sent_again(text) => {
                 op.is_sent = false;
                 (op.state, op.moved_at) = (State::Waits(now + AGAIN), now);
@@ -307,11 +327,14 @@ impl Engine {
         if op.is_encoded_here() {
             return self.stage(now, id, out);
         }
-        if !self.may_go_home(now) {
+        let owner = self.owner_link(now, id, out);
+        if owner.is_none() && !self.may_go_home(now) {
             return;
         }
-        let address = self.seeds[self.home].clone();
-        let link = self.link_to(now, &address, out);
+        let link = owner.unwrap_or_else(|| {
+            let address = self.seeds[self.home].clone();
+            self.link_to(now, &address, out)
+        });
         let Some(op) = self.ops.get_mut(&id) else { return };
         op.attempt += 1;
         op.state = State::Asked(now, link);
@@ -331,7 +354,11 @@ impl Engine {
             if let Some(first) = words.first_mut().filter(|_| is_located) {
                 *first = name;
             }
+            let is_by_key = op.command.kind != Kind::Other;
             op.command.args = words;
+            if is_by_key && owner.is_none() {
+                self.ask_for_owners(now, link, out);
+            }
         }
     }
 
@@ -358,21 +385,12 @@ impl Engine {
             }
             match &op.state {
                 State::Asked(at, link) if op.command.kind == Kind::Get && now >= self.silent_at(*at, *link) => {
-                    // The next node may have what this one does not answer.
-                    let asked = self.connections.get(link);
-                    let (address, heard_at) = asked.map(|it| (it.address.clone(), it.heard_at)).unwrap_or_default();
-                    self.leave_home(&address);
-                    if let Some(op) = self.ops.get_mut(&id) {
-                        (op.state, op.moved_at) = (State::Waits(now), op.moved_at.max(heard_at));
-                    }
-                    self.go_on(now, id, out);
+                    self.ask_elsewhere(now, *link, out);
                 }
                 State::Waits(_) => self.go_on(now, id, out),
                 State::Stages(at, link, _) if now >= self.silent_at(*at, *link) => {
                     // The whole value must not wait at that node, too.
-                    let asked = self.connections.get(link);
-                    let address = asked.map(|it| it.address.clone()).unwrap_or_default();
-                    self.leave_home(&address);
+                    self.leave_silent(now, *link);
                     self.write_by_node(now, id, out);
                 }
                 State::Writes(writing) if now >= self.holder_silent_at(writing) => self.write_by_node(now, id, out),
@@ -439,7 +457,12 @@ impl Engine {
 
 /// Whether the command of a value in parts has not happened.
 fn has_not_happened(text: &[u8]) -> bool {
-    text.starts_with(b"NOSTAGE") || text.starts_with(b"MOVED") || may_be_sent_again(text)
+    text.starts_with(b"NOSTAGE") || is_moved(text) || may_be_sent_again(text)
+}
+
+/// Whether a node has refused a command because another one owns the key: it has not happened.
+fn is_moved(text: &[u8]) -> bool {
+    text.starts_with(b"MOVED ")
 }
 
 /// Whether a refused command has not happened and may succeed soon.

@@ -75,13 +75,19 @@ struct Staged {
     record: Record,
 }
 
-/// Nodes in memory. `n3:2` owns all keys, under the name for clients that know owners.
+/// Nodes in memory. `n3:2` owns all keys, under the name for clients that know owners: others there name it.
 pub(crate) struct Nodes {
     pub(crate) class: Class,
     /// What the reply to STAGE says otherwise than a node would.
     pub(crate) version: i64,
     pub(crate) vacant: Option<u8>,
     pub(crate) owner: u8,
+    /// The owner that CLUSTER SLOTS names, if it is another one.
+    pub(crate) named: Option<u8>,
+    /// The owner of keys that begin with `ruled`, if it is another one.
+    pub(crate) ruled: Option<u8>,
+    /// Nodes that send each GET and SET to another one.
+    pub(crate) astray: BTreeMap<&'static str, &'static str>,
     pub(crate) faults: Vec<Fault>,
     pub(crate) stopped: BTreeSet<String>,
     pub(crate) values: BTreeMap<Vec<u8>, Vec<u8>>,
@@ -100,6 +106,9 @@ impl Nodes {
             version: 1,
             vacant: None,
             owner: 3,
+            named: None,
+            ruled: None,
+            astray: BTreeMap::new(),
             faults: Vec::new(),
             stopped: BTreeSet::new(),
             values: BTreeMap::new(),
@@ -108,6 +117,19 @@ impl Nodes {
             parts: BTreeMap::new(),
             next: 1,
         }
+    }
+
+    /// All slots have one owner.
+    fn slots(&self, reply: &mut Vec<u8>) {
+        let host = format!("n{}", self.named.unwrap_or(self.owner));
+        encode::array_header(reply, 1);
+        encode::array_header(reply, 3);
+        encode::integer(reply, 0);
+        encode::integer(reply, 16_383);
+        encode::array_header(reply, 3);
+        encode::bulk(reply, host.as_bytes());
+        encode::integer(reply, 2);
+        encode::bulk(reply, host.as_bytes());
     }
 
     fn owner_address(&self) -> String {
@@ -119,9 +141,22 @@ impl Nodes {
         let word =
             |at: usize| String::from_utf8_lossy(words.get(at).map(Vec::as_slice).unwrap_or_default()).into_owned();
         let mut reply = Vec::new();
+        let owner = match self.ruled {
+            Some(ruled) if word(1).starts_with("ruled") => format!("n{ruled}:2"),
+            _ => self.owner_address(),
+        };
+        let is_owner = owner[..3] == address[..3];
         match word(0).as_str() {
-            "PARITAS.STAGE" if !address.starts_with(&format!("n{}:", self.owner)) => {
-                encode::error(&mut reply, &format!("MOVED 7 {}", self.owner_address()));
+            "CLUSTER" if word(1) == "MYID" => encode::bulk(&mut reply, &address.as_bytes()[..2]),
+            "CLUSTER" => self.slots(&mut reply),
+            "GET" | "SET" | "PARITAS.LOCATE" if self.astray.contains_key(address) => {
+                encode::error(&mut reply, &format!("MOVED 7 {}", self.astray[address]));
+            }
+            "GET" | "SET" | "PARITAS.LOCATE" if address.ends_with(":2") && !is_owner => {
+                encode::error(&mut reply, &format!("MOVED 7 {owner}"));
+            }
+            "PARITAS.STAGE" if !is_owner => {
+                encode::error(&mut reply, &format!("MOVED 7 {owner}"));
             }
             "PARITAS.STAGE" => self.stage(link, &words[1], word(2).parse().expect("a length"), &mut reply),
             "PARITAS.PUT" => self.put(address, words, &mut reply),
@@ -411,7 +446,10 @@ impl World {
             };
             let Some((words, length)) = words_of(input) else { return };
             input.drain(..length);
-            let name = String::from_utf8_lossy(&words[0]).to_ascii_uppercase();
+            let mut name = String::from_utf8_lossy(&words[0]).to_ascii_uppercase();
+            if name == "CLUSTER" {
+                name = String::from_utf8_lossy(&words.join(&b' ')).into_owned();
+            }
             self.nodes.log.push((address.clone(), name.clone()));
             let before = self.nodes.log.iter().filter(|(_, it)| *it == name).count() - 1;
             let is_due = |fault: &Fault| fault.command == name && before >= fault.after;
@@ -473,6 +511,17 @@ impl World {
     /// How often a command was read by nodes.
     pub(crate) fn count(&self, name: &str) -> usize {
         self.nodes.log.iter().filter(|(_, it)| it == name).count()
+    }
+
+    /// Nodes that have read a command, in this order.
+    pub(crate) fn readers(&self, name: &str) -> Vec<&str> {
+        let log = self.nodes.log.iter();
+        log.filter(|(_, it)| it == name).map(|(at, _)| at.as_str()).collect()
+    }
+
+    /// How often an address was dialled.
+    pub(crate) fn dials(&self, address: &str) -> usize {
+        self.links.addresses.values().filter(|it| *it == address).count()
     }
 
     /// Connections that are up.

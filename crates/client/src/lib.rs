@@ -11,7 +11,7 @@
 //! - A write of a large value asks the owner where its parts are to be (`PARITAS.STAGE`), sends them to their holders
 //!   (`PARITAS.PUT`), and has the owner run the command (`PARITAS.COMMIT`). If that fails before the last step, the
 //!   command is sent with its value, and a node encodes it.
-//! - Every other command goes to a node as it is.
+//! - Every other command goes to a node as it is. A GET or SET goes to the owner of its key, if that is known.
 //! - What is submitted for one key happens in the order of submission.
 
 mod choice;
@@ -23,6 +23,7 @@ mod fake;
 mod interface;
 mod latency;
 mod located;
+mod owners;
 mod place;
 mod queue;
 mod read;

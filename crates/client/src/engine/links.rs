@@ -4,9 +4,9 @@ use super::{AGAIN, BARRED, Engine, State, TOO_MANY_CONNECTIONS};
 use crate::command::Kind;
 use crate::connection::{Awaited, Connection, Phase};
 use crate::interface::{Failure, LinkId, OpId, Out, text_of};
+use crate::owners::MAP_BYTES_MAX;
 use paritas_base::{Span, Time};
 use paritas_wire::resp::{Reply, encode};
-use std::collections::BTreeMap;
 
 impl Engine {
     /// When a connection is closed, if nothing comes until then.
@@ -35,7 +35,7 @@ impl Engine {
         };
         connection.heard_at = now;
         let Some((user, password)) = &self.settings.password else {
-            return Self::open(connection, &mut self.barred, out);
+            return Self::open(connection, out);
         };
         let user = user.iter().map(String::as_bytes);
         let words: Vec<&[u8]> = core::iter::once(&b"AUTH"[..])
@@ -49,9 +49,8 @@ impl Engine {
         connection.awaited.push_front(Awaited::Auth);
     }
 
-    fn open(connection: &mut Connection, barred: &mut BTreeMap<String, (Time, Span)>, out: &mut impl Out) {
+    fn open(connection: &mut Connection, out: &mut impl Out) {
         connection.phase = Phase::Open;
-        barred.remove(&connection.address);
         for bytes in core::mem::take(&mut connection.unsent) {
             out.write_owned(connection.link, bytes);
         }
@@ -77,15 +76,17 @@ impl Engine {
         let Some(connection) = self.connections.remove(&link) else {
             return;
         };
+        let mut again_at = now;
         if self.leave_home(&connection.address) {
-            self.dial_at = now + AGAIN;
+            again_at = now + AGAIN;
+            self.dial_at = again_at;
         }
-        if connection.phase == Phase::Dialled {
+        if connection.phase != Phase::Open || !connection.has_answered {
             self.bar(now, &connection.address);
         }
         for awaited in connection.awaited {
             match awaited {
-                Awaited::Auth | Awaited::Nothing => {}
+                Awaited::Auth | Awaited::Owners | Awaited::Name | Awaited::Nothing => {}
                 Awaited::Command { op, attempt } => {
                     let Some(it) = self.ops.get_mut(&op).filter(|it| it.attempt == attempt) else {
                         continue;
@@ -95,7 +96,7 @@ impl Engine {
                     match (it.is_sent, refused) {
                         (true, _) => self.end(now, op, Err(Failure::Uncertain), out),
                         (false, Some(text)) => self.end(now, op, Err(Failure::Refused(text.to_owned())), out),
-                        (false, None) => it.state = State::Waits(now + AGAIN),
+                        (false, None) => it.state = State::Waits(again_at),
                     }
                 }
                 Awaited::Units(units) => self.on_units(now, units, None, out),
@@ -145,13 +146,18 @@ impl Engine {
                 is_wrong = true;
                 break;
             }
-            match connection.awaited.pop_front() {
+            let awaited = connection.awaited.pop_front();
+            let is_refused = matches!((&awaited, &reply), (Some(Awaited::Auth), Reply::Error(_)));
+            if is_first && !is_refused {
+                self.barred.remove(&connection.address);
+            }
+            match awaited {
                 Some(Awaited::Auth) => match &reply {
                     Reply::Error(text) => {
                         is_wrong = true;
                         refused = Some(text_of(text));
                     }
-                    _ => Self::open(connection, &mut self.barred, out),
+                    _ => Self::open(connection, out),
                 },
                 Some(Awaited::Command { op, attempt }) => self.on_reply(now, op, attempt, &reply, out),
                 Some(Awaited::Units(units)) => {
@@ -166,17 +172,26 @@ impl Engine {
                 }
                 Some(Awaited::Stage(asked)) => self.on_staged(now, asked, &reply, out),
                 Some(Awaited::Put(put)) => self.on_put(now, put, Some(&reply), out),
+                Some(Awaited::Owners) => self.owners.on_map(now, &reply),
+                Some(Awaited::Name) => self.on_name(now, link, &reply),
                 Some(Awaited::Nothing) => {}
                 None => is_wrong = true,
             }
         }
-        let is_long = (input.len() - used) as u64 > self.settings.reply_bytes_max;
+        let awaited = self.connections.get(&link).and_then(|it| it.awaited.front());
+        let bytes_max = match awaited {
+            Some(Awaited::Owners) => MAP_BYTES_MAX as u64,
+            _ => self.settings.reply_bytes_max,
+        };
+        let is_long = (input.len() - used) as u64 > bytes_max;
         if is_wrong || is_long {
-            let long_for = self.connections.get(&link).and_then(|it| it.awaited.front().cloned());
+            let long_for = awaited.cloned();
             out.close(link);
             self.on_closed(now, link, refused.as_deref(), out);
-            if let (true, Some(Awaited::Command { op, attempt })) = (is_long, long_for) {
-                self.refuse_long_reply(now, op, attempt, out);
+            match long_for.filter(|_| is_long) {
+                Some(Awaited::Command { op, attempt }) => self.refuse_long_reply(now, op, attempt, out),
+                Some(Awaited::Owners) => self.owners.rest(now),
+                _ => {}
             }
             return;
         }
@@ -231,8 +246,8 @@ impl Engine {
         self.barred.get(address).is_some_and(|(until, _)| now < *until)
     }
 
-    /// An address takes no connection: nobody may route there. It is not asked for units for a while, and longer each
-    /// time.
+    /// An address takes no connection, or answers nothing: nobody may route there. It is not asked for a while, and
+    /// longer each time.
     pub(super) fn bar(&mut self, now: Time, address: &str) {
         self.barred.retain(|_, (until, wait)| now < *until + *wait);
         let wait = self

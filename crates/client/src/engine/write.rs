@@ -1,22 +1,18 @@
 //! Values that are encoded here: their owner is asked where the parts are to be, the holders get them, and the owner
 //! runs the command (P14.18). Whatever fails before it does, a node encodes the value: the command is sent with it.
 
-use super::{AGAIN_WITHOUT, Engine, State};
+use super::{AGAIN_WITHOUT, Engine, MOVES_MAX, State};
 use crate::choice::Way;
 use crate::connection::{AskedStage, Awaited, SentPut};
 use crate::interface::{LinkId, OpId, Out};
+use crate::owners::moved_to;
 use crate::staged::Staged;
 use crate::write::Write;
 use paritas_base::Time;
-use paritas_wire::command::slot;
 use paritas_wire::resp::{Reply, encode};
 
 /// Commands with units that one holder has not answered, of all values.
 const PUTS_MAX: usize = 8;
-/// The longest address of an owner, in bytes.
-const ADDRESS_BYTES_MAX: usize = 300;
-/// Nodes that are asked for the owner of a key, one after the other.
-const MOVES_MAX: u32 = 3;
 
 /// A value on its way to its holders.
 #[derive(Debug)]
@@ -32,13 +28,17 @@ impl Engine {
     /// Asks for the place of a value: its owner if that is known, else the node that commands go to.
     pub(super) fn stage(&mut self, now: Time, id: OpId, out: &mut impl Out) {
         let Some(op) = self.ops.get(&id) else { return };
-        let owner = self.owners.get(&slot(op.command.written_key()));
-        let owner = owner.filter(|address| !self.is_barred(now, address));
+        let owner = self.owner_of(now, op.command.written_key()).map(str::to_owned);
         if owner.is_none() && !self.may_go_home(now) {
             return;
         }
-        let address = owner.unwrap_or(&self.seeds[self.home]).clone();
+        let is_home = owner.is_none();
+        let address = owner.unwrap_or_else(|| self.seeds[self.home].clone());
         self.stage_at(now, id, &address, 0, out);
+        if is_home {
+            let link = self.link_to(now, &address, out);
+            self.ask_for_owners(now, link, out);
+        }
     }
 
     fn stage_at(&mut self, now: Time, id: OpId, address: &str, moves: u32, out: &mut impl Out) {
@@ -81,9 +81,10 @@ impl Engine {
         }
         let Some((moves, _)) = current else { return };
         if let Reply::Error(text) = reply {
+            let key = self.ops.get(&asked.op).map(|op| op.command.written_key().to_vec());
+            self.on_moved(asked.link, &key.unwrap_or_default(), text);
             let to = moved_to(text).filter(|to| moves < MOVES_MAX && !self.is_barred(now, to));
-            if let (Some(to), Some(op)) = (to, self.ops.get(&asked.op)) {
-                self.owners.insert(slot(op.command.written_key()), to.to_owned());
+            if let Some(to) = to {
                 return self.stage_at(now, asked.op, to, moves + 1, out);
             }
             if is_not_offered(text) {
@@ -218,7 +219,7 @@ impl Engine {
 
     /// The connection to an owner has ended: what was staged there is given up.
     pub(super) fn on_owner_closed(&mut self, now: Time, link: LinkId, address: &str, out: &mut impl Out) {
-        self.owners.retain(|_, owner| owner != address);
+        self.owners.forget(address);
         let is_staged = |state: &State| matches!(state, State::Writes(writing) if writing.owner == link);
         let staged = self.ops.iter().filter(|(_, op)| is_staged(&op.state));
         let staged: Vec<OpId> = staged.map(|(id, _)| *id).collect();
@@ -239,18 +240,6 @@ impl Engine {
 /// Whether a node does not know PARITAS.STAGE, or it is switched off there: it refuses it for every key.
 fn is_not_offered(text: &[u8]) -> bool {
     text.starts_with(b"ERR unknown command") || text.starts_with(b"ERR client_coding")
-}
-
-/// The address in `MOVED slot host:port`.
-fn moved_to(text: &[u8]) -> Option<&str> {
-    let mut words = std::str::from_utf8(text).ok()?.split(' ');
-    let (Some("MOVED"), Some(_), Some(address), None) = (words.next(), words.next(), words.next(), words.next()) else {
-        return None;
-    };
-    let (host, port) = address.rsplit_once(':')?;
-    let is_address =
-        !host.is_empty() && address.len() <= ADDRESS_BYTES_MAX && port.parse::<u16>().is_ok_and(|port| port > 0);
-    is_address.then_some(address)
 }
 
 #[cfg(test)]

@@ -4,9 +4,9 @@ mod world;
 mod writes;
 
 use paritas_base::Span;
-use paritas_client::{Command, Decode, Event, Failure, OpId, Settings, SubmitError, Value};
-use paritas_protocol::Port;
-use world::{settings, start, value};
+use paritas_client::{Command, Decode, Encode, Event, Failure, OpId, Settings, SubmitError, Value};
+use paritas_protocol::{Parameters, Port};
+use world::{settings, start, start_of, value};
 
 #[test]
 fn values_of_each_length_and_class_are_read_from_their_parts() {
@@ -172,4 +172,62 @@ fn without_any_node_an_operation_ends_at_its_deadline() {
         took >= Span::from_ms(20_000) && took <= Span::from_ms(20_200),
         "{took:?}"
     );
+}
+
+#[test]
+fn reads_and_writes_go_to_the_owners_of_their_keys_and_follow_them() {
+    let settings = Settings {
+        encode: Encode::Server,
+        ..settings(Decode::Server)
+    };
+    let mut world = start_of(settings, Parameters::default(), 1);
+    let keys: Vec<String> = (0..24).map(|n| format!("k{n}")).collect();
+    for round in 0..3 {
+        for key in &keys {
+            world.set(key, format!("{round}").as_bytes());
+            assert_eq!(world.read(key).0, Some(format!("{round}").into_bytes()));
+        }
+    }
+    // The node that all else goes to stands still: nobody needs it for the keys of others.
+    let home = world.cluster.connect(0, Port::Cluster);
+    let of_others = |key: &&String| world.cluster.ask(home, &format!("EXISTS {key}")).starts_with("-MOVED");
+    let others: Vec<&String> = keys.iter().filter(of_others).collect();
+    assert!(others.len() >= 4, "{others:?}");
+    world.stopped.insert(0);
+    let began = world.cluster.now.mono;
+    for key in &others {
+        world.set(key, b"3");
+        assert_eq!(world.read(key).0, Some(b"3".to_vec()));
+    }
+    let took = world.cluster.now.mono - began;
+    assert!(took <= Span::from_ms(20 * others.len() as u64), "{took:?}");
+    world.stopped.clear();
+    // An owner dies. A read behind a write sees it all the same.
+    for key in &keys {
+        world.set(key, b"old");
+    }
+    let ops: Vec<(OpId, OpId)> = keys
+        .iter()
+        .map(|key| {
+            let set = world.submit(Command::set(key.as_bytes(), b"new".to_vec()));
+            (set, world.submit(Command::get(key.as_bytes())))
+        })
+        .collect();
+    world.step();
+    world.cluster.kill(1);
+    world.cluster.hand_over(0, 1, 6);
+    let mut done = 0;
+    for (set, get) in ops {
+        let written = world.wait(set).result;
+        let read = world.wait(get).result;
+        let is_new = read == Ok(Value::Bulk(b"new".to_vec()));
+        match written {
+            Ok(_) => done += 1,
+            Err(Failure::Uncertain) if read == Ok(Value::Bulk(b"old".to_vec())) => continue,
+            Err(Failure::Uncertain) => {}
+            other => panic!("SET was answered {other:?}"),
+        }
+        assert!(is_new, "GET was answered {read:?}");
+    }
+    assert!(done >= 4);
 }

@@ -54,7 +54,12 @@ pub(crate) fn start(settings: Settings) -> World {
 }
 
 pub(crate) fn start_with(settings: Settings, parameters: Parameters) -> World {
-    let cluster = Cluster::coded_in(64 << 20, 4, 2, 1, 0, parameters);
+    start_of(settings, parameters, 0)
+}
+
+/// The same with spares.
+pub(crate) fn start_of(settings: Settings, parameters: Parameters, spares: usize) -> World {
+    let cluster = Cluster::coded_in(64 << 20, 4, 2, 1, spares, parameters);
     let seeds = (0..6).map(|at| format!("127.0.0.1:{}", 6379 + at)).collect();
     World {
         cluster,
