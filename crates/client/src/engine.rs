@@ -9,7 +9,7 @@ mod write;
 
 use crate::choice::{Choice, Lengths, Way};
 use crate::command::{Command, Kind};
-use crate::connection::{Awaited, Connection};
+use crate::connection::{Awaited, Connection, Phase};
 use crate::interface::{Event, Failure, LinkId, OpId, Out, Outcome, Phases, Stats, SubmitError, text_of};
 use crate::latency::Latency;
 use crate::located::Located;
@@ -375,12 +375,7 @@ impl Engine {
         for id in ids {
             let Some(op) = self.ops.get(&id) else { continue };
             if now >= self.given_up_at(id, op) {
-                let failure = if op.is_sent {
-                    Failure::Uncertain
-                } else {
-                    Failure::Unreachable
-                };
-                self.end(now, id, Err(failure), out);
+                self.give_up(now, id, out);
                 continue;
             }
             match &op.state {
@@ -398,6 +393,22 @@ impl Engine {
                 State::Stages(..) | State::Writes(_) => {}
             }
         }
+    }
+
+    /// Ends an operation that nobody has answered in time.
+    fn give_up(&mut self, now: Time, id: OpId, out: &mut impl Out) {
+        let Some(op) = self.ops.get(&id) else { return };
+        let is_open = |link: &LinkId| self.connections.get(link).is_none_or(|it| it.phase == Phase::Open);
+        if let State::Asked(_, link) = op.state
+            && !is_open(&link)
+        {
+            // The command waits for the connection. It must not be sent later.
+            out.close(link);
+            self.on_closed(now, link, None, out);
+        }
+        let is_sent = self.ops.get(&id).is_some_and(|op| op.is_sent);
+        let failure = if is_sent { Failure::Uncertain } else { Failure::Unreachable };
+        self.end(now, id, Err(failure), out);
     }
 
     fn end(&mut self, now: Time, id: OpId, result: Result<Value, Failure>, out: &mut impl Out) {

@@ -221,3 +221,16 @@ fn nodes_that_do_not_tell_where_parts_are_are_not_asked_each_time() {
         .expect("there is room");
     assert!(links.written[3].1.contains("PARITAS.LOCATE"));
 }
+
+#[test]
+fn what_waits_for_a_connection_until_its_deadline_has_changed_nothing() {
+    let (mut engine, mut links) = engine(|settings| settings.deadline = Span::from_ms(300));
+    let op = set(&mut engine, &mut links, "k");
+    assert_eq!(links.dialled.len(), 1);
+    engine.on(at(300), Event::Timer, &mut links);
+    assert_eq!(links.done, [(op, Err(Failure::Unreachable))]);
+    let (link, _) = links.dialled[0];
+    assert_eq!(links.closed, [link]);
+    engine.on(at(301), Event::Connected(link), &mut links);
+    assert!(links.written.is_empty(), "it is not sent later");
+}
