@@ -11,7 +11,7 @@ use std::time::Duration;
 
 /// A time between two turns that is a stall: the event loop never sleeps for so long.
 const STALL: Span = Span::from_ms(500);
-/// Rounds of accepting connections that have come meanwhile, each of many.
+/// Rounds of asking for events and of accepting connections that have come meanwhile, each of many.
 const ROUNDS_MAX: usize = 64;
 
 impl<M: Machine> Shard<M> {
@@ -22,21 +22,16 @@ impl<M: Machine> Shard<M> {
             return;
         }
         for _ in 0..ROUNDS_MAX {
-            self.accept_all();
-            let arrivals = [self.arrivals[0], self.arrivals[1], self.arrivals[3]];
-            if !arrivals.contains(&true) {
-                break;
-            }
-        }
-        for _ in 0..ROUNDS_MAX {
-            // If it fails, so does the next one, which ends the loop of turns.
+            // The signal that wakes a stopped process interrupts a call. Another error comes again at the next turn.
             if self.poll.poll(events, Some(Duration::ZERO)).is_err() {
-                break;
+                continue;
             }
             self.note(events);
-            if events.iter().count() < EVENTS {
+            let arrivals = [self.arrivals[0], self.arrivals[1], self.arrivals[3]];
+            if !arrivals.contains(&true) && events.iter().count() < EVENTS {
                 break;
             }
+            self.accept_all();
         }
         let mut closed_count = 0;
         for id in self.driver.clients.ids() {
