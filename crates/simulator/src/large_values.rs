@@ -197,7 +197,7 @@ fn check_class(swarm: &Swarm, classes: &BTreeMap<i64, u8>, record: &Record, body
         return Ok(());
     };
     let wanted = swarm.lengths().class(class);
-    match record.class.to_string() == wanted {
+    match wanted.parse() == Ok(record.class) {
         true => Ok(()),
         false => Err(format!(
             "P14.1: value {n} was written as {wanted}, and is {}",
