@@ -17,6 +17,7 @@ mod long_commands;
 mod long_mget;
 mod long_values;
 mod memcached;
+mod moved_back;
 mod msetex;
 mod one_slot;
 mod put;

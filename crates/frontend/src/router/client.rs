@@ -121,10 +121,23 @@ pub(crate) struct Remote {
     pub(crate) staged: bool,
     /// The newest configuration that the peer was sent because of this client's commands, and when.
     pub(crate) told: Option<(ListId, Epoch, Time)>,
+    /// The latest command that was refused because of its slots, while the peer has not shown that it knows.
+    pub(crate) refused: Option<Refused>,
     /// Replies that are not released yet. Those to a client of this node are in its reply buffer.
     pub(crate) replies: Vec<u8>,
     /// Commands that have not started.
     pub(crate) parked: VecDeque<PeerCommand<'static>>,
+}
+
+/// A command of a peer's client that was refused because its slots belong to another stream.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Refused {
+    /// Its number, or that of the last one that was refused because it would have overtaken it.
+    pub(crate) n: u64,
+    /// The version of the slot map when it was refused.
+    pub(crate) map: u64,
+    /// When the last one was refused.
+    pub(crate) at: Time,
 }
 
 impl Remote {
@@ -191,6 +204,7 @@ impl Client {
                 epoch: Epoch(0),
                 staged: false,
                 told: None,
+                refused: None,
                 replies: Vec::new(),
                 parked: VecDeque::new(),
             },
@@ -361,8 +375,11 @@ impl Client {
             + parked.sum::<usize>()
     }
 
-    pub(crate) fn is_idle(&self) -> bool {
-        self.segments.is_empty() && self.remote.parked.is_empty()
+    /// Whether nothing is lost when a peer's client is forgotten. A refused command counts if it was refused later than
+    /// `since`.
+    pub(crate) fn is_idle(&self, since: Time) -> bool {
+        let is_done = self.remote.refused.is_none_or(|refused| refused.at < since);
+        self.segments.is_empty() && self.remote.parked.is_empty() && is_done
     }
 
     /// Numbers and streams of its commands that other nodes may have run: those answered, and writes that were sent. A

@@ -3,6 +3,7 @@
 //! Order: commands sent directly to an owner arrive in order. A command that cannot be sent at once, or that comes back
 //! because the receiver is no longer the owner, is a *detour*: its client starts no new command until it is answered.
 //! Every forwarded command carries the epoch at which its sender knew the owner. An owner of a later term refuses it.
+//! When slots have moved, an owner that has refused one command refuses those sent behind it too (`check_direction`).
 //! So of two commands on their way, the second never overtakes the first.
 
 use super::ahead::Ahead;

@@ -1,12 +1,13 @@
 //! Commands that peers forward for their clients.
 
 use super::call::{Call, Turn};
-use super::client::{Caller, Client};
+use super::client::{Caller, Client, Refused};
 use super::forward::CONGESTED_RETRY;
 use super::prefetch::Target;
+use super::stuck::wait_max;
 use super::{Dispatcher, Ran, Router};
 use crate::dialect::{Dialect, Refusal};
-use paritas_base::{ConnId, Incarnation, NodeId, StreamId};
+use paritas_base::{ConnId, Incarnation, NodeId, StreamId, Time};
 use paritas_protocol::{Channel, Context, Lists, Out, PeerCommand, Port};
 use paritas_wire::command::flag;
 use paritas_wire::peer::Message;
@@ -38,7 +39,10 @@ impl Router {
         let key = (from.0, conn);
         let now = cx.mono();
         if self.remotes.len() > IDLE_MAX && !self.remotes.contains_key(&key) {
-            self.remotes.retain(|_, client| !client.is_idle());
+            // By then a refusal has arrived, and so have the commands that were sent before it did, or they have ended
+            // at their node.
+            let since = Time(now.0.saturating_sub(3 * wait_max(cx).0));
+            self.remotes.retain(|_, client| !client.is_idle(since));
         }
         let fresh = || {
             let mut client = Client::new(Caller::Remote(from.0, conn), Port::Any, 0, now);
@@ -178,6 +182,12 @@ impl Router {
 impl Dispatcher {
     /// Checks that the slots of a peer's command belong to the stream that the peer names. If not, one of the two nodes
     /// has an old slot map.
+    ///
+    /// A command that is refused will come back, here or elsewhere. The peer may have sent later ones of the client
+    /// before it gets the refusal. The slots may have come back here before these run, and they would overtake the
+    /// refused command. So they are refused too. A command that comes again, or an earlier one, was sent after the
+    /// refusal had arrived, and so are all that come behind it: while a refused command is not answered, its client
+    /// starts no other.
     pub(crate) fn check_direction<O: Out>(&mut self, call: &mut Call<'_, '_, O>, place: Target) -> Option<Ran> {
         let (stream, epoch) = (call.client.remote.stream, call.client.remote.epoch);
         let now = match place {
@@ -185,21 +195,32 @@ impl Dispatcher {
             Target::Slots(None) => None,
             Target::Keyless => return None,
         };
-        if now == Some(stream) {
+        let (n, map) = (call.client.command_n(), call.cx.shared.slots.version());
+        let refused = call.client.remote.refused.filter(|refused| n > refused.n);
+        call.client.remote.refused = refused;
+        let overtakes = refused.is_some_and(|refused| refused.map != map);
+        if now == Some(stream) && !overtakes {
             return None;
         }
-        let installed = call.lists.get(stream.list).map(|list| list.configuration.epoch);
-        let Caller::Remote(node, _) = call.client.caller else {
-            return None;
-        };
-        if installed.is_none_or(|installed| installed < epoch) {
-            call.cx
-                .ask_configuration((node, call.client.remote.incarnation), stream, epoch, epoch);
-            return Some(Ran::Stalled);
+        if now != Some(stream) {
+            let installed = call.lists.get(stream.list).map(|list| list.configuration.epoch);
+            let Caller::Remote(node, _) = call.client.caller else {
+                return None;
+            };
+            if installed.is_none_or(|installed| installed < epoch) {
+                call.cx
+                    .ask_configuration((node, call.client.remote.incarnation), stream, epoch, epoch);
+                return Some(Ran::Stalled);
+            }
+            if let Some(now) = now {
+                self.tell(call.cx, call.lists, call.client, now);
+            }
         }
-        if let Some(now) = now {
-            self.tell(call.cx, call.lists, call.client, now);
-        }
+        call.client.remote.refused = Some(Refused {
+            n,
+            map: refused.map_or(map, |refused| refused.map),
+            at: call.cx.mono(),
+        });
         Some(self.reply_refusal(call, Refusal::NotOwner))
     }
 }
