@@ -407,7 +407,11 @@ impl Engine {
             self.on_closed(now, link, None, out);
         }
         let is_sent = self.ops.get(&id).is_some_and(|op| op.is_sent);
-        let failure = if is_sent { Failure::Uncertain } else { Failure::Unreachable };
+        let failure = if is_sent {
+            Failure::Uncertain
+        } else {
+            Failure::Unreachable
+        };
         self.end(now, id, Err(failure), out);
     }
 

@@ -1,5 +1,5 @@
-//! `Owners`: which node owns the keys of each hash slot, as far as this client knows. A command of a slot whose owner is
-//! not known goes to *home*, the node that takes any key.
+//! `Owners`: which node owns the keys of each hash slot, as far as this client knows. A command of a slot whose owner
+//! is not known goes to *home*, the node that takes any key.
 //!
 //! A map of all slots is the reply to CLUSTER SLOTS. Single slots are learned by `-MOVED`. The cluster may have rules
 //! that give a key another slot than its hash (`one_slot`): then the map is wrong for that key and right for others of

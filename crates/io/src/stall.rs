@@ -1,8 +1,8 @@
 //! What clients have sent while the process stood still, as one does that is stopped, or whose machine is.
 //!
-//! A client that gave up meanwhile has closed its connection, and may have repeated its command at another node. Its first
-//! commands, if they ran now, would undo what was acknowledged since: each may run at any time after it was sent, but
-//! nobody waits for it. So they are thrown away. Who is still connected waits for its replies, and gets them.
+//! A client that gave up meanwhile has closed its connection, and may have repeated its command at another node. Its
+//! first commands, if they ran now, would undo what was acknowledged since: each may run at any time after it was sent,
+//! but nobody waits for it. So they are thrown away. Who is still connected waits for its replies, and gets them.
 
 use crate::shard::{EVENTS, Machine, Shard};
 use mio::Events;

@@ -371,7 +371,8 @@ impl Arena {
     }
 
     /// Free slots whose memory is to be given back to the operating system. 1 % of the slots ever touched may stay, and
-    /// always some that the next large value takes again: to give memory back and to touch it costs more than to fill it.
+    /// always some that the next large value takes again: to give memory back and to touch it costs more than to fill
+    /// it.
     pub fn surplus(&self) -> u32 {
         let resident = self.free.len() as u32 - self.returned;
         let always = (KEPT_BYTES / self.chunk_bytes) as u32;

@@ -16,9 +16,9 @@ impl Engine {
         owner.filter(|address| !self.is_barred(now, address))
     }
 
-    /// The connection to the owner of the key of a GET or SET. `None` until the node has told that it is the one that home
-    /// means: so an owner that cannot be reached costs no command any time, and none goes to another cluster at that
-    /// address.
+    /// The connection to the owner of the key of a GET or SET. `None` until the node has told that it is the one that
+    /// home means: so an owner that cannot be reached costs no command any time, and none goes to another cluster at
+    /// that address.
     pub(super) fn owner_link(&mut self, now: Time, id: OpId, out: &mut impl Out) -> Option<LinkId> {
         let op = self.ops.get(&id)?;
         if op.command.kind == Kind::Other || op.moves >= MOVES_MAX {
