@@ -20,6 +20,16 @@ class Bridge:
         self.prefix = f"pb{os.getpid()}"
         self.made = []
 
+    def __enter__(self):
+        try:
+            return self.make()
+        except BaseException:
+            self.remove()
+            raise
+
+    def __exit__(self, *_):
+        self.remove()
+
     def name(self, host):
         return f"{self.prefix}h{host}"
 

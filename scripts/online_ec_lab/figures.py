@@ -5,9 +5,10 @@ import os
 import subprocess
 import sys
 
+import on_hosts
 from files_lab import report
 
-from . import stage as stages
+from .network import ROOT, Links
 
 SERVERS, SCHEME = 5, "3+2"
 # As low as three data blocks of 4 KiB allow.
@@ -32,8 +33,8 @@ class Lab:
 
     def drive(self, job, host=SERVERS):
         """What one client has measured."""
-        command = [*self.stage.links.command(host), sys.executable, "-m", "online_ec_lab.client", json.dumps(job)]
-        environment = {**os.environ, "PYTHONPATH": str(stages.ROOT / "scripts")}
+        command = [*self.stage.network.command(host), sys.executable, "-m", "online_ec_lab.client", json.dumps(job)]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT / "scripts")}
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
         if done.returncode:
             raise SystemExit(f"online-ec-lab: {job['system']} {job['op']} of {job['bytes']} bytes: {done.stderr.strip()[-500:]}")
@@ -44,7 +45,7 @@ class Lab:
         found = []
         for host in range(SERVERS):
             path = "/sys/class/net/eth0/statistics"
-            words = [*self.stage.links.command(host), "cat", f"{path}/tx_bytes", f"{path}/rx_bytes"]
+            words = [*self.stage.network.command(host), "cat", f"{path}/tx_bytes", f"{path}/rx_bytes"]
             found.append(sum(map(int, subprocess.run(words, check=True, capture_output=True, text=True).stdout.split())))
         return found
 
@@ -60,11 +61,11 @@ class Lab:
 
     def fill(self, job):
         """All keys of each length, written without limits of the links."""
-        self.stage.links.shape(None, None)
+        self.stage.network.shape(None, None)
         for size in SIZES:
             self.drive({**job, "op": "set", "all": True, "bytes": size, "keys": keys_of(size), "window": 8, "seed": 1,
                         "prefix": str(size)})
-        self.stage.links.shape(self.options.mbit, self.options.delay_ms)
+        self.stage.network.shape(self.options.mbit, self.options.delay_ms)
 
     def all_read(self, job):
         for size in SIZES:
@@ -94,8 +95,8 @@ class Lab:
                 self.each("get", {name: how}, True, job)
             self.stage.end()
         job = {"system": "paritas", "encode_bytes_min": ENCODE_BYTES_MIN, "encode": "server", "decode": "server"}
-        self.stage.links.shape(None, None)
-        job["addresses"] = self.stage.paritas(SERVERS, SCHEME, "512mb", LARGE_FROM)
+        self.stage.network.shape(None, None)
+        job["addresses"] = start_paritas(self.stage, "512mb")
         self.fill(job)
         self.each("set", SETS, False, job)
         self.each("get", GETS, False, job)
@@ -125,6 +126,10 @@ class Lab:
     def busy(self, *cells):
         """The link of a client in the least busy of these cells."""
         return min(each["busy"] for cell in cells for each in self.cells[cell])
+
+
+def start_paritas(stage, memory):
+    return stage.paritas(SERVERS, SCHEME, memory, "4kb", client_coding="on", large_from=LARGE_FROM)
 
 
 def keys_of(size):
@@ -200,7 +205,7 @@ def by_arithmetic(lab):
 
 
 def run(options):
-    with stages.Links(SERVERS + 1) as links, stages.Stage(links) as stage:
+    with Links(SERVERS + 1) as network, on_hosts.Stage(network) as stage:
         lab = Lab(stage, options)
         for at in range(options.rounds):
             lab.once()

@@ -3,10 +3,11 @@
 import concurrent.futures
 import subprocess
 
+import on_hosts
 from files_lab import report
 
 from . import figures
-from . import stage as stages
+from .network import Links
 
 SERVERS, CLIENTS, VALUE_BYTES, VALUES = 5, 40, 1_000_000, 50
 
@@ -24,8 +25,8 @@ def all_of(lab, op, job, how):
 def memcached_bytes(stage):
     total = 0
     for host in range(SERVERS):
-        script = f"exec 3<>/dev/tcp/{stage.links.address(host)}/{stages.PORT}; printf 'stats\\r\\nquit\\r\\n' >&3; cat <&3"
-        said = subprocess.run([*stage.links.command(host), "bash", "-c", script], check=True, capture_output=True, text=True).stdout
+        script = f"exec 3<>/dev/tcp/{stage.network.address(host)}/{on_hosts.PORT}; printf 'stats\\r\\nquit\\r\\n' >&3; cat <&3"
+        said = subprocess.run([*stage.network.command(host), "bash", "-c", script], check=True, capture_output=True, text=True).stdout
         total += int(next(line.split()[2] for line in said.splitlines() if line.startswith("STAT bytes ")))
     return total
 
@@ -40,7 +41,7 @@ def paritas_bytes(stage):
 
 def run(options):
     values, rows = CLIENTS * VALUES * VALUE_BYTES, []
-    with stages.Links(SERVERS + 1) as links, stages.Stage(links) as stage:
+    with Links(SERVERS + 1) as network, on_hosts.Stage(network) as stage:
         lab = figures.Lab(stage, options)
         for name, how in figures.REPLICATIONS.items():
             job = {"system": "memcached", "addresses": stage.memcached(SERVERS, 1000)}
@@ -48,7 +49,7 @@ def run(options):
             rows.append((name, memcached_bytes(stage), all_of(lab, "get", job, {})))
             stage.end()
         job = {"system": "paritas", "encode_bytes_min": figures.ENCODE_BYTES_MIN, "encode": "client", "decode": "client"}
-        job["addresses"] = stage.paritas(SERVERS, figures.SCHEME, "1gb", figures.LARGE_FROM)
+        job["addresses"] = figures.start_paritas(stage, "1gb")
         empty = paritas_bytes(stage)
         all_of(lab, "set", job, {})
         rows.append(("Paritas, CE-CD", paritas_bytes(stage) - empty, all_of(lab, "get", job, {})))

@@ -93,7 +93,7 @@ settings! {
         /// Values of more bytes than this are large: they lie in parts of their own, with redundancy of their own. At
         /// least a chunk for each data position, at most 64kb. It should be the same at all nodes [default: 64kb]
         pub large_from: ByteCount,
-        /// Redundancy of new values above 64 KiB by key and least length, as in "img:* eor:3,4 1mb; tmp:* rep:3". It
+        /// Redundancy of new large values by key and least length, as in "img:* eor:3,4 1mb; tmp:* rep:3". It
         /// should be the same at all nodes [default: that of the scheme]
         pub redundancy_rules: Text<ClassRules>,
         /// Redundancy of values above 64 KiB by how often clients read them, as in "hot eor:3,4 cold ec:4,2", with

@@ -15,6 +15,9 @@ const AHEAD: usize = 32;
 const MADV_POPULATE_WRITE: libc::c_int = 23;
 const MADV_COLLAPSE: libc::c_int = 25;
 
+/// Free memory that is not given back, in bytes; in a small arena a 64th of it.
+const KEPT_BYTES: usize = 4 << 20;
+
 /// One slot of an [`Arena`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ChunkRef(pub(crate) u32);
@@ -80,9 +83,6 @@ impl HugeRange {
         }
     }
 }
-
-/// Free memory that is not given back, in bytes; in a small arena a 64th of it.
-const KEPT_BYTES: usize = 4 << 20;
 
 #[derive(Debug)]
 struct FreeSlot {

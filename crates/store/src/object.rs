@@ -52,6 +52,12 @@ pub struct Value<'a> {
 }
 
 impl Value<'_> {
+    /// Whether it is longer than `small_max` bytes and has no parts yet. What has a record has parts: its bytes are its
+    /// tail.
+    pub fn lacks_parts(&self, small_max: usize) -> bool {
+        self.record.is_empty() && self.bytes.len() > small_max
+    }
+
     fn kind(&self, database: u8, in_pieces: bool) -> u8 {
         let bit = |set: bool, bit: u8| if set { bit } else { 0 };
         bit(database > 0, KIND_SECOND)

@@ -81,7 +81,7 @@ pub struct DevSettings {
     /// Values of more bytes than this are large: they lie in parts of their own [default: 64kb]
     #[arg(long)]
     pub large_from: Option<ByteCount>,
-    /// Redundancy of new values above 64 KiB by key and least length, as in "img:* eor:3,4 1mb; tmp:* rep:3"
+    /// Redundancy of new large values by key and least length, as in "img:* eor:3,4 1mb; tmp:* rep:3"
     #[arg(long, default_value = "")]
     pub redundancy_rules: Text<ClassRules>,
     /// Redundancy of values above 64 KiB by how often clients read them, as in "hot eor:3,4 cold ec:4,2", with "reads

@@ -334,11 +334,7 @@ impl<O: Out> Access<'_, '_, O> {
         if draft.put_bytes <= small_max {
             return Ok(BTreeMap::new());
         }
-        let is_large = |change: &&Change| {
-            let value = change.image.value();
-            // What has a record is large already. Its bytes are its tail.
-            !change.is_removed && value.record.is_empty() && value.bytes.len() > small_max
-        };
+        let is_large = |change: &&Change| !change.is_removed && change.image.value().lacks_parts(small_max);
         let large: Vec<&Change> = draft.changes.iter().filter(is_large).collect();
         let total_bytes = large.iter().map(|change| change.image.value().bytes.len()).sum();
         let (mut records, mut waiting) = (BTreeMap::new(), 0);

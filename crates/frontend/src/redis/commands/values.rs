@@ -248,8 +248,7 @@ impl<O: Out> Operation<'_, '_, O> {
         if self.job.is_staged {
             return Ok(self.access.put_staged(self.job.ticket, hash, key, value)?);
         }
-        // What has a record is large already. Its bytes are its tail.
-        if value.record.is_empty() && value.bytes.len() > self.access.small_bytes_max() {
+        if value.lacks_parts(self.access.small_bytes_max()) {
             return Ok(self.access.put_large(self.job.ticket, hash, key, value)?);
         }
         Ok(self.access.put(hash, key, value)?)

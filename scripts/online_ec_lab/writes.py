@@ -3,10 +3,11 @@ server, beside Valkey with SET and WAIT 2, two primaries on the six hosts and a 
 
 import concurrent.futures
 
+import on_hosts
 from files_lab import report
 
 from . import figures
-from . import stage as stages
+from .network import Links
 
 SERVERS, CLIENTS, WINDOW, VALUE_BYTES, KEYS = 6, 8, 4, 1 << 20, 24
 MBIT = 100
@@ -25,22 +26,22 @@ def rate(lab, job, seconds):
 
 def run(options):
     found = {}
-    with stages.Links(SERVERS + CLIENTS) as links, stages.Stage(links) as stage:
+    with Links(SERVERS + CLIENTS) as network, on_hosts.Stage(network) as stage:
         lab = figures.Lab(stage, options)
         for _ in range(options.rounds):
             for primaries in (2, 6):
                 job = {"system": "valkey", "addresses": stage.valkey(SERVERS, primaries)}
-                links.shape(MBIT, None)
+                network.shape(MBIT, None)
                 found.setdefault(f"Valkey, {primaries} primaries", []).append(rate(lab, job, 4 * options.seconds))
                 stage.end()
-                links.shape(None, None)
-            addresses = stage.paritas(SERVERS, "4+2", "512mb")
-            links.shape(MBIT, None)
+                network.shape(None, None)
+            addresses = stage.paritas(SERVERS, "4+2", client_coding="on")
+            network.shape(MBIT, None)
             for name, encode in (("Paritas, the client", "client"), ("Paritas, SET", "server"), ("Paritas, auto", "auto")):
                 job = {"system": "paritas", "encode_bytes_min": 65_537, "addresses": addresses, "encode": encode, "decode": "client"}
                 found.setdefault(name, []).append(rate(lab, job, 4 * options.seconds))
             stage.end()
-            links.shape(None, None)
+            network.shape(None, None)
     link = MBIT / 8
     rows = []
     for name, rates in found.items():
