@@ -58,6 +58,7 @@ EXPERIMENTS = [
     "elasticmem-transitions",
     "elasticmem-concurrent",
     "elasticmem-nodes",
+    "elasticmem-cold",
     "pocache-probability",
     "pocache-hit-ratio",
     "pocache-ahead",

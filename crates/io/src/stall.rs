@@ -2,7 +2,8 @@
 //!
 //! A client that gave up meanwhile has closed its connection, and may have repeated its command at another node. Its
 //! first commands, if they ran now, would undo what was acknowledged since: each may run at any time after it was sent,
-//! but nobody waits for it. So they are thrown away. Who is still connected waits for its replies, and gets them.
+//! but nobody waits for it. So they are thrown away. Who is still connected waits for its replies, and gets them. A
+//! client that only has nothing more to send, and reads on, cannot be told from one that has gone: it is closed too.
 
 use crate::shard::{EVENTS, Machine, Shard};
 use mio::Events;
