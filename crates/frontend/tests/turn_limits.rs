@@ -36,6 +36,25 @@ fn a_giant_pipeline_has_its_share_of_a_turn_and_no_more() {
 }
 
 #[test]
+fn a_command_of_several_slots_is_refused_if_dividing_it_would_take_too_long() {
+    let mut cluster = Cluster::new(2);
+    let client = cluster.connect(0, Port::Any);
+    let mut exists = |count: usize, key_bytes: usize| {
+        let key = |n: usize| format!("${key_bytes}\r\n{n:0key_bytes$}\r\n");
+        let keys: String = (0..count).map(key).collect();
+        cluster.feed(client, format!("*{}\r\n$6\r\nEXISTS\r\n{keys}", count + 1).as_bytes());
+        cluster.pump();
+        String::from_utf8(cluster.take(client)).unwrap()
+    };
+    assert_eq!(exists(131_071, 8), ":0\r\n");
+    assert_eq!(exists(2_060, 8_192), ":0\r\n");
+    for refused in [exists(131_072, 8), exists(2_070, 8_192)] {
+        assert!(refused.starts_with("-ERR more than 131071 keys and values"), "{refused}");
+    }
+    assert_eq!(exists(1, 8), ":0\r\n");
+}
+
+#[test]
 fn long_replies_are_made_a_megabyte_at_a_time() {
     let mut cluster = Cluster::new(1);
     let client = cluster.connect(0, Port::Any);
@@ -261,7 +280,7 @@ fn a_command_with_very_many_keys_has_its_share_of_a_turn_and_no_more() {
             .for_each(|key| text += &format!("${}\r\n{key}\r\n", key.len()));
         text
     };
-    let many: Vec<String> = (0..200_000).map(|n| format!("k{n}")).collect();
+    let many: Vec<String> = (0..131_071).map(|n| format!("k{n}")).collect();
     let (turns, reply) = turns_for(&mut cluster, 2, command("EXISTS", &many).as_bytes());
     assert_eq!(reply, ":2\r\n");
     assert!(turns > 5, "{turns} turns");
