@@ -12,7 +12,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
-PARITAS = os.environ.get("PARITAS_BIN", str(TARGET / "release/paritas"))
+PARITAS = os.path.abspath(os.environ.get("PARITAS_BIN", str(TARGET / "release/paritas")))
 LOAD = os.environ.get("LOAD_BIN", str(TARGET / "release/examples/load"))
 QUICK_CACHE = os.environ.get("QUICK_CACHE_BIN", str(TARGET / "release/examples/quick_cache"))
 TIMEOUT_S = 60.0
