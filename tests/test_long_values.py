@@ -89,26 +89,25 @@ def test_long_values_are_changed_and_copied(start_cluster, rng):
 def test_append_and_setrange_take_arguments_as_long_as_values(start_cluster, rng):
     cluster = start_cluster(memory="512mb")
     old, more = (rng.randbytes(MIB) * count for count in (100, 150))
-    owner = owner_of(cluster, "{of}:a")
-    for node in owner, (owner + 1) % cluster.nodes:
-        client = bytes_of(cluster, node)
-        # A key that does not exist gets the argument itself.
-        assert once_sent(lambda client=client: client.append("{of}:a", old)) == len(old)
-        expected = bytearray(old)
-        assert once_sent(lambda client=client: client.append("{of}:a", more)) == len(old) + len(more)
-        expected += more
-        start = len(expected) - 30 * MIB - 5
-        assert once_sent(lambda client=client, start=start: client.setrange("{of}:a", start, old[: 40 * MIB])) == start + 40 * MIB
-        expected[start:] = old[: 40 * MIB]
-        assert client.get("{of}:a") == expected
-        assert client.delete("{of}:a") == 1
-        client.set("{of}:b", "short", ex=100)
-        assert once_sent(lambda client=client: client.append("{of}:b", more[: 20 * MIB])) == 20 * MIB + 5
-        assert client.get("{of}:b") == b"short" + more[: 20 * MIB] and client.ttl("{of}:b") > 60
-        for offset, error in ((-1, "out of range"), (512 * MIB, "maximum allowed size")):
-            with pytest.raises(redis.ResponseError, match=error):
-                client.setrange("{of}:b", offset, old[: 2 * MIB])
-        assert client.strlen("{of}:b") == 20 * MIB + 5
+    # At another node than the owner.
+    client = bytes_of(cluster, (owner_of(cluster, "{of}:a") + 1) % cluster.nodes)
+    # A key that does not exist gets the argument itself.
+    assert once_sent(lambda: client.append("{of}:a", old)) == len(old)
+    expected = bytearray(old)
+    assert once_sent(lambda: client.append("{of}:a", more)) == len(old) + len(more)
+    expected += more
+    start = len(expected) - 30 * MIB - 5
+    assert once_sent(lambda: client.setrange("{of}:a", start, old[: 40 * MIB])) == start + 40 * MIB
+    expected[start:] = old[: 40 * MIB]
+    assert client.get("{of}:a") == expected
+    assert client.delete("{of}:a") == 1
+    client.set("{of}:b", "short", ex=100)
+    assert once_sent(lambda: client.append("{of}:b", more[: 20 * MIB])) == 20 * MIB + 5
+    assert client.get("{of}:b") == b"short" + more[: 20 * MIB] and client.ttl("{of}:b") > 60
+    for offset, error in ((-1, "out of range"), (512 * MIB, "maximum allowed size")):
+        with pytest.raises(redis.ResponseError, match=error):
+            client.setrange("{of}:b", offset, old[: 2 * MIB])
+    assert client.strlen("{of}:b") == 20 * MIB + 5
     # SETRANGE has the old value, the argument and the new one in parts: 250, 40 and 260 MiB. There are 20 MiB of the
     # other key, and up to 400 MiB of the commands before are not freed yet. Each node has a quarter.
     for node in range(cluster.nodes):
