@@ -49,7 +49,10 @@ fn a_command_of_several_slots_is_refused_if_dividing_it_would_take_too_long() {
     assert_eq!(exists(131_071, 8), ":0\r\n");
     assert_eq!(exists(2_060, 8_192), ":0\r\n");
     for refused in [exists(131_072, 8), exists(2_070, 8_192)] {
-        assert!(refused.starts_with("-ERR more than 131071 keys and values"), "{refused}");
+        assert!(
+            refused.starts_with("-ERR more than 131071 keys and values"),
+            "{refused}"
+        );
     }
     assert_eq!(exists(1, 8), ":0\r\n");
 }
