@@ -286,7 +286,7 @@ fn a_command_with_very_many_keys_has_its_share_of_a_turn_and_no_more() {
     let many: Vec<String> = (0..131_071).map(|n| format!("k{n}")).collect();
     let (turns, reply) = turns_for(&mut cluster, 2, command("EXISTS", &many).as_bytes());
     assert_eq!(reply, ":2\r\n");
-    assert!(turns > 5, "{turns} turns");
+    assert!(turns > 3, "{turns} turns");
     // Keys of one slot are looked up together, so there is a limit.
     let of_one_slot: Vec<String> = (0..65_535).map(|n| format!("{{k7}}{n}")).collect();
     assert_eq!(
