@@ -11,6 +11,7 @@ from pymemcache.client.base import Client, PooledClient
 from pymemcache.exceptions import MemcacheServerError, MemcacheUnexpectedCloseError
 
 from conftest import TIMEOUT_S, Cluster, until
+from test_slots import move
 
 PORT_OFFSET = 2_000
 
@@ -193,6 +194,81 @@ def test_of_racing_cas_exactly_one_wins_each_round_even_while_nodes_die(cluster)
         thread.join(TIMEOUT_S)
     value = int(until(lambda: client_of(cluster).get("counter"), "the counter"))
     assert sum(sure) <= value <= sum(sure) + sum(unsure)
+
+
+def test_marks_of_items_go_with_slots_and_survive_nodes(cluster, rng):
+    with cluster.socket(0, PORT_OFFSET) as connection:
+        connection.settimeout(TIMEOUT_S)
+        sizes = {f"mark-{n}": rng.choice([0, 5, 500, 100_000] if n < 40 else [5, 50]) for n in range(400)}
+        won = set(rng.sample(sorted(sizes), 200))
+        for key, size in sizes.items():
+            assert exchange(connection, b"ms %b %d F3\r\n%b\r\n" % (key.encode(), size, b"x" * size), b"\r\n") == b"HD\r\n"
+            assert exchange(connection, b"md %b I\r\n" % key.encode(), b"\r\n") == b"HD\r\n"
+            if key in won:
+                assert exchange(connection, b"mg %b\r\n" % key.encode(), b"\r\n") == b"HD X W\r\n"
+    moved = move(cluster, "0-6000", "--to", "1/2", asked=1)
+    assert moved.returncode == 0, moved.stderr
+    cluster.until_replaced(cluster.kill(3, 4))
+    with cluster.socket(0, PORT_OFFSET) as connection:
+        connection.settimeout(TIMEOUT_S)
+        for key, size in sizes.items():
+            for marks in [b"Z X" if key in won else b"X W", b"Z X"]:
+                line = b"mg %b s f\r\n" % key.encode()
+                got = until(lambda line=line: ((got := exchange(connection, line, b"\r\n")).startswith(b"HD") and got), key)
+                assert got == b"HD s%d f3 %b\r\n" % (size, marks), key
+
+
+def test_of_racing_readers_of_a_stale_item_at_most_one_wins_even_while_nodes_die(cluster):
+    """Each round an item is marked, and six clients ask for it until each was answered. Without a failure one of them wins."""
+    rounds, wins, marked, ending = [0], {}, threading.Barrier(7), threading.Event()
+
+    def read(me):
+        while True:
+            marked.wait(2 * TIMEOUT_S)
+            if ending.is_set():
+                return
+            node = (0, 1, 4)[me % 3]
+            until(lambda node=node: asks(node), "an answer")
+            marked.wait(2 * TIMEOUT_S)
+
+    def asks(node):
+        try:
+            with cluster.socket(node, PORT_OFFSET) as connection:
+                connection.settimeout(TIMEOUT_S)
+                got = exchange(connection, b"mg raced\r\n", b"\r\n")
+        except OSError:
+            return False
+        if got == b"HD X W\r\n":
+            wins.setdefault(rounds[0], []).append(got)
+        return got in (b"HD X W\r\n", b"HD Z X\r\n")
+
+    def change(request):
+        def done():
+            with cluster.socket(0, PORT_OFFSET) as connection:
+                connection.settimeout(TIMEOUT_S)
+                return exchange(connection, request, b"\r\n") == b"HD\r\n"
+
+        until(done, request)
+
+    threads = [threading.Thread(target=read, args=(me,)) for me in range(6)]
+    for thread in threads:
+        thread.start()
+    change(b"ms raced 1\r\nx\r\n")
+    for at in range(60):
+        rounds[0] = at
+        change(b"md raced I\r\n")
+        marked.wait(2 * TIMEOUT_S)
+        dead = cluster.kill({20: 2, 40: 6}[at]) if at in (20, 40) else None
+        marked.wait(2 * TIMEOUT_S)
+        if dead:
+            cluster.until_replaced(dead)
+    ending.set()
+    marked.wait(2 * TIMEOUT_S)
+    for thread in threads:
+        thread.join(TIMEOUT_S)
+    assert all(len(won) == 1 for won in wins.values()), wins
+    # A win whose answer was lost with a node is no client's.
+    assert len(wins) >= 58, sorted(wins)
 
 
 def test_the_password_is_given_as_a_set(start_cluster, tmp_path):

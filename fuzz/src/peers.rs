@@ -557,15 +557,18 @@ impl Lies<'_, '_> {
         let mut bytes = Vec::new();
         for _ in 0..self.script.below(4) {
             let key = format!("k{}", self.script.below(8));
-            let object = ObjectRecord {
+            let mut object = ObjectRecord {
                 database: self.script.below(3) as u8,
                 key: key.as_bytes(),
                 value: self.script.bytes(40),
                 record: self.script.bytes(3),
                 expiry_ms: self.script.flag().then(|| self.script.u64()),
                 flags: self.script.flag().then(|| self.script.u64() as u32),
+                marks: 0,
                 hash_kind: self.script.below(8) == 0,
             };
+            // Without bytes of the script: the inputs that are kept mean the same as before.
+            object.marks = object.flags.unwrap_or(0) as u8;
             Objects::push(&mut bytes, &object);
         }
         if self.script.below(8) == 0 {

@@ -43,6 +43,7 @@ impl Image {
             bytes: self.head.body(&self.bytes),
             expiry_ms: self.head.expiry_ms(&self.bytes),
             flags: self.head.flags(&self.bytes),
+            marks: self.head.marks(&self.bytes),
             hash_kind: self.head.is_hash(),
             record: self.head.record(&self.bytes).unwrap_or_default(),
         }
@@ -58,17 +59,18 @@ mod tests {
     fn an_image_has_the_bytes_and_the_parts_of_an_object_in_a_chunk() {
         let (key, long_key) = (b"key".as_slice(), vec![b'k'; 300]);
         for (database, key) in [(0, key), (0, &long_key), (15, key), (1, &long_key)] {
-            for (expiry_ms, flags, record) in [
-                (None, None, b"".as_slice()),
-                (Some(77), None, b""),
-                (None, Some(5), b"rec"),
-                (Some(1 << 40), Some(9), b"record"),
+            for (expiry_ms, flags, marks, record) in [
+                (None, None, 0, b"".as_slice()),
+                (Some(77), None, 1, b""),
+                (None, Some(5), 2, b"rec"),
+                (Some(1 << 40), Some(9), 255, b"record"),
             ] {
                 for bytes in [b"".as_slice(), b"value", &vec![b'v'; 20_000]] {
                     let value = Value {
                         bytes,
                         expiry_ms,
                         flags,
+                        marks,
                         hash_kind: false,
                         record,
                     };
@@ -79,7 +81,7 @@ mod tests {
                     assert_eq!(parsed, image.head);
                     let again = image.value();
                     assert_eq!((again.bytes, again.expiry_ms, again.flags), (bytes, expiry_ms, flags));
-                    assert_eq!(again.record, record);
+                    assert_eq!((again.marks, again.record), (marks, record));
                     assert_eq!((image.head.database(), image.head.key(&image.bytes)), (database, key));
                 }
             }

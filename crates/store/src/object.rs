@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! object:  u8 key length (255: a u16 follows)   varint (value length × 2 + plain)
-//!          [u8 kind  [u8 database × 16 + type]  [6 B expiry]  [4 B flags]  [u8 length, record]]   key
+//!          [u8 kind  [u8 database × 16 + type]  [6 B expiry]  [4 B flags]  [u8 marks]  [u8 length, record]]   key
 //!          [u8 n, n × { u32 locator, u16 length - 1 }]   value
 //! piece:   u8 254   u16 length - 1   5 B first bits of the hash   that part of the value
 //! ```
@@ -31,9 +31,10 @@ const KIND_FLAGS: u8 = 2;
 const KIND_PIECES: u8 = 4;
 const KIND_HASH: u8 = 8;
 const KIND_RECORD: u8 = 16;
+const KIND_MARKS: u8 = 64;
 /// A byte follows: the type of the object in its low four bits, the database of the key in the others.
 const KIND_SECOND: u8 = 128;
-const KIND_ALL: u8 = 31 | KIND_SECOND;
+const KIND_ALL: u8 = 31 | KIND_MARKS | KIND_SECOND;
 
 /// A value to store.
 #[derive(Clone, Copy, Debug, Default)]
@@ -44,6 +45,8 @@ pub struct Value<'a> {
     pub expiry_ms: Option<u64>,
     /// Flags of memcached's protocol.
     pub flags: Option<u32>,
+    /// Marks of memcached's protocol; 0: it has none. The store only keeps them.
+    pub marks: u8,
     /// Whether the bytes are a packed hash and not a string.
     pub hash_kind: bool,
     /// The record, without its length byte; empty if there is none. At most [`RECORD_BYTES_MAX`] bytes. The store never
@@ -63,6 +66,7 @@ impl Value<'_> {
         bit(database > 0, KIND_SECOND)
             | bit(self.expiry_ms.is_some(), KIND_EXPIRY)
             | bit(self.flags.is_some(), KIND_FLAGS)
+            | bit(self.marks > 0, KIND_MARKS)
             | bit(in_pieces, KIND_PIECES)
             | bit(self.hash_kind, KIND_HASH)
             | bit(!self.record.is_empty(), KIND_RECORD)
@@ -76,6 +80,7 @@ impl Value<'_> {
             + usize::from(kind & KIND_SECOND != 0)
             + 6 * usize::from(kind & KIND_EXPIRY != 0)
             + 4 * usize::from(kind & KIND_FLAGS != 0)
+            + usize::from(kind & KIND_MARKS != 0)
             + usize::from(kind & KIND_RECORD != 0)
             + self.record.len();
         let key_head = if key_bytes == 0 || key_bytes >= usize::from(PIECE_MARK) {
@@ -134,13 +139,16 @@ impl Value<'_> {
         }
     }
 
-    /// Appends the first optional fields after the kind and the database: expiry and flags.
+    /// Appends the first optional fields after the kind and the database: expiry, flags and marks.
     pub(crate) fn encode_extra(&self, out: &mut Vec<u8>) {
         if let Some(expiry) = self.expiry_ms {
             out.extend_from_slice(&expiry.to_le_bytes()[..6]);
         }
         if let Some(flags) = self.flags {
             out.extend_from_slice(&flags.to_le_bytes());
+        }
+        if self.marks > 0 {
+            out.push(self.marks);
         }
     }
 }
@@ -233,6 +241,9 @@ pub(crate) fn parse_object(chunk: &[u8], at: usize) -> Option<Head> {
             extra += 1;
         }
         key = record_offset(kind, extra);
+        if kind & KIND_MARKS != 0 && *chunk.get(key - 1)? == 0 {
+            return None;
+        }
         if kind & KIND_RECORD != 0 {
             let record_length = usize::from(*chunk.get(key)?);
             if record_length == 0 {
@@ -269,10 +280,13 @@ pub(crate) fn parse_object(chunk: &[u8], at: usize) -> Option<Head> {
     })
 }
 
-/// Offset of what follows expiry and flags, which begin at `extra`: the record's length byte, or the key.
+/// Offset of what follows expiry, flags and marks, which begin at `extra`: the record's length byte, or the key.
 #[inline]
 fn record_offset(kind: u8, extra: usize) -> usize {
-    extra + 6 * usize::from(kind & KIND_EXPIRY != 0) + 4 * usize::from(kind & KIND_FLAGS != 0)
+    extra
+        + 6 * usize::from(kind & KIND_EXPIRY != 0)
+        + 4 * usize::from(kind & KIND_FLAGS != 0)
+        + usize::from(kind & KIND_MARKS != 0)
 }
 
 /// Locator and length of a further piece.
@@ -343,7 +357,7 @@ impl Head {
         self.body as usize
     }
 
-    /// Offset of expiry and flags in the chunk.
+    /// Offset of expiry, flags and marks in the chunk.
     pub(crate) fn extra_offset(&self) -> usize {
         self.extra as usize
     }
@@ -363,6 +377,13 @@ impl Head {
         }
         let at = self.extra as usize + 6 * usize::from(self.kind & KIND_EXPIRY != 0);
         chunk[at..].first_chunk().map(|bytes| u32::from_le_bytes(*bytes))
+    }
+
+    pub(crate) fn marks(&self, chunk: &[u8]) -> u8 {
+        match self.kind & KIND_MARKS {
+            0 => 0,
+            _ => chunk[record_offset(self.kind, self.extra as usize) - 1],
+        }
     }
 
     pub(crate) fn is_hash(&self) -> bool {
@@ -401,8 +422,8 @@ impl Head {
         self.table as usize + index * PIECE_ENTRY_BYTES
     }
 
-    /// Whether encoding this value under the same key gives the same bytes except in expiry, flags and value. Never
-    /// with a record: a record enters and leaves the stream only with a whole object.
+    /// Whether encoding this value under the same key gives the same bytes except in expiry, flags, marks and value.
+    /// Never with a record: a record enters and leaves the stream only with a whole object.
     pub(crate) fn same_form(&self, value: &Value<'_>) -> bool {
         self.value_length as usize == value.bytes.len()
             && self.kind & !KIND_PIECES == value.kind(self.database, false)
@@ -446,6 +467,12 @@ impl<'a> Object<'a> {
     /// Flags of memcached's protocol.
     pub fn flags(&self) -> Option<u32> {
         self.head.flags(self.chunk)
+    }
+
+    /// Marks of memcached's protocol; 0: it has none.
+    #[inline]
+    pub fn marks(&self) -> u8 {
+        self.head.marks(self.chunk)
     }
 
     /// Whether the value is a packed hash.

@@ -427,7 +427,8 @@ fn next(input: &[u8], done_bytes: usize, (item_max, held_max): (usize, usize), a
         Request::Meta(meta) => {
             put_words(meta.key, meta.has(b'b'), None, args);
             let is_read = match meta.verb {
-                Verb::Get => meta.exptime.is_none(),
+                // It writes a mark if it wins, which is seldom.
+                Verb::Get => meta.exptime.is_none() && meta.vivify.is_none(),
                 verb => verb == Verb::Debug,
             };
             let command = if is_read {

@@ -238,24 +238,31 @@ impl<O: Out> Access<'_, '_, O> {
         Ok(exists)
     }
 
-    /// Sets the expiry of a key in the draft. False if the key does not exist.
+    /// Sets the expiry of a key in the draft. Its marks stay, or become `marks`. False if the key does not exist.
     #[cold]
-    pub(super) fn set_expiry_in_draft(&mut self, hash: u64, key: &[u8], expiry_ms: Option<u64>) -> Result<bool, Stop> {
+    pub(super) fn set_expiry_in_draft(
+        &mut self,
+        hash: u64,
+        key: &[u8],
+        expiry_ms: Option<u64>,
+        marks: Option<u8>,
+    ) -> Result<bool, Stop> {
         self.admit()?;
         let (mut bytes, mut record) = (Vec::new(), Vec::new());
         let found = self.look(hash, key, false, |object| {
             let object = object?;
             object.copy_to(&mut bytes);
             record.extend_from_slice(object.record().unwrap_or_default());
-            Some((object.flags(), object.is_hash()))
+            Some((object.flags(), object.marks(), object.is_hash()))
         })?;
-        let Some((flags, hash_kind)) = found else {
+        let Some((flags, old_marks, hash_kind)) = found else {
             return Ok(false);
         };
         let value = Value {
             bytes: &bytes,
             expiry_ms,
             flags,
+            marks: marks.unwrap_or(old_marks),
             hash_kind,
             record: &record,
         };

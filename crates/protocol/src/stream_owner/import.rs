@@ -286,6 +286,7 @@ impl StreamOwner {
                 bytes: object.value,
                 expiry_ms: object.expiry_ms,
                 flags: object.flags,
+                marks: object.marks,
                 hash_kind: object.hash_kind,
                 record: record.get(1..).unwrap_or_default(),
             };

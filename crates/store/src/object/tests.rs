@@ -34,6 +34,7 @@ fn golden_bytes() {
         bytes: &[0; 300],
         expiry_ms: Some(0x0605_0403_0201),
         flags: Some(0x0d0c_0b0a),
+        marks: 0,
         hash_kind: true,
         record: &[],
     };
@@ -64,6 +65,7 @@ fn the_example_of_the_page_is_what_is_written_and_read() {
         bytes: &[7; 300],
         expiry_ms: Some(0x0605_0403_0201),
         flags: Some(0x0d0c_0b0a),
+        marks: 0x13,
         hash_kind: true,
         record: b"rec",
     };
@@ -82,8 +84,8 @@ fn the_example_of_the_page_is_what_is_written_and_read() {
         assert_eq!(head.key(chunk), b"k");
         assert_eq!(head.record(chunk), Some(&b"rec"[..]));
         assert_eq!(
-            (head.expiry_ms(chunk), head.flags(chunk)),
-            (value.expiry_ms, value.flags)
+            (head.expiry_ms(chunk), head.flags(chunk), head.marks(chunk)),
+            (value.expiry_ms, value.flags, value.marks)
         );
         assert!(head.is_hash());
         assert_eq!(head.pieces(chunk).collect::<Vec<_>>(), [(0x1122_3344, 256)]);
@@ -107,11 +109,25 @@ fn a_record_of_no_bytes_or_beyond_the_chunk_is_damage() {
     none[3] = 0;
     assert_eq!(parse_object(&none, 0), None);
     let mut unknown_bit = bytes.clone();
-    // Kept for invisible objects and memcached's marks.
-    for bit in [32, 64] {
-        unknown_bit[2] = bytes[2] | bit;
-        assert_eq!(parse_object(&unknown_bit, 0), None, "bit {bit}");
+    // Kept for invisible objects.
+    unknown_bit[2] = bytes[2] | 32;
+    assert_eq!(parse_object(&unknown_bit, 0), None);
+}
+
+#[test]
+fn marks_are_a_byte_that_is_not_zero() {
+    let value = Value {
+        marks: 5,
+        ..Value::default()
+    };
+    let mut bytes = encoded(b"key", &value, &[]);
+    assert_eq!(bytes, b"\x03\x00\x40\x05key");
+    assert_eq!(parse_object(&bytes, 0).unwrap().marks(&bytes), 5);
+    for cut in 0..bytes.len() {
+        assert_eq!(parse_object(&bytes[..cut], 0), None, "{cut} bytes");
     }
+    bytes[3] = 0;
+    assert_eq!(parse_object(&bytes, 0), None);
 }
 
 #[test]

@@ -201,6 +201,7 @@ impl ObjectStore {
             bytes: here.body(copy),
             expiry_ms: here.expiry_ms(copy),
             flags: here.flags(copy),
+            marks: here.marks(copy),
             hash_kind: here.is_hash(),
             record: here.record(copy).unwrap_or_default(),
         };

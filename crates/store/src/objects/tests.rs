@@ -50,6 +50,7 @@ struct Stored {
     bytes: Vec<u8>,
     expiry_ms: Option<u64>,
     flags: Option<u32>,
+    marks: u8,
     hash_kind: bool,
     record: Vec<u8>,
 }
@@ -63,6 +64,7 @@ impl Stored {
             bytes,
             expiry_ms: object.expiry_ms(),
             flags: object.flags(),
+            marks: object.marks(),
             hash_kind: object.is_hash(),
             record: object.record().unwrap_or_default().to_vec(),
         }
@@ -73,6 +75,7 @@ impl Stored {
             bytes: &self.bytes,
             expiry_ms: self.expiry_ms,
             flags: self.flags,
+            marks: self.marks,
             hash_kind: self.hash_kind,
             record: &self.record,
         }
@@ -223,12 +226,13 @@ impl World {
         Ok(())
     }
 
-    fn set_expiry(&mut self, key: &[u8], expiry: Option<u64>) -> Result<(), Blocked> {
+    fn set_expiry(&mut self, key: &[u8], expiry: Option<u64>, marks: Option<u8>) -> Result<(), Blocked> {
         let hash = self.stream.hash(database(key), key);
-        let there = self.run(|stream, arena, delta| stream.set_expiry(arena, delta, hash, key, expiry))?;
+        let there = self.run(|stream, arena, delta| stream.set_expiry(arena, delta, hash, key, expiry, marks))?;
         assert_eq!(there, self.model.contains_key(key));
         if let Some(stored) = self.model.get_mut(key) {
             stored.expiry_ms = expiry;
+            stored.marks = marks.unwrap_or(stored.marks);
         }
         Ok(())
     }
@@ -341,6 +345,7 @@ fn random_stored(prng: &mut Prng, limits: Limits) -> Stored {
         bytes: (0..length).map(|i| (first.wrapping_mul(i | 1) >> 32) as u8).collect(),
         expiry_ms: prng.chance(200_000).then(|| prng.below(1 << 20)),
         flags: prng.chance(100_000).then(|| prng.next_u64() as u32),
+        marks: random_marks(prng).unwrap_or(0),
         hash_kind: prng.chance(50_000),
         record: if prng.chance(100_000) {
             random_record(prng)
@@ -348,6 +353,11 @@ fn random_stored(prng: &mut Prng, limits: Limits) -> Stored {
             Vec::new()
         },
     }
+}
+
+/// Those of few objects.
+fn random_marks(prng: &mut Prng) -> Option<u8> {
+    prng.chance(100_000).then(|| prng.below(256) as u8)
 }
 
 fn random_record(prng: &mut Prng) -> Vec<u8> {
@@ -383,7 +393,8 @@ fn random_op(world: &mut World, prng: &mut Prng, keys: u64) -> Result<(), Blocke
         301..=340 => {
             let expiry = prng.chance(500_000).then(|| prng.below(1 << 20));
             let has_record = world.model.get(&key).is_some_and(|stored| !stored.record.is_empty());
-            may_be_too_large(limits, has_record, world.set_expiry(&key, expiry))?;
+            let marks = random_marks(prng);
+            may_be_too_large(limits, has_record, world.set_expiry(&key, expiry, marks))?;
         }
         341..=400 => assert_eq!(world.find(&key)?.as_ref(), world.model.get(&key)),
         401..=500 => {
@@ -621,7 +632,7 @@ fn equal_names_in_all_databases_are_different_keys() {
         );
         assert!(
             world
-                .run(|stream, arena, delta| stream.set_expiry(arena, delta, changed, &key, Some(7)))
+                .run(|stream, arena, delta| stream.set_expiry(arena, delta, changed, &key, Some(7), None))
                 .unwrap()
         );
     }
@@ -891,6 +902,7 @@ fn too_large_keys_and_values_are_refused_and_the_largest_taken() {
             bytes: vec![1; length],
             expiry_ms: Some(1),
             flags: Some(2),
+            marks: 3,
             hash_kind: true,
             record: Vec::new(),
         };

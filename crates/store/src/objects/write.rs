@@ -132,7 +132,8 @@ impl ObjectStore {
         Ok(())
     }
 
-    /// Sets or clears the expiry of a key. Returns false if the key does not exist.
+    /// Sets or clears the expiry of a key, and its marks if there are some to set. Returns false if the key does not
+    /// exist.
     pub fn set_expiry(
         &mut self,
         arena: &mut Arena,
@@ -140,22 +141,38 @@ impl ObjectStore {
         hash: u64,
         key: &[u8],
         expiry_ms: Option<u64>,
+        marks: Option<u8>,
     ) -> Result<bool, Blocked> {
         let Some(found) = self.locate(arena, hash, key)? else {
             return Ok(false);
         };
         let chunk = self.data(arena, self.split(found.locator).0)?;
-        let old = found.head.expiry_ms(chunk);
-        if old.is_none() && expiry_ms.is_none() {
+        let old = Value {
+            expiry_ms: found.head.expiry_ms(chunk),
+            flags: found.head.flags(chunk),
+            marks: found.head.marks(chunk),
+            hash_kind: found.head.is_hash(),
+            ..Value::default()
+        };
+        let new = Value {
+            expiry_ms,
+            marks: marks.unwrap_or(old.marks),
+            ..old
+        };
+        if (new.expiry_ms, new.marks) == (old.expiry_ms, old.marks) {
             return Ok(true);
         }
-        if let (Some(_), Some(expiry)) = (old, expiry_ms) {
-            has_room(delta, EXTENT_HEAD_BYTES_MAX + 6)?;
-            let stripe = Stripe::data(self.split(found.locator).0);
-            let bytes = &expiry.to_le_bytes()[..6];
-            let at = found.head.extra_offset();
-            self.chunks.change(arena, delta, stripe, at, bytes, false);
-            return Ok(true);
+        if new.expiry_ms.is_some() == old.expiry_ms.is_some() && (new.marks > 0) == (old.marks > 0) {
+            let mut extra = core::mem::take(&mut arena.scratch);
+            extra.clear();
+            new.encode_extra(&mut extra);
+            let done = has_room(delta, EXTENT_HEAD_BYTES_MAX + extra.len()).map(|()| {
+                let stripe = Stripe::data(self.split(found.locator).0);
+                let at = found.head.extra_offset();
+                self.chunks.change(arena, delta, stripe, at, &extra, false);
+            });
+            arena.scratch = extra;
+            return done.map(|()| true);
         }
         let mut bytes = core::mem::take(&mut arena.scratch_copy);
         bytes.clear();
@@ -165,18 +182,11 @@ impl ObjectStore {
                 let record = object.record().unwrap_or_default();
                 bytes.extend_from_slice(record);
                 object.copy_to(&mut bytes);
-                (object.flags(), object.is_hash(), record.len())
+                record.len()
             })
-            .and_then(|(flags, hash_kind, record_bytes)| {
+            .and_then(|record_bytes| {
                 let (record, bytes) = bytes.split_at(record_bytes);
-                let value = Value {
-                    bytes,
-                    expiry_ms,
-                    flags,
-                    hash_kind,
-                    record,
-                };
-                self.put(arena, delta, hash, key, value)
+                self.put(arena, delta, hash, key, Value { bytes, record, ..new })
             });
         arena.scratch_copy = bytes;
         done.map(|()| true)

@@ -13,9 +13,6 @@ const TWICE: &str = "CLIENT_ERROR duplicate flag";
 const BAD_FLAG_OR_TWICE: &str = "CLIENT_ERROR invalid or duplicate flag";
 const BAD_KEY: &str = "CLIENT_ERROR error decoding key";
 const BAD_LINE_TEXT: &str = "CLIENT_ERROR bad command line format";
-/// What this version lacks.
-const NO_MARKS: &str =
-    "CLIENT_ERROR flags I, R and N (but N of ma and ms) are not there yet: items have no marks \"stale\" and \"won\"";
 
 /// Which meta command it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -87,8 +84,10 @@ pub struct Meta<'a> {
     pub data_bytes: usize,
     /// `T`: the expiry.
     pub exptime: Option<i64>,
-    /// `N` of `ma`, and of `ms` that appends or prepends: the expiry of an item that is made.
+    /// `N` of `mg` and `ma`, and of `ms` that appends or prepends: the expiry of an item that is made.
     pub vivify: Option<i64>,
+    /// `R`: an item that has less time left than that shall be made anew.
+    pub recache: Option<i64>,
     /// `C`: only if the item has this number.
     pub cas: Option<u64>,
     /// `F`: the client's own flags.
@@ -144,6 +143,7 @@ impl<'a> Meta<'a> {
             data_bytes,
             exptime: None,
             vivify: None,
+            recache: None,
             cas: None,
             flags: 0,
             mode: Mode::Usual,
@@ -177,7 +177,7 @@ impl<'a> Meta<'a> {
             match letter {
                 b'T' => self.exptime = Some(exptime(token).ok_or(bad)?),
                 b'N' => self.vivify = Some(exptime(token).ok_or(bad)?),
-                b'R' => drop(exptime(token).ok_or(bad)?),
+                b'R' => self.recache = Some(exptime(token).ok_or(bad)?),
                 b'C' => self.cas = Some(number(token).ok_or(bad)?),
                 // memcached takes the low bits too.
                 b'F' => self.flags = number(token).ok_or(BAD_LINE_TEXT)? as u32,
@@ -199,13 +199,7 @@ impl<'a> Meta<'a> {
                 BAD_KEY
             });
         }
-        let is_marked = match self.verb {
-            Verb::Get => self.has(b'N') || self.has(b'R'),
-            Verb::Set => self.has(b'I') && self.cas.is_some(),
-            Verb::Delete => self.has(b'I'),
-            _ => false,
-        };
-        if is_marked { Err(NO_MARKS) } else { Ok(()) }
+        Ok(())
     }
 
     fn mode_of(&self, token: &[u8]) -> Result<Mode, &'static str> {

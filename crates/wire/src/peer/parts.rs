@@ -200,8 +200,9 @@ const FORM_EXPIRY: u8 = 1;
 const FORM_FLAGS: u8 = 2;
 const FORM_HASH: u8 = 8;
 const FORM_RECORD: u8 = 16;
+const FORM_MARKS: u8 = 64;
 const FORM_SECOND: u8 = 128;
-const FORM_ALL: u8 = FORM_EXPIRY | FORM_FLAGS | FORM_HASH | FORM_RECORD | FORM_SECOND;
+const FORM_ALL: u8 = FORM_EXPIRY | FORM_FLAGS | FORM_HASH | FORM_RECORD | FORM_MARKS | FORM_SECOND;
 
 /// One object of an [`Objects`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -218,12 +219,14 @@ pub struct ObjectRecord<'a> {
     pub expiry_ms: Option<u64>,
     /// Flags of memcached's protocol.
     pub flags: Option<u32>,
+    /// Marks of memcached's protocol; 0: it has none.
+    pub marks: u8,
     /// Whether the value is a packed hash.
     pub hash_kind: bool,
 }
 
 /// A sequence of whole objects, each key length, value length, `u8 form, [u8 type and database], [u64 expiry],
-/// [u32 flags], [u8 record length, record], key, value`. `form` has the bits of an object's kind
+/// [u32 flags], [u8 marks], [u8 record length, record], key, value`. `form` has the bits of an object's kind
 /// (`docs/formats/object.md`), except that of pieces.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Objects<'a>(pub(super) &'a [u8]);
@@ -250,6 +253,7 @@ impl<'a> Objects<'a> {
         to.push(
             bit(object.expiry_ms.is_some(), FORM_EXPIRY)
                 | bit(object.flags.is_some(), FORM_FLAGS)
+                | bit(object.marks > 0, FORM_MARKS)
                 | bit(object.hash_kind, FORM_HASH)
                 | bit(!object.record.is_empty(), FORM_RECORD)
                 | bit(object.database > 0, FORM_SECOND),
@@ -259,6 +263,9 @@ impl<'a> Objects<'a> {
         }
         object.expiry_ms.iter().for_each(|at| at.write(to));
         object.flags.iter().for_each(|flags| flags.write(to));
+        if object.marks > 0 {
+            to.push(object.marks);
+        }
         if !object.record.is_empty() {
             to.push(object.record.len() as u8);
             to.extend_from_slice(object.record);
@@ -284,6 +291,10 @@ impl<'a> Objects<'a> {
         };
         let expiry_ms = if form & FORM_EXPIRY != 0 { Some(r.u64()?) } else { None };
         let flags = if form & FORM_FLAGS != 0 { Some(r.u32()?) } else { None };
+        let marks = match form & FORM_MARKS {
+            0 => 0,
+            _ => Some(r.u8()?).filter(|marks| *marks > 0)?,
+        };
         let record = match form & FORM_RECORD {
             0 => &[],
             _ => {
@@ -298,6 +309,7 @@ impl<'a> Objects<'a> {
             record,
             expiry_ms,
             flags,
+            marks,
             hash_kind: form & FORM_HASH != 0,
         };
         Some((object, Self(r.0)))

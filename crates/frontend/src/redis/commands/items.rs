@@ -1,18 +1,27 @@
 //! The commands of memcached: strings with flags. Their words are in `memcached/texts.rs`.
 
+mod meta;
+
 use super::strings::Text;
 use super::{Operation, Seen, Stop};
 use crate::memcached::texts;
 use paritas_protocol::{LARGE_VALUE_BYTES_MAX, Out};
 use paritas_store::Value;
-use paritas_wire::memcached::{self, Get, How, Meta, Mode, RELATIVE_MAX, Request, Store, Verb};
+use paritas_wire::memcached::{self, Get, How, Meta, RELATIVE_MAX, Request, Store, Verb};
 
 /// The latest expiry, in ms since 1970 (docs/formats/object.md).
 const EXPIRY_MS_MAX: u64 = (1 << 48) - 1;
-/// Stands for the time that an item without an expiry has left.
-const NO_EXPIRY: u64 = u64::MAX;
 /// Bytes of the longest number of 64 bits.
 const NUMBER_BYTES_MAX: usize = 20;
+
+/// The mark of an item that is out of date.
+const STALE: u8 = 1;
+/// The mark of an item that one client has been told to make anew.
+const WON: u8 = 2;
+/// The other bits of the marks are a number, which `cas` depends on: an item that is marked again has another one.
+const STAMP_STEP: u8 = 4;
+/// The number is at first the time in seconds modulo this, which few times to live are a multiple of.
+const STAMPS: u64 = 61;
 
 /// When an item expires.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,11 +34,16 @@ enum Expiry {
 }
 
 /// The number by which `cas` knows an item: a hash of its value and flags, under the key of the cluster. So it needs no
-/// byte, and is the same at every owner. `value`: of a large one, the record and the tail.
-fn cas_of(hash: u64, flags: u32) -> u64 {
+/// byte, and is the same at every owner. To win changes nothing of it. `hash`: that of the value, or of the record and
+/// the tail of a large one.
+fn cas_of(hash: u64, flags: u32, marks: u8) -> u64 {
+    let rest = u64::from(flags) | u64::from(marks & !WON) << 32;
     // Some clients keep it in a signed number.
-    ((hash ^ u64::from(flags).wrapping_mul(0x9e37_79b9_7f4a_7c15)) & i64::MAX as u64).max(1)
+    ((hash ^ rest.wrapping_mul(0x9e37_79b9_7f4a_7c15)) & CAS_MAX).max(1)
 }
+
+/// The largest of these numbers.
+const CAS_MAX: u64 = i64::MAX as u64;
 
 impl<'a, O: Out> Operation<'a, '_, O> {
     fn expiry(&self, exptime: i64) -> Expiry {
@@ -58,8 +72,11 @@ impl<'a, O: Out> Operation<'a, '_, O> {
             true => self.access.hash(&item.rest),
             false => self.access.hash(&[item.record.as_slice(), &item.rest].concat()),
         };
-        let flags = item.seen.as_ref().and_then(|seen| seen.flags);
-        cas_of(hash, flags.unwrap_or(0))
+        let (flags, marks) = match &item.seen {
+            Some(seen) => (seen.flags, seen.marks),
+            None => (None, 0),
+        };
+        cas_of(hash, flags.unwrap_or(0), marks)
     }
 
     /// An item that is asked for, if it is there; and the end of the answer, if the line goes on to the last key.
@@ -215,14 +232,16 @@ impl<'a, O: Out> Operation<'a, '_, O> {
         while digits.len() < item.rest.len() {
             digits.push(' ');
         }
-        self.put(1, Seen::with(Some(seen), digits.as_bytes()))
+        let value = Seen::with(Some(seen), digits.as_bytes());
+        let marks = marks_of_count(seen, digits.len());
+        self.put(1, Value { marks, ..value })
     }
 
     /// A line that brings data.
     pub(crate) fn store_item(&mut self) -> Result<(), Stop> {
         match memcached::parse(self.job.args.arg(2)) {
             Ok(Request::Store(store)) => {
-                let stored = self.store(&store)?;
+                let stored = self.store(&store, false)?;
                 self.say(stored.text())
             }
             Ok(Request::Meta(meta)) => self.meta_set(&meta),
@@ -231,16 +250,33 @@ impl<'a, O: Out> Operation<'a, '_, O> {
         }
     }
 
-    fn store(&mut self, store: &Store<'_>) -> Result<Stored, Stop> {
+    /// `takes_late`: data for an older item than the one that is there are stored as stale.
+    fn store(&mut self, store: &Store<'_>, takes_late: bool) -> Result<Stored, Stop> {
         let value = self.job.args.arg(3);
         self.check_large_limits(1, value.len())?;
-        if let Some(cas) = store.cas {
+        // As in memcached: what may only be added has no number yet, and 0 is no number for what is extended.
+        let is_compared = match store.how {
+            How::Add => false,
+            How::Append | How::Prepend => store.cas != Some(0),
+            How::Set | How::Replace => true,
+        };
+        if let Some(cas) = store.cas.filter(|_| is_compared) {
             let item = self.old_string(1)?;
-            if item.seen.is_none() {
-                return Ok(Stored::NotFound);
-            }
+            let Some(seen) = &item.seen else {
+                return Ok(match store.how {
+                    How::Append | How::Prepend => Stored::Not,
+                    _ => Stored::NotFound,
+                });
+            };
             if self.cas_of(&item) != cas {
-                return Ok(Stored::Exists);
+                // A number that is not that of the item was that of an older one, or no item ever had it.
+                let is_late =
+                    takes_late && matches!(store.how, How::Set | How::Replace) && (1..=CAS_MAX).contains(&cas);
+                if !is_late {
+                    return Ok(Stored::Exists);
+                }
+                self.put_late_item(store, seen)?;
+                return Ok(Stored::Done);
             }
         }
         let is_stored = match store.how {
@@ -270,6 +306,31 @@ impl<'a, O: Out> Operation<'a, '_, O> {
         self.put(1, value)
     }
 
+    /// Puts data in the place of a newer item. They are stale, and who has won goes on.
+    fn put_late_item(&mut self, store: &Store<'_>, newer: &Seen) -> Result<(), Stop> {
+        let value = Value {
+            bytes: self.job.args.arg(3),
+            expiry_ms: newer.expiry_ms,
+            flags: Some(store.flags).filter(|flags| *flags != 0),
+            marks: self.stale_again(newer.marks) | newer.marks & WON,
+            ..Value::default()
+        };
+        self.put(1, value)
+    }
+
+    /// The marks of an item that becomes stale, perhaps again. They differ from what it had.
+    fn stale_again(&self, marks: u8) -> u8 {
+        let stamp = match marks & STALE {
+            0 => self.stamp(),
+            _ => marks.wrapping_add(STAMP_STEP) & !(STALE | WON),
+        };
+        STALE | stamp
+    }
+
+    fn stamp(&self) -> u8 {
+        (self.access.now_ms() / 1000 % STAMPS) as u8 * STAMP_STEP
+    }
+
     /// Puts data behind or before what is there.
     fn extend_item(&mut self, how: How) -> Result<Stored, Stop> {
         let old = self.old_string(1)?;
@@ -289,261 +350,6 @@ impl<'a, O: Out> Operation<'a, '_, O> {
         };
         self.put_changed(1, &old, &pieces, length)?;
         Ok(Stored::Done)
-    }
-
-    // --- meta commands -------------------------------------------------------------------------------------------
-
-    fn meta(&mut self, meta: &Meta<'_>) -> Result<(), Stop> {
-        match meta.verb {
-            Verb::Get => self.meta_get(meta),
-            Verb::Delete => self.meta_delete(meta),
-            Verb::Count => self.meta_count(meta),
-            Verb::Debug => self.meta_debug(),
-            Verb::Set => self.say("ERROR"),
-        }
-    }
-
-    /// Ends a meta command. `about`: what its flags can tell of the item. Under `q`, the usual end is not told.
-    fn end_meta(&mut self, meta: &Meta<'_>, end: &str, about: &About) -> Result<(), Stop> {
-        if meta.has(b'q') && end == "HD" {
-            return Ok(());
-        }
-        self.reply.extend_from_slice(end.as_bytes());
-        append_tokens(self.reply, meta, about);
-        self.reply.extend_from_slice(b"\r\n");
-        Ok(())
-    }
-
-    /// What an answer may tell of an item.
-    fn about(&self, meta: &Meta<'_>, item: &Text<'_>) -> About {
-        let Some(seen) = &item.seen else {
-            return About::default();
-        };
-        About {
-            flags: Some(seen.flags.unwrap_or(0).into()),
-            data_bytes: Some(item.length() as u64),
-            cas: meta.has(b'c').then(|| self.cas_of(item)),
-            ttl_s: Some(left_s(seen.expiry_ms, self.access.now_ms())),
-        }
-    }
-
-    /// Changes the expiry of an item as a flag `T` says, and what is known of it.
-    fn retime(&mut self, exptime: i64, about: &mut About) -> Result<(), Stop> {
-        let now_ms = self.access.now_ms();
-        self.expire_item(exptime)?;
-        about.ttl_s = Some(match self.expiry(exptime) {
-            Expiry::Never => NO_EXPIRY,
-            Expiry::At(at_ms) => at_ms.saturating_sub(now_ms).div_ceil(1000),
-            Expiry::Past => 0,
-        });
-        Ok(())
-    }
-
-    /// The usual case: the data are copied once, straight into the reply. False if it is another case.
-    fn meta_get_plain(&mut self, meta: &Meta<'_>) -> Result<bool, Stop> {
-        if !meta.has(b'v') || meta.has(b'c') || meta.exptime.is_some() {
-            return Ok(false);
-        }
-        let now_ms = self.access.now_ms();
-        let lookups = self.lookups;
-        let is_done = self.look(1, |object, reply| {
-            let object = object.filter(|object| !object.has_record() && !object.is_hash());
-            let Some(object) = object else { return Ok(false) };
-            let about = About {
-                flags: Some(object.flags().unwrap_or(0).into()),
-                data_bytes: Some(object.len() as u64),
-                cas: None,
-                ttl_s: Some(left_s(object.expiry_ms(), now_ms)),
-            };
-            reply.extend_from_slice(b"VA ");
-            append_number(reply, object.len() as u64);
-            append_tokens(reply, meta, &about);
-            reply.extend_from_slice(b"\r\n");
-            object.copy_to(reply);
-            reply.extend_from_slice(b"\r\n");
-            Ok(true)
-        })?;
-        if !is_done {
-            // It is looked up again.
-            self.lookups = lookups;
-        }
-        Ok(is_done)
-    }
-
-    fn meta_get(&mut self, meta: &Meta<'_>) -> Result<(), Stop> {
-        if self.meta_get_plain(meta)? {
-            return Ok(());
-        }
-        let item = self.old_string(1)?;
-        if item.seen.is_none() {
-            return match meta.has(b'q') {
-                true => Ok(()),
-                false => self.end_meta(meta, "EN", &About::default()),
-            };
-        }
-        let mut about = self.about(meta, &item);
-        if let Some(exptime) = meta.exptime {
-            let before = about.ttl_s;
-            self.retime(exptime, &mut about)?;
-            // A `t` before the `T` tells the time before it.
-            let first = meta.tokens().find(|(letter, _)| matches!(letter, b't' | b'T'));
-            if first.is_some_and(|(letter, _)| letter == b't') {
-                about.ttl_s = before;
-            }
-        }
-        if !meta.has(b'v') {
-            self.reply.extend_from_slice(b"HD");
-            append_tokens(self.reply, meta, &about);
-            self.reply.extend_from_slice(b"\r\n");
-            return Ok(());
-        }
-        self.append_value(meta, &item, &about)
-    }
-
-    /// Appends an answer with the data of the item.
-    fn append_value(&mut self, meta: &Meta<'_>, item: &Text<'_>, about: &About) -> Result<(), Stop> {
-        if item.length() as u64 >= self.access.streamed_bytes_min() {
-            return Err(self.refuse(|out| texts::line(out, texts::TOO_LARGE)));
-        }
-        self.reply.extend_from_slice(b"VA ");
-        append_number(self.reply, item.length() as u64);
-        append_tokens(self.reply, meta, about);
-        self.reply.extend_from_slice(b"\r\n");
-        if !item.record.is_empty() {
-            let Self { access, reply, .. } = self;
-            reply.extend_from_slice(access.body(&item.record, 0..u64::MAX)?);
-        }
-        self.reply.extend_from_slice(&item.rest);
-        self.reply.extend_from_slice(b"\r\n");
-        Ok(())
-    }
-
-    fn meta_set(&mut self, meta: &Meta<'_>) -> Result<(), Stop> {
-        let store = Store {
-            how: match meta.mode {
-                Mode::Usual | Mode::Down => How::Set,
-                Mode::Add => How::Add,
-                Mode::Replace => How::Replace,
-                Mode::Append => How::Append,
-                Mode::Prepend => How::Prepend,
-            },
-            key: self.job.args.arg(1),
-            flags: meta.flags,
-            exptime: meta.exptime.unwrap_or(0),
-            data_bytes: meta.data_bytes,
-            cas: meta.cas,
-        };
-        let mut stored = self.store(&store)?;
-        let is_made = stored == Stored::Not && matches!(meta.mode, Mode::Append | Mode::Prepend);
-        if let Some(exptime) = meta.vivify.filter(|_| is_made) {
-            self.put_item(&Store { exptime, ..store })?;
-            stored = Stored::Done;
-        }
-        let mut about = About::default();
-        if meta.has(b'c') {
-            about.cas = match stored {
-                Stored::Done => {
-                    let item = self.old_string(1)?;
-                    Some(self.cas_of(&item))
-                }
-                _ => Some(0),
-            };
-        }
-        self.end_meta(meta, stored.short(), &about)
-    }
-
-    fn meta_delete(&mut self, meta: &Meta<'_>) -> Result<(), Stop> {
-        let item = self.old_string(1)?;
-        let end = match meta.cas {
-            _ if item.seen.is_none() => "NF",
-            Some(cas) if self.cas_of(&item) != cas => "EX",
-            _ => {
-                self.remove(1)?;
-                "HD"
-            }
-        };
-        self.end_meta(meta, end, &About::default())
-    }
-
-    fn meta_count(&mut self, meta: &Meta<'_>) -> Result<(), Stop> {
-        let mut item = self.old_string(1)?;
-        let mut exptime = meta.exptime;
-        let digits = match (&item.seen, meta.vivify) {
-            (None, None) => return self.end_meta(meta, "NF", &About::default()),
-            (None, vivify) => {
-                exptime = vivify;
-                meta.initial.to_string()
-            }
-            (Some(_), _) if meta.cas.is_some_and(|cas| self.cas_of(&item) != cas) => {
-                return self.end_meta(meta, "EX", &About::default());
-            }
-            (Some(_), _) => {
-                let before = Some(&item).filter(|item| item.record.is_empty());
-                let Some(before) = before.and_then(|item| memcached::counter(&item.rest)) else {
-                    return self.say(texts::NO_NUMBER);
-                };
-                match meta.mode {
-                    Mode::Down => before.saturating_sub(meta.by),
-                    _ => before.wrapping_add(meta.by),
-                }
-                .to_string()
-            }
-        };
-        let mut value = Seen::with(item.seen.as_ref(), &[]);
-        let expiry = exptime.map(|exptime| self.expiry(exptime));
-        value.expiry_ms = match expiry {
-            None => value.expiry_ms,
-            Some(Expiry::At(at_ms)) => Some(at_ms),
-            Some(Expiry::Never | Expiry::Past) => None,
-        };
-        // A shorter number keeps the length, with spaces behind it.
-        let mut padded = digits.clone();
-        while padded.len() < item.rest.len() {
-            padded.push(' ');
-        }
-        value.bytes = padded.as_bytes();
-        match expiry {
-            Some(Expiry::Past) => drop(self.remove(1)?),
-            _ => self.put(1, value)?,
-        }
-        let seen = Seen {
-            bytes: padded.len(),
-            expiry_ms: value.expiry_ms,
-            flags: value.flags,
-            is_hash: false,
-        };
-        item = Text {
-            seen: Some(seen),
-            rest: padded.into_bytes().into(),
-            ..Text::default()
-        };
-        let about = self.about(meta, &item);
-        match meta.has(b'v') && !meta.has(b'q') {
-            true => {
-                self.reply.extend_from_slice(b"VA ");
-                append_number(self.reply, digits.len() as u64);
-                append_tokens(self.reply, meta, &about);
-                self.reply.extend_from_slice(b"\r\n");
-                self.say(&digits)
-            }
-            false => self.end_meta(meta, "HD", &about),
-        }
-    }
-
-    /// What is known of an item, for people.
-    fn meta_debug(&mut self) -> Result<(), Stop> {
-        let item = self.old_string(1)?;
-        let Some(seen) = &item.seen else { return self.say("EN") };
-        let now_ms = self.access.now_ms();
-        let exp = match seen.expiry_ms {
-            None => "-1".to_owned(),
-            Some(at_ms) => at_ms.saturating_sub(now_ms).div_ceil(1000).to_string(),
-        };
-        let (cas, key) = (self.cas_of(&item), self.job.args.arg(1));
-        let bytes = key.len() + item.length();
-        self.reply.extend_from_slice(b"ME ");
-        self.reply.extend_from_slice(key);
-        self.say(&format!(" exp={exp} la=0 cas={cas} fetch=no cls=1 size={bytes}"))
     }
 }
 
@@ -577,48 +383,9 @@ impl Stored {
     }
 }
 
-/// What the flags of a meta command can tell of an item. `None`: there is none, or it was not asked for.
-#[derive(Clone, Copy, Default, Debug)]
-struct About {
-    flags: Option<u64>,
-    data_bytes: Option<u64>,
-    cas: Option<u64>,
-    /// [`NO_EXPIRY`] if it never expires.
-    ttl_s: Option<u64>,
-}
-
-/// Appends what the flags of a command ask for, in their order.
-fn append_tokens(out: &mut Vec<u8>, meta: &Meta<'_>, about: &About) {
-    for (letter, token) in meta.tokens() {
-        let (text, number): (&[u8], _) = match letter {
-            b'k' => (meta.key, None),
-            b'O' => (token, None),
-            b't' if about.ttl_s == Some(NO_EXPIRY) => (b"-1", None),
-            b't' => (&[], about.ttl_s),
-            b'c' => (&[], about.cas),
-            b'f' => (&[], about.flags),
-            b's' => (&[], about.data_bytes),
-            // No item knows when it was read.
-            b'h' | b'l' => (&[], about.flags.map(|_| 0)),
-            _ => continue,
-        };
-        if text.is_empty() && number.is_none() && letter != b'O' {
-            continue;
-        }
-        out.extend_from_slice(&[b' ', letter]);
-        out.extend_from_slice(text);
-        if let Some(number) = number {
-            append_number(out, number);
-        }
-        if letter == b'k' && meta.has(b'b') {
-            out.extend_from_slice(b" b");
-        }
-    }
-}
-
-/// Seconds until an expiry, or [`NO_EXPIRY`].
-fn left_s(expiry_ms: Option<u64>, now_ms: u64) -> u64 {
-    expiry_ms.map_or(NO_EXPIRY, |at_ms| at_ms.saturating_sub(now_ms).div_ceil(1000))
+/// The marks of an item that a count has changed. As in memcached, it is another item only if it is longer.
+fn marks_of_count(before: &Seen, bytes: usize) -> u8 {
+    if bytes <= before.bytes { before.marks } else { 0 }
 }
 
 /// Appends the line before the data of an item.

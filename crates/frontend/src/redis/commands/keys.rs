@@ -30,10 +30,17 @@ impl CopiedObject {
             bytes: &self.bytes,
             expiry_ms: self.seen.expiry_ms,
             flags: self.seen.flags,
+            marks: self.seen.marks,
             hash_kind: self.seen.is_hash,
             record: &self.record,
         }
     }
+}
+
+/// Flags and marks of memcached in one number, as READOBJECT answers it.
+fn packed_flags(seen: &Seen) -> Option<i64> {
+    let packed = i64::from(seen.flags.unwrap_or(0)) | i64::from(seen.marks) << 32;
+    Some(packed).filter(|packed| *packed != 0)
 }
 
 /// The options of COPY: whether it replaces a key, and the database that it names.
@@ -191,7 +198,8 @@ impl<O: Out> Operation<'_, '_, O> {
     }
 
     /// Answers what a copy of the key needs: the array of its version, expiry, flags and value. The expiry is in ms
-    /// since 1970; -1 if there is none, and if there are no flags.
+    /// since 1970; -1 if there is none. The flags are those of memcached, and above their 32 bits its marks; -1 if there
+    /// is neither.
     pub(crate) fn read_object(&mut self) -> Result<(), Stop> {
         let (key, hash) = (self.job.args.arg(1), self.hash_of(1));
         let version = self.access.version_to_keep(hash, key)?;
@@ -213,7 +221,7 @@ impl<O: Out> Operation<'_, '_, O> {
         encode::array_header(reply, 4);
         encode::bulk(reply, &version);
         encode::bulk(reply, number(seen.expiry_ms.map(|at| at as i64)).as_bytes());
-        encode::bulk(reply, number(seen.flags.map(i64::from)).as_bytes());
+        encode::bulk(reply, number(packed_flags(&seen)).as_bytes());
         encode::bulk_header(reply, body.len() + text.rest.len());
         reply.extend_from_slice(body);
         reply.extend_from_slice(&text.rest);
@@ -230,11 +238,12 @@ impl<O: Out> Operation<'_, '_, O> {
             encode::null(self.reply, self.proto());
             return Ok(());
         }
-        let (expiry, flags) = (self.integer(3)?, self.integer(4)?);
+        let (expiry, packed) = (self.integer(3)?, self.integer(4)?.max(0));
         let value = Value {
             bytes: args.arg(5),
             expiry_ms: u64::try_from(expiry).ok(),
-            flags: u32::try_from(flags).ok(),
+            flags: Some(packed as u32).filter(|flags| *flags != 0),
+            marks: (packed >> 32) as u8,
             ..Value::default()
         };
         if value

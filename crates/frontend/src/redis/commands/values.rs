@@ -12,6 +12,8 @@ pub(super) struct Seen {
     pub(super) bytes: usize,
     pub(super) expiry_ms: Option<u64>,
     pub(super) flags: Option<u32>,
+    /// Marks of memcached's protocol.
+    pub(super) marks: u8,
     pub(super) is_hash: bool,
 }
 
@@ -55,16 +57,19 @@ impl Seen {
             bytes: length_of(object),
             expiry_ms: object.expiry_ms(),
             flags: object.flags(),
+            marks: object.marks(),
             is_hash: object.is_hash(),
         }
     }
 
-    /// A string value of these bytes, with the expiry and flags of the object seen before, if any.
+    /// A string value of these bytes, with the expiry and flags of the object seen before, if any. It has no marks: they
+    /// are about the value of before.
     pub(super) fn with<'v>(seen: Option<&Self>, bytes: &'v [u8]) -> Value<'v> {
         Value {
             bytes,
             expiry_ms: seen.and_then(|s| s.expiry_ms),
             flags: seen.and_then(|s| s.flags),
+            marks: 0,
             hash_kind: false,
             record: &[],
         }
@@ -263,8 +268,18 @@ impl<O: Out> Operation<'_, '_, O> {
     /// Sets the expiry of the key in argument `at`, in ms since 1970; `None`: it never expires. False if the key does
     /// not exist.
     pub(super) fn set_expiry(&mut self, at: usize, expiry_ms: Option<u64>) -> Result<bool, Stop> {
+        self.set_expiry_and_marks(at, expiry_ms, None)
+    }
+
+    /// The same, and its marks if there are some to set.
+    pub(super) fn set_expiry_and_marks(
+        &mut self,
+        at: usize,
+        expiry_ms: Option<u64>,
+        marks: Option<u8>,
+    ) -> Result<bool, Stop> {
         let (key, hash) = (self.job.args.arg(at), self.hash_of(at));
-        Ok(self.access.set_expiry(hash, key, expiry_ms)?)
+        Ok(self.access.set_expiry(hash, key, expiry_ms, marks)?)
     }
 
     /// Refuses the key in argument `at`, or a value of `value_bytes` bytes, if it is too long.

@@ -66,16 +66,23 @@ impl<O: Out> Access<'_, '_, O> {
         Ok(())
     }
 
-    /// Sets the expiry of a key, in ms since 1970; `None`: it never expires. False if the key does not exist.
+    /// Sets the expiry of a key, in ms since 1970; `None`: it never expires. Its marks stay, or become `marks`. False if
+    /// the key does not exist.
     ///
     /// # Errors
     /// Those of `change`.
-    pub fn set_expiry(&mut self, hash: u64, key: &[u8], expiry_ms: Option<u64>) -> Result<bool, Stop> {
+    pub fn set_expiry(
+        &mut self,
+        hash: u64,
+        key: &[u8],
+        expiry_ms: Option<u64>,
+        marks: Option<u8>,
+    ) -> Result<bool, Stop> {
         if self.draft.is_some() {
-            return self.set_expiry_in_draft(hash, key, expiry_ms);
+            return self.set_expiry_in_draft(hash, key, expiry_ms, marks);
         }
         let set = self.change(hash, |store, arena, delta| {
-            store.set_expiry(arena, delta, hash, key, expiry_ms)
+            store.set_expiry(arena, delta, hash, key, expiry_ms, marks)
         })?;
         self.begun |= set;
         Ok(set)

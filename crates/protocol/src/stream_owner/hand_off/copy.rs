@@ -235,6 +235,7 @@ impl StreamOwner {
                         record,
                         expiry_ms: object.expiry_ms(),
                         flags: object.flags(),
+                        marks: object.marks(),
                         hash_kind: object.is_hash(),
                     };
                     Objects::push(&mut source.batch, &object);

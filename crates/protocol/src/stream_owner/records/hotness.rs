@@ -291,14 +291,15 @@ impl StreamOwner {
         let mut bytes = Vec::new();
         sealed.encode(&mut bytes);
         let found = self.store.find(&cx.shared.arena, hash, key);
-        let (expiry_ms, flags) = match found {
-            Ok(Some(object)) => (object.expiry_ms(), object.flags()),
-            _ => (None, None),
+        let (expiry_ms, flags, marks) = match found {
+            Ok(Some(object)) => (object.expiry_ms(), object.flags(), object.marks()),
+            _ => (None, None, 0),
         };
         let value = Value {
             bytes: &tail,
             expiry_ms,
             flags,
+            marks,
             hash_kind: false,
             record: bytes.get(1..).unwrap_or_default(),
         };

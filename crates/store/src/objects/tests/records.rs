@@ -73,7 +73,7 @@ impl World {
     }
 
     fn events_of_set_expiry(&mut self, expiry_ms: Option<u64>) -> Vec<RecordEvent> {
-        self.set_expiry(b"key", expiry_ms).unwrap();
+        self.set_expiry(b"key", expiry_ms, None).unwrap();
         core::mem::take(&mut self.reported)
     }
 }
@@ -146,6 +146,7 @@ fn the_longest_record_is_taken_and_a_longer_one_refused() {
         let stored = Stored {
             expiry_ms: Some(1),
             flags: Some(2),
+            marks: 3,
             hash_kind: true,
             ..with_record(&[1; RECORD_BYTES_MAX], value_bytes)
         };
@@ -153,8 +154,8 @@ fn the_longest_record_is_taken_and_a_longer_one_refused() {
             world.put(&vec![n; key_bytes], &stored).unwrap();
             world.put(&[n; 3], &with_record(&[n + 1; 255], 20)).unwrap();
         }
-        world.set_expiry(&vec![0; key_bytes], None).unwrap();
-        world.set_expiry(&vec![0; key_bytes], Some(9)).unwrap();
+        world.set_expiry(&vec![0; key_bytes], None, None).unwrap();
+        world.set_expiry(&vec![0; key_bytes], Some(9), None).unwrap();
         world.compare_all();
     }
 }

@@ -109,12 +109,14 @@ pub(super) fn with_each(mut check: impl FnMut(&Message<'_>)) {
         record: &[],
         expiry_ms: None,
         flags: None,
+        marks: 0,
         hash_kind: false,
     };
     Objects::push(&mut objects, &plain);
     let with_all = ObjectRecord {
         expiry_ms: Some(n(5)),
         flags: Some(n32(6)),
+        marks: 7,
         hash_kind: true,
         ..plain
     };
