@@ -449,3 +449,80 @@ fn of_two_clients_that_load_at_once_both_libraries_are_there_or_one_is_refused()
     let stats = ask(&mut cluster, clients[0], &["FUNCTION", "STATS"]);
     assert!(stats.contains("libraries_count\r\n:3\r\n"), "{stats}");
 }
+
+/// The answer to a command, once it is there: a write that finds no memory waits for some.
+fn answer(cluster: &mut Cluster, client: Client, words: &[&str]) -> String {
+    let mut request = Vec::new();
+    paritas_wire::resp::encode::request(&mut request, words);
+    cluster.feed(client, &request);
+    cluster.pump();
+    for _ in 0..2_000 {
+        let answer = cluster.take(client);
+        if !answer.is_empty() {
+            return String::from_utf8(answer).unwrap();
+        }
+        cluster.advance(10);
+    }
+    panic!("no answer to {}", words[0]);
+}
+
+/// Fills the stream of the libraries, with values that get shorter, until there is not even space for short ones.
+fn fill_memory(cluster: &mut Cluster, client: Client) {
+    let mut n = 0;
+    for length in [60_000, 10_000, 1_000, 100, 10, 1] {
+        let value = "v".repeat(length);
+        let mut refused = 0;
+        while refused < 20 {
+            let reply = answer(cluster, client, &["SET", &format!("{{functions}}{n}"), &value]);
+            n += 1;
+            match reply.as_str() {
+                "+OK\r\n" => {}
+                error if error.starts_with("-OOM") => refused += 1,
+                other => panic!("{other}"),
+            }
+            assert!(n < 200_000, "memory is never full");
+        }
+    }
+}
+
+#[test]
+fn libraries_are_deleted_when_memory_is_full() {
+    for text_bytes in [10, 3_000, 50_000] {
+        let mut cluster = Cluster::coded_in(4 << 20, 2, 1, 1, 1, Parameters::default());
+        let client = cluster.connect(0, Port::Any);
+        let names = ["a", "b", "c", "d"];
+        for name in names {
+            let source = format!(
+                "#!lua name={name}\n-- {}\nredis.register_function('f{name}', function() return 1 end)",
+                "x".repeat(text_bytes / names.len())
+            );
+            let reply = answer(&mut cluster, client, &["FUNCTION", "LOAD", &source]);
+            assert_eq!(reply, format!("$1\r\n{name}\r\n"));
+        }
+        fill_memory(&mut cluster, client);
+        for (n, name) in names.iter().enumerate() {
+            assert_eq!(answer(&mut cluster, client, &["FUNCTION", "DELETE", name]), "+OK\r\n");
+            let listed = answer(&mut cluster, client, &["FUNCTION", "LIST"]);
+            assert_eq!(listed.matches("library_name").count(), names.len() - 1 - n, "{listed}");
+            let reply = answer(&mut cluster, client, &["FCALL", &format!("f{name}"), "0"]);
+            assert_eq!(reply, "-ERR Function not found\r\n");
+        }
+    }
+}
+
+#[test]
+fn all_libraries_are_deleted_at_once_when_memory_is_full() {
+    let mut cluster = Cluster::coded_in(4 << 20, 2, 1, 1, 1, Parameters::default());
+    let client = cluster.connect(0, Port::Any);
+    for name in ["a", "b"] {
+        let source = format!(
+            "#!lua name={name}\n-- {}\nredis.register_function('f{name}', function() return 1 end)",
+            "x".repeat(60_000)
+        );
+        let reply = answer(&mut cluster, client, &["FUNCTION", "LOAD", &source]);
+        assert_eq!(reply, format!("$1\r\n{name}\r\n"));
+    }
+    fill_memory(&mut cluster, client);
+    assert_eq!(answer(&mut cluster, client, &["FUNCTION", "FLUSH"]), "+OK\r\n");
+    assert_eq!(answer(&mut cluster, client, &["FUNCTION", "LIST"]), "*0\r\n");
+}

@@ -310,6 +310,14 @@ impl Libraries {
     /// # Errors
     /// The text of an error for the client if they are too large or too many.
     pub(crate) fn encode(&self) -> Result<Vec<u8>, String> {
+        self.encode_in(0)
+    }
+
+    /// The same, with zeros behind the last one up to this length.
+    ///
+    /// # Errors
+    /// Those of [`Self::encode`].
+    pub(crate) fn encode_in(&self, bytes_min: usize) -> Result<Vec<u8>, String> {
         self.check_limits()?;
         if self.by_name.is_empty() {
             return Ok(Vec::new());
@@ -336,6 +344,7 @@ impl Libraries {
                 }
             }
         }
+        value.resize(value.len().max(bytes_min), 0);
         let sum = digest_of(value.get(VERSION_BYTES..).unwrap_or_default());
         let front = [&[LAYOUT][..], &sum].concat();
         value.splice(..VERSION_BYTES, front);
@@ -357,7 +366,8 @@ impl Libraries {
             let length = rest.varint_u32()?;
             rest.bytes(length as usize)
         }
-        while !rest.0.is_empty() {
+        // Behind the last one are zeros, or nothing: no library has a name of no bytes.
+        while rest.0.iter().any(|byte| *byte != 0) {
             let (name, source) = (text(&mut rest)?, text(&mut rest)?);
             let count = rest.varint_u32()? as usize;
             if !is_library_name(name) || source.len() > SOURCE_BYTES_MAX || count > FUNCTIONS_MAX {

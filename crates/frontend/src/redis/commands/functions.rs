@@ -87,11 +87,17 @@ fn change_with<O: Out>(
     job: &Job<'_>,
     reply: &mut Vec<u8>,
 ) -> Result<(), Stop> {
+    // A value of the same length takes no memory: it is written over the one of before. So one that is not large keeps
+    // its length when a library is deleted, which must be possible when memory is full.
+    let mut bytes_min = 0;
     let before = match change.replaces_all() {
         // What is there may be in a form that is not known.
         true => Libraries::default(),
         false => {
             let found = find(access, key)?;
+            if matches!(change, Change::Delete(..)) && found.0.is_none() {
+                bytes_min = found.1.len();
+            }
             let value = all(access, &found)?;
             let libraries = Libraries::decode(&value).ok_or(Stop::Error(errors::UNREADABLE_LIBRARIES))?;
             access.turn_budget().spend(libraries.steps());
@@ -99,7 +105,7 @@ fn change_with<O: Out>(
         }
     };
     let mut libraries = before.clone();
-    let changed = libraries.apply(change).and_then(|()| libraries.encode());
+    let changed = libraries.apply(change).and_then(|()| libraries.encode_in(bytes_min));
     let value = match changed {
         Ok(value) => value,
         Err(text) => {
