@@ -8,6 +8,7 @@
 mod client;
 mod control;
 mod corpus;
+mod dumps;
 mod frames;
 mod greetings;
 mod lines;
@@ -119,6 +120,14 @@ pub const TARGETS: &[Target] = &[
         limit_bytes: |_| lines::NODE_BYTES as usize,
         run: lines::lines,
         seeds: lines::seeds,
+    },
+    Target {
+        name: "dumps",
+        about: "payloads of RESTORE and FUNCTION RESTORE, with a right sum or not",
+        input_bytes_max: 4 << 10,
+        limit_bytes: |_| dumps::NODE_BYTES as usize,
+        run: dumps::payloads,
+        seeds: dumps::seeds,
     },
     Target {
         name: "scripts",
