@@ -251,6 +251,7 @@ def test_a_node_that_is_missing_is_waited_for_or_done_without(make):
     until(lambda: cluster.says("waits for n4: "), "the coordinator to say who is missing")
     asked = cluster.order("status")
     assert asked.returncode == 0 and "waits for n4: " in asked.stdout, asked
+    assert "add their numbers to --without" in asked.stdout and "no list would be lost as far as is known" in asked.stdout, asked
     refused = cluster.order("fence", "4", "--yes")
     assert refused.returncode != 0 and "orders are not accepted yet" in refused.stderr
     client = cluster.client()
@@ -281,11 +282,11 @@ def test_the_next_process_of_a_dead_node_is_enough_for_adoption_once_the_operato
     cluster.restart(2)
     cluster.adopt()
     # The former process could still run. Nobody has waited for it but this test.
-    until(lambda: cluster.says("nobody has certified that the former one has ended"), "the coordinator to say so")
+    until(lambda: cluster.says("nobody has certified that the silent one has ended"), "the coordinator to say so")
     assert "add their numbers to --without" in cluster.order("status").stdout and not cluster.says("coordinator runs")
     cluster.stop_coordinator()
     cluster.adopt("--without", "2")
-    until(lambda: cluster.says("the former process of n2 counts as ended") and cluster.says("no list is lost by it"), "what that would lose")
+    until(lambda: cluster.says("the silent process of n2 counts as ended") and cluster.says("no list is lost by it"), "what that would lose")
     assert not cluster.says("coordinator runs")
     cluster.stop_coordinator()
     cluster.adopt("--without", "2", "--yes")

@@ -2,9 +2,9 @@
 //!
 //! Every node reports the cluster's record and the newest configuration that it has of each list, as its testimony. A
 //! node that acknowledged a write had installed the configuration of that write. So a process that holds a position
-//! knows the configuration that matters, as long as one such process runs. The adoption waits for every node that any
-//! testimony names. A silent process that holds a position does not count as ended: another process of its node takes
-//! its place only if its end is certified, or an operator says that it has ended.
+//! knows the configuration that matters, as long as one such process runs. The adoption waits without a time limit for
+//! every node that the settings, the store or any testimony names, and for its processes that hold positions or are its
+//! latest ones, until they have told what they know, or their end is known, or an operator says that they have ended.
 
 mod chain;
 mod gather;
@@ -349,7 +349,7 @@ impl<S: Store> Adoption<S> {
         self.witnesses.iter().filter(|(_, w)| w.is_whole)
     }
 
-    /// For how long another process of a node may still register (P10.13).
+    /// The time in which every process that runs registers (P10.11).
     fn grace(&self) -> Span {
         let addresses = self
             .complete()

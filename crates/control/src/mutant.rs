@@ -25,7 +25,8 @@ pub enum Mutant {
     ReleasedUnheard,
     /// P10.16: a node's record counts although a later one is known.
     OldLivesBack,
-    /// P10.18: a store is made anew without a silent process that holds positions, if another one has its node's id.
+    /// P10.18: a store is made anew without a silent process that holds positions or is its node's latest, if another
+    /// one has its node's id.
     AdoptEarly,
     /// P10.1: a commit does not check that the store is as its coordinator left it.
     HeadNotCompared,

@@ -161,7 +161,7 @@ const SEEN: [(Seen, &str); 76] = [
     ),
     (
         Seen::AdoptedAgain,
-        "10.18 the only process that knows the cluster was not reached: adopted again",
+        "10.18 a process that cannot be compared was stopped: adopted again",
     ),
     (
         Seen::SecondTakenIn,

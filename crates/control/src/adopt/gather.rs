@@ -61,6 +61,7 @@ impl<S: Store> Adoption<S> {
     fn work_out(&self, now: Time) -> Result<Found, String> {
         self.can_speak()?;
         let cluster = self.cluster()?;
+        let plan = cluster.as_ref().map(|cluster| self.plan_of(cluster)).transpose()?;
         let chains = self.chains()?;
         let mut waits = self.waits(now, &chains)?;
         if let Some(apart) = self.apart(&chains) {
@@ -69,10 +70,9 @@ impl<S: Store> Adoption<S> {
             }
             waits.push(format!("{}: those that are awaited may know more", apart.why));
         }
-        let Some(cluster) = cluster.filter(|_| waits.is_empty()) else {
+        let (Some(cluster), Some(plan), true) = (cluster, plan, waits.is_empty()) else {
             return Ok(Found::Waits(waits));
         };
-        let plan = self.plan_of(&cluster)?;
         let mut adopted = Adopted {
             slots: self.slots(&chains),
             nodes: self.nodes(&plan, &chains),
@@ -90,7 +90,7 @@ impl<S: Store> Adoption<S> {
                 adopted.nodes.len()
             ));
         }
-        if let Some(losses) = self.losses(&adopted).filter(|_| !self.confirmed) {
+        if let Some(losses) = self.losses(&chains, &adopted).filter(|_| !self.confirmed) {
             return Ok(Found::Waits(losses));
         }
         let words = self.words(&chains, &adopted);
@@ -233,9 +233,8 @@ impl<S: Store> Adoption<S> {
 
     fn nodes(&self, plan: &ClusterPlan, chains: &Chains) -> Vec<StoredNode> {
         let held = holders(chains);
-        let mut ids: BTreeSet<NodeId> = held.iter().map(|(node, _)| *node).collect();
+        let mut ids = self.named();
         ids.extend(self.complete().map(|((node, _), _)| *node));
-        ids.extend(self.found.iter().flat_map(|found| found.nodes.keys().copied()));
         let node = |id| {
             self.node(
                 plan,
@@ -265,8 +264,10 @@ impl<S: Store> Adoption<S> {
         let holder = held.iter().find(|incarnation| self.has_reported(id, **incarnation));
         let witness = match holder {
             Some(incarnation) => self.witnesses.get(&(id, *incarnation)).map(|w| (*incarnation, w)),
-            None => self.latest_witness_of(id).or_else(|| self.witness_of(id)),
+            None => self.latest_witness_of(id).or_else(|| self.running_witness_of(id)),
         };
+        let latest = self.latest_ones_of(id);
+        let last_known = latest.last().or_else(|| held.last()).copied();
         let planned = plan.all().find(|n| n.id == id).map(|n| n.domain.clone());
         let fresh = witness.map(|(_, w)| {
             let domain = planned.clone().or_else(|| w.registration.domain.clone());
@@ -280,12 +281,10 @@ impl<S: Store> Adoption<S> {
                     true => NodeRole::Log,
                     false => NodeRole::Member,
                 };
-                StoredNode::unknown(id, *held.first()?, planned.unwrap_or_else(|| id.0.to_string()), role)
+                StoredNode::unknown(id, last_known?, planned.unwrap_or_else(|| id.0.to_string()), role)
             }
         };
-        let present = witness
-            .map(|(incarnation, _)| incarnation)
-            .or_else(|| held.last().copied());
+        let present = witness.map(|(incarnation, _)| incarnation).or(last_known);
         if let Some(incarnation) = present.filter(|incarnation| *incarnation != node.record.incarnation) {
             node.begin(incarnation);
         }
@@ -298,7 +297,11 @@ impl<S: Store> Adoption<S> {
             *of == id && !w.lists.is_empty() && !held.contains(incarnation) && self.has_a_successor(id, *incarnation)
         });
         let replaced: Vec<Incarnation> = replaced.map(|((_, incarnation), _)| *incarnation).collect();
-        for incarnation in replaced.into_iter().chain(held) {
+        // One that has not reported has ended, or the operator says so.
+        let silent = latest
+            .into_iter()
+            .filter(|incarnation| !self.has_reported(id, *incarnation));
+        for incarnation in replaced.into_iter().chain(silent).chain(held) {
             if incarnation != node.record.incarnation && !node.is_over(incarnation) {
                 node.past.push((incarnation, false));
             }

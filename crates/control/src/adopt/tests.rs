@@ -19,7 +19,17 @@ fn the_store_gets_the_reported_configurations_with_the_next_epoch() {
     let mut world = World::new(MemoryStore::new(), &[]);
     let (old, new) = (first_lists(), next_lists(&first_lists(), 2));
     world.report(0, &old);
-    assert!(world.remarks().contains("waits for n1, n2, n3") && !world.remarks().contains("--without"));
+    let words = world.remarks();
+    assert!(
+        words.contains("waits for n1, n2, n3: ")
+            && words.contains("for those of n1, n2, n3")
+            && words.contains("--without"),
+        "{words}"
+    );
+    assert!(
+        words.contains("Without all of them lists 0, 1, 2, 3, 4, 5, 6, 7 would be lost"),
+        "{words}"
+    );
     world.report(1, &new);
     world.report(2, &new);
     world.tick(60_000);
@@ -164,13 +174,13 @@ fn a_policy_that_empties_lists_is_not_taken_from_the_settings() {
     assert_eq!(coordinator.plan().lost_policy, LostPolicy::Stop);
 }
 
-#[test]
-fn a_node_known_only_from_reports_is_awaited_for_the_grace_time() {
-    let mut world = World::new(MemoryStore::new(), &[]);
+/// A node that holds nothing by what is known, and that one process alone knows.
+fn with_a_node_of_which_one_knows(without: &[u16]) -> World {
+    let mut world = World::new(MemoryStore::new(), without);
     let (link, _) = world.register(0, incarnation(0), Some(ClusterId(7)));
     let testimony = Testimony {
         cluster: Some(plan().record()),
-        incarnations: vec![(NodeId(5), incarnation(5), 1), (NodeId(6), incarnation(6), 1)],
+        incarnations: vec![(NodeId(5), incarnation(5), 3), (NodeId(6), incarnation(6), 1)],
         configurations: first_lists(),
         is_last: true,
     };
@@ -178,11 +188,49 @@ fn a_node_known_only_from_reports_is_awaited_for_the_grace_time() {
     for node in [1, 2, 3, 6] {
         world.report(node, &first_lists());
     }
+    world
+}
+
+#[test]
+fn a_node_known_only_from_reports_is_awaited_without_a_time_limit() {
+    let mut world = with_a_node_of_which_one_knows(&[]);
+    for _ in 0..100 {
+        world.tick(60_000);
+    }
+    let words = world.remarks();
+    assert!(
+        words.contains("waits for n5: ") && words.contains("Without all of them no list would be lost"),
+        "{words}"
+    );
+    assert!(world.adoption.store.list("").unwrap().is_empty(), "nothing is written");
+    // It stood still. It alone knows the newest decision.
+    world.report(5, &next_lists(&first_lists(), 1));
+    let (coordinator, _) = world.done();
+    assert!(coordinator.configurations().all(|c| c.epoch == Epoch(3)));
+}
+
+#[test]
+fn what_only_a_node_that_holds_nothing_knew_is_given_up_by_the_operator_alone() {
+    let mut world = with_a_node_of_which_one_knows(&[5]);
     world.tick(6_000);
-    assert!(world.remarks().contains("ms more for n5: "), "{}", world.remarks());
-    world.tick(6_000);
-    let (_, words) = world.done();
-    assert!(words.contains("n5 have not reported, and hold no position"), "{words}");
+    let words = world.remarks();
+    assert!(
+        words.contains("n5 counts as ended, and the 0 positions") && words.contains("a decision that only they know"),
+        "{words}"
+    );
+    assert!(world.adoption.store.list("").unwrap().is_empty(), "nothing is written");
+    world.adoption.confirm();
+    world.tick(300);
+    let (mut coordinator, words) = world.done();
+    assert!(
+        words.contains("what only silent processes of n5 knew is lost"),
+        "{words}"
+    );
+    // If it runs after all, it is told that it is over: what it knows would stop the coordinator.
+    let records = Records::open(coordinator.store_mut(), &plan(), 77, Versions::OURS).unwrap();
+    let stored = &records.nodes[&NodeId(5)];
+    assert!(stored.is_over(incarnation(5)));
+    assert_eq!(stored.record.ordinal, 3);
 }
 
 #[test]
@@ -277,31 +325,32 @@ fn a_history_that_cannot_be_joined_is_reported() {
 }
 
 #[test]
-fn without_any_list_the_adoption_fails() {
+fn without_any_list_the_adoption_waits() {
     // A process that has begun anew may know the cluster, and none of its lists.
     for cluster in [None, Some(plan().record())] {
         let mut world = World::new(MemoryStore::new(), &[]);
         for node in 0..4 {
             world.report_as(node, Incarnation(5), cluster.clone(), &[]);
         }
-        assert!(
-            world.remarks().contains("others may still register"),
-            "{}",
-            world.remarks()
-        );
-        world.tick(6_000);
+        world.tick(60_000);
+        let words = world.remarks();
         assert!(
             [
                 "cannot reach this coordinator",
-                "Nothing is written",
+                "nothing is left",
                 "--create",
                 "snapshot"
             ]
             .iter()
-            .all(|words| world.failure().contains(words)),
-            "{}",
-            world.failure()
+            .all(|part| words.contains(part)),
+            "{words}"
         );
+        assert!(world.adoption.store.list("").unwrap().is_empty(), "nothing is written");
+        // The way of the others to the coordinator is open again.
+        for node in 0..4 {
+            world.report(node, &first_lists());
+        }
+        world.done();
     }
 }
 
@@ -363,9 +412,7 @@ fn settings_of_another_cluster_are_reported() {
     let adoption = Adoption::begin(MemoryStore::new(), &asked, []).unwrap();
     let mut world = World::new(MemoryStore::new(), &[]);
     world.adoption = adoption;
-    for node in 0..4 {
-        world.report(node, &first_lists());
-    }
+    world.report(0, &first_lists());
     assert!(world.failure().contains("another lease_ms"), "{}", world.failure());
 }
 

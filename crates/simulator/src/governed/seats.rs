@@ -492,6 +492,11 @@ impl Seat {
     }
 }
 
+/// The number by which an operator knows a process.
+pub(super) fn pid_of(incarnation: Incarnation) -> u32 {
+    incarnation.0 as u32
+}
+
 /// What a process says of itself.
 pub(super) fn register(
     plan: &ClusterPlan,
@@ -513,7 +518,7 @@ pub(super) fn register(
         incarnation,
         domain: None,
         role,
-        pid: 0,
+        pid: pid_of(incarnation),
         supervised: true,
         client_address: String::new(),
         cluster_address: World::address_of(at),

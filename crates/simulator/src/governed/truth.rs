@@ -371,7 +371,9 @@ impl World {
         let (at, epoch) = (usize::from(new.list.0), new.epoch.0);
         let has_newer = |at: &usize| self.installed(*at, new.list).any(|(e, _)| e.0 >= epoch);
         let known: Vec<usize> = (0..self.fleet.processes.len()).filter(has_newer).collect();
-        if !known.is_empty() && !self.have_a_say(known.iter().copied()) {
+        // An adoption waits for each process that any record names, whether the store has it or not (P10.18).
+        let is_adopted = self.governed.as_ref().is_some_and(|g| g.truth.is_adopted);
+        if !known.is_empty() && !is_adopted && !self.have_a_say(known.iter().copied()) {
             self.oracle.excused = Some(Excuse::OtherHistory);
             return false;
         }

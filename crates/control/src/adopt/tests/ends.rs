@@ -40,19 +40,12 @@ fn stored(coordinator: &mut Coordinator<MemoryStore>) -> StoredNode {
 #[test]
 fn a_silent_process_that_holds_positions_is_awaited_without_a_time_limit() {
     let mut world = with_the_other_process(&[]);
-    assert!(
-        world
-            .remarks()
-            .contains("ms more for the process of n3 that holds positions"),
-        "{}",
-        world.remarks()
-    );
     for _ in 0..100 {
         world.tick(60_000);
     }
     let words = world.remarks();
     assert!(
-        words.contains("waits for the process of n3 that holds positions") && words.contains("process 103"),
+        words.contains("waits for a silent process of n3: process 103 has registered"),
         "{words}"
     );
     assert!(
@@ -113,7 +106,7 @@ fn an_operator_may_say_that_the_former_process_has_ended() {
     world.tick(6_000);
     let words = world.remarks();
     assert!(
-        words.contains("the former process of n3 counts as ended") && words.contains("no list is lost"),
+        words.contains("the silent process of n3 counts as ended") && words.contains("no list is lost"),
         "{words}"
     );
     assert!(
@@ -199,34 +192,70 @@ fn held_by_the_spare() -> Vec<Configuration> {
 /// Seed 160000098: the latest process stood still, and the other one had begun anew.
 #[test]
 fn another_process_of_a_node_does_not_stand_for_the_latest_one_that_may_know_more() {
-    let spare_runs_twice = || {
-        let mut world = World::new(MemoryStore::new(), &[]);
+    let spare_runs_twice = |without: &[u16]| {
+        let mut world = World::new(MemoryStore::new(), without);
         report_with_a_spare(&mut world);
         world.report_as(SPARE, OTHER, None, &[]);
         world
     };
-    let mut world = spare_runs_twice();
-    world.tick(6_000);
+    let mut world = spare_runs_twice(&[]);
+    for _ in 0..100 {
+        world.tick(60_000);
+    }
     let words = world.remarks();
-    assert!(words.contains("ms more for n5: their latest processes"), "{words}");
+    assert!(words.contains("waits for a silent process of n5"), "{words}");
+    assert!(world.adoption.store.list("").unwrap().is_empty(), "nothing is written");
     world.report(SPARE, &held_by_the_spare());
     let (coordinator, _) = world.done();
     assert!(coordinator.configurations().all(|c| c.epoch == Epoch(3)));
     let spare = coordinator.nodes().find(|n| n.id == NodeId(SPARE)).unwrap();
     assert_eq!(spare.incarnation, incarnation(SPARE));
 
-    // It does not come. Agents ignore a record of the node that is older than the one they know.
-    let mut world = spare_runs_twice();
-    world.tick(12_000);
-    let (coordinator, words) = world.done();
-    assert!(words.contains("n5 have not reported"), "{words}");
-    let spare = coordinator.nodes().find(|n| n.id == NodeId(SPARE)).unwrap();
-    assert_eq!((spare.incarnation, spare.ordinal), (OTHER, 2));
+    // It does not come, and the operator says that it has ended.
+    let mut world = spare_runs_twice(&[SPARE]);
+    world.tick(6_000);
+    let words = world.remarks();
+    assert!(words.contains("the silent process of n5 counts as ended"), "{words}");
+    world.adoption.confirm();
+    world.tick(300);
+    let (mut coordinator, words) = world.done();
+    assert!(
+        words.contains("what only silent processes of n5 knew is lost"),
+        "{words}"
+    );
+    let records = Records::open(coordinator.store_mut(), &plan(), 77, Versions::OURS).unwrap();
+    let spare = &records.nodes[&NodeId(SPARE)];
+    // Agents ignore a record of the node that is older than the one they know.
+    assert_eq!((spare.record.incarnation, spare.record.ordinal), (OTHER, 2));
+    assert!(spare.is_over(incarnation(SPARE)));
 
     // Its end is certified.
-    let mut world = spare_runs_twice();
+    let mut world = spare_runs_twice(&[]);
     certify(&mut world, 51, SPARE, true);
     world.done();
+}
+
+#[test]
+fn the_operator_may_speak_of_the_successor_of_a_process_that_has_reported() {
+    // The former coordinator had accepted another process of n3, by a decision that nobody else knows.
+    let mut world = World::new(MemoryStore::new(), &[FORMER]);
+    world.adoption.confirm();
+    let (link, _) = world.register(0, incarnation(0), Some(ClusterId(7)));
+    let testimony = Testimony {
+        cluster: Some(plan().record()),
+        incarnations: vec![(NodeId(FORMER), OTHER, 9)],
+        configurations: first_lists(),
+        is_last: true,
+    };
+    world.say(link, &ToCoordinator::Testimony(Box::new(testimony)));
+    for node in 1..=FORMER {
+        world.report(node, &first_lists());
+    }
+    world.tick(6_000);
+    let (mut coordinator, _) = world.done();
+    let stored = stored(&mut coordinator);
+    assert_eq!(stored.record.incarnation, incarnation(FORMER));
+    assert!(stored.is_over(OTHER) && !stored.is_over(incarnation(FORMER)));
 }
 
 #[test]
@@ -237,7 +266,7 @@ fn the_operator_is_not_contradicted_while_a_node_is_awaited_that_may_know_more()
     world.tick(6_000);
     let words = world.remarks();
     assert!(
-        words.contains("ms more for n5: ") && words.contains("process 103"),
+        words.contains("waits for n5: ") && words.contains("process 103"),
         "{words}"
     );
     // The spare has the positions, and it alone knows.
@@ -256,7 +285,7 @@ fn replace(c: &mut Configuration) {
 }
 
 #[test]
-fn a_process_that_the_former_coordinator_has_replaced_is_awaited_for_the_grace_time_only() {
+fn a_process_that_the_former_coordinator_has_replaced_is_not_awaited() {
     let mut world = World::new(MemoryStore::new(), &[]);
     let (link, _) = world.register(0, incarnation(0), Some(ClusterId(7)));
     // The configurations are older than this record.
@@ -383,7 +412,7 @@ fn an_end_in_an_old_store_excuses_no_node_from_reporting() {
 }
 
 #[test]
-fn a_node_that_holds_nothing_and_has_ended_in_an_old_store_is_awaited_for_a_limited_time() {
+fn a_node_that_holds_nothing_and_has_ended_in_an_old_store_is_awaited() {
     let mut store = store_with_an_end();
     let mut records = Records::open(&mut store, &plan(), 77, Versions::OURS).unwrap();
     let mut lists = next_lists(&lists_in(&store), 1);
@@ -402,10 +431,10 @@ fn a_node_that_holds_nothing_and_has_ended_in_an_old_store_is_awaited_for_a_limi
     for node in 0..FORMER {
         world.report(node, &lists);
     }
-    assert!(world.remarks().contains("ms more for n3: "), "{}", world.remarks());
-    world.tick(12_000);
-    let (_, words) = world.done();
-    assert!(words.contains("n3 have not reported, and hold no position"), "{words}");
+    world.tick(60_000);
+    assert!(world.remarks().contains("waits for n3: "), "{}", world.remarks());
+    world.report_as(FORMER, OTHER, None, &[]);
+    world.done();
 }
 
 #[test]

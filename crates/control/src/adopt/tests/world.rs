@@ -175,13 +175,18 @@ impl World {
     ) {
         let (link, answer) = self.register(node, incarnation, cluster.as_ref().map(|c| c.id));
         assert_eq!(answer, [ToAgent::Refused(Refusal::Adopting)]);
+        // One that has begun anew knows no other process.
+        let latest = match lists.is_empty() {
+            true => vec![],
+            false => vec![(NodeId(3), Incarnation(1003), 7), (NodeId(2), Incarnation(1002), 7)],
+        };
         // In two frames.
         let (first, second) = lists.split_at(lists.len() / 2);
         for (cluster, part, is_last) in [(cluster, first, false), (None, second, true)] {
             let configurations = part.to_vec();
             let testimony = Testimony {
                 cluster,
-                incarnations: vec![(NodeId(3), Incarnation(1003), 7), (NodeId(2), Incarnation(1002), 7)],
+                incarnations: latest.clone(),
                 configurations,
                 is_last,
             };

@@ -1,6 +1,7 @@
 //! The newest store is lost: a coordinator makes a store from the nodes' reports, and an operator helps it.
 
 use super::Trouble;
+use crate::governed::seats::pid_of;
 use crate::governed::{Control, Leader};
 use crate::marks::Seen;
 use crate::report::Excuse;
@@ -80,34 +81,26 @@ impl World {
         let Some(Progress::Waits(words)) = progress else {
             return;
         };
-        let named = |line: &String| {
-            let (node, _) = line.strip_prefix("waits for the process of n")?.split_once(' ')?;
-            node.parse().ok().map(NodeId)
+        self.schedule.log(|| format!("the adoption waits: {words:?}"));
+        if words.iter().any(|line| line.contains("nothing is left")) && !self.is_any_installed() {
+            self.oracle.excused = Some(Excuse::NothingLeft);
+            return;
+        }
+        let awaited: Vec<(NodeId, Vec<u32>)> = words.iter().filter_map(|line| awaited(line)).collect();
+        let runs = |(node, told): &&(NodeId, Vec<u32>)| {
+            let mut running = self.fleet.of_node(usize::from(node.0));
+            running.any(|p| !told.contains(&pid_of(p.incarnation)))
         };
-        let stored = self.store_reader();
-        let newest = |list: ListId| {
-            let stored = stored.iter().flat_map(|reader| reader.configurations());
-            let known = stored.filter(|c| c.list == list).chain(self.newest_installed(list));
-            known.max_by_key(|c| c.epoch)
-        };
-        let holder_lives = |node: &NodeId| {
-            let process = self.fleet.processes[usize::from(node.0)].as_ref();
-            process.is_some_and(|p| {
-                let mut lists = self.committed.lists().filter_map(newest);
-                lists.any(|c| c.held_by(*node, p.incarnation).next().is_some())
-            })
-        };
-        let named: BTreeSet<NodeId> = words.iter().filter_map(named).collect();
-        let ended: BTreeSet<NodeId> = named.iter().copied().filter(|node| !holder_lives(node)).collect();
-        if named.len() > ended.len() {
+        let ended = awaited.iter().filter(|one| !runs(one)).map(|(node, _)| *node);
+        let ended: BTreeSet<NodeId> = ended.collect();
+        if awaited.len() > ended.len() {
             self.oracle.marks.see(Seen::FormerAwaited);
         }
-        self.schedule.log(|| format!("the adoption waits: {words:?}"));
         if ended.is_empty() {
             return self.push_control(LOOK_EVERY, Control::Trouble(Trouble::LookAtAdoption { reign }));
         }
         self.schedule
-            .log(|| format!("the operator says that the former processes of {ended:?} have ended"));
+            .log(|| format!("the operator says that the silent processes of {ended:?} have ended"));
         self.oracle.marks.see(Seen::EndAttested);
         self.end_coordinators();
         if let Some(troubles) = self.troubles() {
@@ -184,18 +177,6 @@ impl World {
             }
             // A process stood still for so long that nobody can tell its history.
             Progress::Failed(why) if why.contains("stop that process and start again") => self.stop_apart(&why),
-            // The lists were stored, but no node has a configuration yet: a new cluster is made, and no data is lost.
-            Progress::Failed(why) if why.contains("nothing is left") && !self.is_any_installed() => {
-                self.oracle.excused = Some(Excuse::NothingLeft);
-            }
-            // A process with data runs, and cannot reach this coordinator. The operator does what the message says: he
-            // mends that, and adopts again.
-            Progress::Failed(why) if why.contains("nothing is left") => {
-                self.oracle.marks.see(Seen::AdoptedAgain);
-                self.push_control(LOOK_EVERY, Control::Trouble(Trouble::Adopt));
-            }
-            // Without parity every process may have been started anew meanwhile.
-            Progress::Failed(_) if self.swarm.parity == 0 => self.oracle.excused = Some(Excuse::NothingLeft),
             Progress::Failed(why) => self.violate(format!("D7: the store cannot be made anew: {why}")),
         }
     }
@@ -219,4 +200,14 @@ impl World {
         self.kill(usize::from(node.0));
         self.push_control(Span::from_ms(100), Control::Trouble(Trouble::Adopt));
     }
+}
+
+/// The node of which a silent process is awaited, and those of its processes that have told what they know.
+fn awaited(line: &str) -> Option<(NodeId, Vec<u32>)> {
+    let (node, rest) = line
+        .strip_prefix("waits for a silent process of n")?
+        .split_once(": process ")?;
+    let (told, _) = rest.split_once(" has registered")?;
+    let told = told.split(" and ").filter_map(|pid| pid.parse().ok());
+    Some((NodeId(node.parse().ok()?), told.collect()))
 }
