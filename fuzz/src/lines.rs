@@ -64,7 +64,8 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
         "ms a 5 F7 T30 k O1\r\nhello\r\nmg a v f t s c k O9\r\nmg b q\r\nmd a C5 q\r\nma n N0 J5 D2 v\r\nme a\r\n",
         "ms Zm9v 3 b k\r\nbar\r\nmg Zm9v b v k\r\nmg foo v\r\nmd YQ b\r\nms a 1 ME\r\nx\r\nms a 1 MA q\r\ny\r\n",
         "ms s 1 T100 c\r\nx\r\nmd s I T30 q\r\nmg s v c t R20\r\nmg s k O1\r\nms s 2 C7 I T9\r\nxy\r\nma s\r\nmg s\r\n",
-        "mg m N30 v t c\r\nmg m\r\nmd m I C0\r\nmg bWlzcw== b N0 R30 T60\r\nmg m R-1 q\r\nincr m 1\r\ntouch m 9\r\nget m\r\n",
+        "mg m N30 v t c\r\nmg m\r\nmd m I C0\r\nmg bWlzcw== b N0 R30 T60\r\n",
+        "mg m N30\r\nmg m R-1 q\r\nincr m 1\r\ntouch m 9\r\nget m\r\n",
         "set l 0 0 70000\r\n",
         "set l 0 0 2000000 noreply\r\nxxxx\r\n",
     ]

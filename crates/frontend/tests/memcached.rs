@@ -87,8 +87,8 @@ fn named(reply: &[u8], told: &mut Vec<Vec<u8>>) -> Vec<u8> {
     replaced(reply, &cas, format!("{{cas {n}}}").as_bytes())
 }
 
-/// Random commands about stale items, as the recorder made them. Its numbers for `cas` are others, but which of them are
-/// the same is equal.
+/// Random commands about stale items, as the recorder made them. Its numbers for `cas` are others, but which of them
+/// are the same is equal.
 fn compare_random(nodes: usize) {
     let mut cluster = Cluster::new(nodes);
     let client = cluster.connect(0, Port::Memcached);

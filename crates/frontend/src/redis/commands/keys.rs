@@ -198,8 +198,8 @@ impl<O: Out> Operation<'_, '_, O> {
     }
 
     /// Answers what a copy of the key needs: the array of its version, expiry, flags and value. The expiry is in ms
-    /// since 1970; -1 if there is none. The flags are those of memcached, and above their 32 bits its marks; -1 if there
-    /// is neither.
+    /// since 1970; -1 if there is none. The flags are those of memcached, and above their 32 bits its marks; -1 if
+    /// there is neither.
     pub(crate) fn read_object(&mut self) -> Result<(), Stop> {
         let (key, hash) = (self.job.args.arg(1), self.hash_of(1));
         let version = self.access.version_to_keep(hash, key)?;

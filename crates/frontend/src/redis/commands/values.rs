@@ -62,8 +62,8 @@ impl Seen {
         }
     }
 
-    /// A string value of these bytes, with the expiry and flags of the object seen before, if any. It has no marks: they
-    /// are about the value of before.
+    /// A string value of these bytes, with the expiry and flags of the object seen before, if any. It has no marks:
+    /// they are about the value of before.
     pub(super) fn with<'v>(seen: Option<&Self>, bytes: &'v [u8]) -> Value<'v> {
         Value {
             bytes,

@@ -66,8 +66,8 @@ impl<O: Out> Access<'_, '_, O> {
         Ok(())
     }
 
-    /// Sets the expiry of a key, in ms since 1970; `None`: it never expires. Its marks stay, or become `marks`. False if
-    /// the key does not exist.
+    /// Sets the expiry of a key, in ms since 1970; `None`: it never expires. Its marks stay, or become `marks`. False
+    /// if the key does not exist.
     ///
     /// # Errors
     /// Those of `change`.
