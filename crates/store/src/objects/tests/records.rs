@@ -231,7 +231,7 @@ fn a_successor_is_told_of_each_record_once() {
         }
         let (count, dropped) = (world.stream.record_count(), world.stream.chunks.absent_count());
         println!("{count} records, {dropped} chunks dropped");
-        assert!(count > 10 && dropped > 0);
+        assert!(count > 5 && dropped > 0);
         world.compare_records();
         world.install_all();
         world.compare_all();
@@ -390,7 +390,7 @@ fn births_less_deaths(chunk_bytes: usize, seed: u64) {
         most = most.max(world.stream.record_count());
     }
     println!("chunk {chunk_bytes} seed {seed}: all known {known} times, {most} records at most");
-    assert!(known > 200 && most > 10);
+    assert!(known > 100 && most > 10);
     world.install_all();
     while world.housekeep().unwrap() {}
     assert!(world.stream.knows_records());
