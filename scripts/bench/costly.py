@@ -73,15 +73,15 @@ def strings():
     yield Case("BITCOUNT, BITPOS of 2 MiB, 24 times", [b"BITCOUNT", b"{bits}0"], [b"BITPOS", b"{bits}0", b"1"], times=24)
     gets = [word for n in range(4096) for word in (b"GET", b"u63", b"%d" % (4096 * n))]
     yield Case("BITFIELD of 4,096 operations, 24 times", [b"BITFIELD", b"{bits}0", *gets], times=24)
-    for name, key in (("MSETEX of 65,000 pairs", b"msetex:%d"), ("MSETEX of 65,000 pairs of a slot", b"{msetex}%d")):
-        yield Case(name, [b"MSETEX", b"65000", *many(b"", 65_000, key, b"value")[1:], b"EX", b"1000"])
+    for name, key in (("MSETEX of 130,000 pairs", b"msetex:%d"), ("MSETEX of 130,000 pairs of a slot", b"{msetex}%d")):
+        yield Case(name, [b"MSETEX", b"130000", *many(b"", 130_000, key, b"value")[1:], b"EX", b"1000"])
 
 
 def cases():
     yield from scripts()
     yield from strings()
     a = b"a" * 4000
-    million, most = 1_000_000, 131_071
+    million, most = 1_000_000, 262_143
     yield Case("KEYS, class of 40,000 bytes, 24 times", [b"KEYS", b"*[" + b"b" * 40_000 + b"]"], times=24)
     yield Case("KEYS *a…b", [b"KEYS", b"*" + a + b"b"])
     yield Case("KEYS *a…b*, 24 times", [b"KEYS", b"*" + a + b"b*"], times=24)
@@ -105,18 +105,18 @@ def cases():
     yield Case("CLUSTER NODES, SLOTS, SHARDS, 500 times", *([b"CLUSTER", what] for what in (b"NODES", b"SLOTS", b"SHARDS")), times=500)
     yield Case("CONFIG GET of 500,000 patterns", [b"CONFIG", b"GET", *[b"a*b*c"] * (million // 2)])
     yield Case("EXISTS of 1,000,000 keys", many(b"EXISTS", million))
-    yield Case("EXISTS of 131,071 keys", many(b"EXISTS", most))
+    yield Case("EXISTS of 262,143 keys", many(b"EXISTS", most))
     yield Case("EXISTS of one key, 1,000,000 times", many(b"EXISTS", million, b"key:7"))
     yield Case("EXISTS of one key, 65,535 times", many(b"EXISTS", 65_535, b"key:7"))
-    yield Case("MGET of 131,071 keys", many(b"MGET", most))
+    yield Case("MGET of 262,143 keys", many(b"MGET", most))
     yield Case("MGET of 65,535 keys of a slot", many(b"MGET", 65_535, b"{key:7}%d"))
     yield Case("EXISTS of 7,800 keys of 8 KiB (64 MiB)", many(b"EXISTS", 7_800, b"%08192d"))
-    yield Case("EXISTS of 2,000 keys of 8 KiB (16 MiB)", many(b"EXISTS", 2_000, b"%08192d"))
+    yield Case("EXISTS of 4,000 keys of 8 KiB (32 MiB)", many(b"EXISTS", 4_000, b"%08192d"))
     yield Case("MSET of 1,000 pairs of 60,000 bytes", many(b"MSET", 1_000, b"mset:%d", b"v" * 60_000))
-    yield Case("MSET of 250 pairs of 60,000 bytes", many(b"MSET", 250, b"mset:%d", b"v" * 60_000))
-    yield Case("MSET of 65,535 pairs", many(b"MSET", most // 2, b"mset:%d", b"value"))
+    yield Case("MSET of 500 pairs of 60,000 bytes", many(b"MSET", 500, b"mset:%d", b"v" * 60_000))
+    yield Case("MSET of 131,071 pairs", many(b"MSET", most // 2, b"mset:%d", b"value"))
     yield Case("MSET of 500,000 pairs of a slot", many(b"MSET", million // 2, b"{mset}%d", b"value"))
-    yield Case("DEL of 131,071 keys", many(b"DEL", most, b"mset:%d"))
+    yield Case("DEL of 262,143 keys", many(b"DEL", most, b"mset:%d"))
     yield Case("SETRANGE at 512 MiB - 1", [b"SETRANGE", b"long", b"%d" % (512 * MIB - 1), b"x"])
     yield Case("APPEND to it, STRLEN, SETRANGE at 7", [b"SETRANGE", b"long", b"7", b"x"], [b"STRLEN", b"long"])
     yield Case("GETRANGE of 64 KiB, 1,000 times", [b"GETRANGE", b"long", b"0", b"65535"], times=1000)

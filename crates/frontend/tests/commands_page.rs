@@ -27,7 +27,7 @@ a minus means at least that many.
   are at most 128 KiB (64 KiB with `make run`, whose nodes have little memory for their number of streams), and with 64
   bytes more for each key at most 256 KiB. A value above 64 KiB counts for 255 bytes here. With such a value, all keys
   and values of one hash slot have at most 16 MiB + 128 KiB. Over several hash slots, MSET, MSETEX, DEL and UNLINK are
-  split into parts within these limits, and have as much together: 16 MiB + 128 KiB as sent.
+  split into parts within these limits, and have at most 32 MiB together, as sent.
 - An MGET whose reply would be longer than 32 MiB is read value by value. Its values may then be of different times. The
   MGET is refused if a write that the client sent after it has begun. If a value cannot be read, the connection is
   closed.
@@ -119,8 +119,8 @@ redundancy this one has ([redundancy.md](redundancy.md)) |
 together, each counted with 16 bytes more |
 | COMMAND INFO, COMMAND DOCS | at most 1,024 names |
 | EXISTS, TOUCH, MGET, DEL, UNLINK | at most 65,535 keys of one hash slot |
-| EXISTS, TOUCH, MGET, MSET, MSETEX, DEL, UNLINK | at most 131,071 keys and values, and \
-16 MiB + 128 KiB of them, if they are of several hash slots |
+| EXISTS, TOUCH, MGET, MSET, MSETEX, DEL, UNLINK | at most 262,143 keys and values, and \
+32 MiB of them, if they are of several hash slots |
 | BITCOUNT, BITPOS, BITOP, BITFIELD, BITFIELD_RO | read at most 4 MiB of values; BITFIELD has at most 4,096 operations |
 | GETBIT, SETBIT | work on values of any length; each change of a value above 64 KiB writes it anew |
 | BITOP, LCS | need their keys in one hash slot |

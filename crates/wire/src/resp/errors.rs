@@ -172,7 +172,7 @@ pub const INVALID_CURSOR: &str = "ERR invalid cursor";
 pub const TOO_MANY_KEYS: &str = "ERR more than 65535 keys of one slot in one command";
 /// A command has more keys and values than can be given to their owners in one turn. Not in Redis.
 pub const TOO_MANY_ARGS: &str =
-    "ERR more than 131071 keys and values, or 16908288 bytes, of several hash slots in one command: send several";
+    "ERR more than 262143 keys and values, or 32 MiB, of several hash slots in one command: send several";
 /// COMMAND INFO or DOCS asks for more commands than there are. Not in Redis.
 pub const TOO_MANY_NAMES: &str = "ERR more than 1024 names";
 /// A pattern, or all that a command has besides, is longer than [`PATTERN_BYTES_MAX`]. Not in Redis.

@@ -19,9 +19,11 @@ use paritas_wire::resp::{ArgList, encode, errors};
 /// The most keys of a part: the turn in which it runs must be short (P10.2b).
 const PART_KEYS_MAX: usize = 16_384;
 
-/// The most words of a command that is split: it is split in one turn, at 0.1 to 0.3 us a word. Its keys are hashed
-/// twice and all is copied, at 2 to 4 ns a byte: it has at most [`LARGE_PAIRS_BYTES_MAX`].
-const SPLIT_ARGS_MAX: usize = 1 << 17;
+/// The most words of a command that is split: it is split in one turn, at 0.1 to 0.3 us a word.
+const SPLIT_ARGS_MAX: usize = 1 << 18;
+
+/// The most bytes of such a command: its keys are hashed twice, and all is copied, at 1 to 4 ns a byte.
+const SPLIT_BYTES_MAX: usize = 32 << 20;
 
 /// Whether a command may be split into one part for each stream of its keys.
 pub(crate) fn splits(id: Command) -> bool {
@@ -74,7 +76,7 @@ impl Dispatcher {
             let refusal = Refusal::WrongArity { name: spec.name };
             return self.reply_refusal(call, refusal);
         }
-        if args.len() > SPLIT_ARGS_MAX || args.span_bytes() > LARGE_PAIRS_BYTES_MAX {
+        if args.len() > SPLIT_ARGS_MAX || args.span_bytes() > SPLIT_BYTES_MAX {
             return self.reply_now(call, |out| encode::error(out, errors::TOO_MANY_ARGS));
         }
         // For each part its stream, and what it weighs. A key goes to the newest part of its stream if it still fits
