@@ -8,8 +8,7 @@ use paritas_code::crc32c;
 const KEYS_MAX: usize = 4096;
 /// One operation in this number takes the other way.
 const TRIAL_EVERY: u64 = 32;
-/// Operations of each way that are begun before the ways are compared. Several may be under way: it counts those that
-/// have begun, or a long window would spend much more on the worse way.
+/// Operations of each way before the ways are compared.
 const COUNT_MIN: u32 = 4;
 /// Failures after which a way rests, and for how long.
 const FAILURES_MAX: u32 = 2;
@@ -65,7 +64,6 @@ fn log2(bytes: u64) -> u8 {
 struct Figures {
     /// A moving mean.
     mean: Span,
-    begun: u32,
     count: u32,
     failures: u32,
     rests_until: Time,
@@ -93,25 +91,15 @@ impl Choice {
 
     /// The way for a value of this length.
     pub(crate) fn choose(&mut self, now: Time, bytes: u64) -> Way {
-        let way = self.next_way(now, bytes);
-        let figures = &mut self.figures[usize::from(log2(bytes))][usize::from(way == Way::Client)];
-        figures.begun = figures.begun.saturating_add(1);
-        way
-    }
-
-    fn next_way(&mut self, now: Time, bytes: u64) -> Way {
         let [server, client] = self.figures[usize::from(log2(bytes))];
         if client.rests_until > now {
             return Way::Server;
         }
-        if client.begun < COUNT_MIN || client.count == 0 {
+        if server.rests_until > now || client.count < COUNT_MIN {
             return Way::Client;
         }
-        if server.begun < COUNT_MIN {
+        if server.count < COUNT_MIN {
             return Way::Server;
-        }
-        if server.count == 0 {
-            return Way::Client;
         }
         let (better, other) = match server.mean < client.mean {
             true => (Way::Server, Way::Client),
@@ -189,23 +177,6 @@ mod tests {
                 "after the change {took} for {server}, {client}"
             );
         }
-    }
-
-    #[test]
-    fn with_many_operations_under_way_few_take_the_worse_way() {
-        let mut choice = Choice::new(7);
-        let mut under_way = std::collections::VecDeque::new();
-        let mut slow = 0;
-        for _ in 0..64 {
-            if under_way.len() == 16 {
-                let way = under_way.pop_front().unwrap();
-                choice.on_end(1 << 20, way, Span(if way == Way::Server { 3_000 } else { 1_000 }));
-            }
-            let way = choice.choose(Time(0), 1 << 20);
-            slow += u32::from(way == Way::Server);
-            under_way.push_back(way);
-        }
-        assert!((COUNT_MIN..=COUNT_MIN + 3).contains(&slow), "{slow} of 64");
     }
 
     #[test]
