@@ -20,7 +20,8 @@ const STALE: u8 = 1;
 const WON: u8 = 2;
 /// The other bits of the marks are a number, which `cas` depends on: an item that is marked again has another one.
 const STAMP_STEP: u8 = 4;
-/// The number is at first the time in seconds modulo this, which few times to live are a multiple of.
+/// The number begins as the time in seconds modulo this prime. An item that is made again after its time to live then
+/// seldom has the number of the one before: few times to live are a multiple of it.
 const STAMPS: u64 = 61;
 
 /// When an item expires.
